@@ -1,0 +1,60 @@
+//! The Agent2Agent protocol, version 1.0, and nothing else: wire types that read and write ProtoJSON, the JSON-RPC
+//! envelope, the error model with its three encodings, and request validation. This crate does no I/O.
+//!
+//! ```
+//! let request: a2a::SendMessageRequest = a2a::decode(
+//!     br#"{"message":{"messageId":"m-1","role":"ROLE_USER","parts":[{"text":"hello"}]}}"#,
+//! )?;
+//! a2a::validate::validate_send(&request, &a2a::validate::Limits::default())?;
+//! assert_eq!(request.message.parts, [a2a::Part::text("hello")]);
+//! # Ok::<(), a2a::Error>(())
+//! ```
+
+mod card;
+mod decode;
+pub mod error;
+mod json;
+pub mod jsonrpc;
+mod method;
+mod part;
+mod request;
+mod security;
+mod state;
+mod task;
+mod timestamp;
+pub mod v03;
+pub mod validate;
+mod wire;
+
+pub use card::{
+    AgentCapabilities, AgentCard, AgentCardSignature, AgentExtension, AgentInterface,
+    AgentProvider, AgentSkill,
+};
+pub use decode::{decode, decode_params};
+pub use error::{Error, ErrorKind, FieldViolation};
+pub use json::{Json, JsonObject};
+pub use method::Method;
+pub use part::{Part, PartContent};
+pub use request::{
+    AuthenticationInfo, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest, ListTasksResponse, SendMessageConfiguration, SendMessageRequest,
+    SendMessageResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
+};
+pub use security::{
+    APIKeySecurityScheme, AuthorizationCodeOAuthFlow, ClientCredentialsOAuthFlow,
+    DeviceCodeOAuthFlow, HTTPAuthSecurityScheme, ImplicitOAuthFlow, MutualTlsSecurityScheme,
+    OAuth2SecurityScheme, OAuthFlows, OpenIdConnectSecurityScheme, PasswordOAuthFlow,
+    SecurityRequirement, SecurityScheme, StringList,
+};
+pub use state::{Role, TaskState};
+pub use task::{
+    Artifact, Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus,
+    TaskStatusUpdateEvent,
+};
+pub use timestamp::{MalformedTimestamp, Timestamp};
+pub use validate::Limits;
+
+/// The protocol version this crate speaks, as it stands in `A2A-Version` and in `AgentInterface.protocolVersion`.
+pub const PROTOCOL_VERSION: &str = "1.0";

@@ -1,0 +1,163 @@
+//! The surface of seeds 000 to 002 (`/v1/a2a/`), where it differs from plain 0.3: results stand in `status.message` and
+//! in the history, token counts in metadata under `x-arbiter.`, and a stream is one text artifact between two statuses.
+
+use serde_json::Value;
+
+use super::carry::Members;
+use super::{Message, PartContent, Task, TaskStatus};
+use crate::error::{Error, ErrorKind};
+use crate::{Artifact, Role};
+
+mod card;
+mod stream;
+
+pub use card::{AgentFacts, agent_card, describe};
+pub use stream::{Frame, Stream};
+
+/// The name of the artifact that a stream's text goes to.
+pub const RESPONSE: &str = "response";
+
+const AGENT_ID: &str = "x-arbiter.agent_id";
+const INPUT_TOKENS: &str = "x-arbiter.input_tokens";
+const OUTPUT_TOKENS: &str = "x-arbiter.output_tokens";
+const ERROR: &str = "x-arbiter.error";
+
+/// How many tokens a task took; zero where nobody counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+/// The JSON-RPC code of an error there. It differs from A2A's for three kinds (rulings X-3, X-4, X-33).
+pub const fn error_code(kind: ErrorKind) -> i32 {
+    match kind {
+        ErrorKind::VersionNotSupported => -32007,
+        ErrorKind::AgentNotFound => -32001,
+        ErrorKind::PushNotificationNotSupported => -32004,
+        other => other.codes().jsonrpc,
+    }
+}
+
+/// Refuses a message with anything but text: ContentTypeNotSupported.
+pub fn require_text(message: &Message) -> Result<(), Error> {
+    for (index, part) in message.parts.iter().enumerate() {
+        if matches!(part.content, PartContent::Text(_)) {
+            continue;
+        }
+        let kind = part.content.kind();
+        let error = Error::new(
+            ErrorKind::ContentTypeNotSupported,
+            format!("only text parts are taken here, not a part of kind {kind}"),
+        );
+        return Err(error.with_violation(format!("message.parts[{index}].kind"), "must be text"));
+    }
+    Ok(())
+}
+
+/// A task as `message/send`, `tasks/get` and `tasks/cancel` answer it.
+///
+/// While it runs, the state alone counts: no message, no history. When it has ended, `status.message` is the reply, and the
+/// history is the conversation that led to it. Artifacts of mere text are the reply and do not appear a second time.
+pub fn task_result(task: &crate::Task, agent_id: &str, usage: Usage) -> Task {
+    let state = task.status.state;
+    let mut result = Task {
+        id: task.id.clone(),
+        context_id: task.context_id.clone(),
+        status: TaskStatus {
+            state: super::TaskState(state),
+            message: None,
+            timestamp: task.status.timestamp.map(super::types::Moment),
+        },
+        ..Task::default()
+    };
+    let artifacts = task.artifacts.iter().filter(|artifact| !is_response(artifact));
+    result.artifacts = artifacts.cloned().map(super::Artifact::from).collect();
+
+    let mut members = Members::of(task.metadata.as_ref());
+    members.put(AGENT_ID, &Value::from(agent_id));
+    members.put(INPUT_TOKENS, &Value::from(usage.input_tokens));
+    members.put(OUTPUT_TOKENS, &Value::from(usage.output_tokens));
+
+    if state.is_terminal() {
+        let reply = reply(task);
+        let failed = state == crate::TaskState::Failed;
+        if let Some(why) = reply.as_ref().filter(|_| failed) {
+            members.put(ERROR, &Value::from(why.text()));
+        }
+        result.history = history(task, reply.as_ref());
+        result.status.message = reply.map(Message::from);
+    } else if state.is_interrupted() {
+        let message = task.status.message.clone();
+        result.status.message = message.map(|message| stamped(message, task).into());
+    }
+    result.metadata = members.into_object();
+    result
+}
+
+/// The last message of a task that has ended. A completed task always has one: its own, or the text of its artifacts.
+fn reply(task: &crate::Task) -> Option<crate::Message> {
+    let message = match &task.status.message {
+        Some(message) => message.clone(),
+        None if task.status.state == crate::TaskState::Completed => crate::Message {
+            parts: vec![crate::Part::text(response_text(task))],
+            role: Role::Agent,
+            ..crate::Message::default()
+        },
+        None => return None,
+    };
+    Some(with_reply_id(stamped(message, task), &task.id))
+}
+
+/// Replies are called after their task: `<id>-r`, and `<id>-r2` in a second turn.
+fn with_reply_id(mut message: crate::Message, task_id: &str) -> crate::Message {
+    let prefix = format!("{task_id}-r");
+    let turn = message.message_id.strip_prefix(&prefix);
+    if !turn.is_some_and(|turn| turn.bytes().all(|byte| byte.is_ascii_digit())) {
+        message.message_id = prefix;
+    }
+    message
+}
+
+/// What the user said and what the agent answered. What it said on the way to an answer is left out.
+fn history(task: &crate::Task, reply: Option<&crate::Message>) -> Vec<Message> {
+    let mut kept: Vec<Message> = Vec::new();
+    let mut answer = None;
+    for message in &task.history {
+        if message.role == Role::User {
+            kept.extend(answer.take());
+            kept.push(stamped(message.clone(), task).into());
+        } else {
+            answer = Some(stamped(message.clone(), task).into());
+        }
+    }
+    kept.extend(reply.cloned().map(Message::from));
+    kept
+}
+
+fn stamped(mut message: crate::Message, task: &crate::Task) -> crate::Message {
+    message.task_id.clone_from(&task.id);
+    message.context_id.clone_from(&task.context_id);
+    message
+}
+
+/// Whether an artifact is the reply's text: nothing but text, and no name of its own.
+fn is_response(artifact: &Artifact) -> bool {
+    let is_plain = |part: &crate::Part| part.as_text().is_some() && part.filename.is_empty();
+    let is_unnamed = artifact.name.is_empty() || artifact.name == RESPONSE;
+    is_unnamed && !artifact.parts.is_empty() && artifact.parts.iter().all(is_plain)
+}
+
+fn response_text(task: &crate::Task) -> String {
+    let responses = task.artifacts.iter().filter(|artifact| is_response(artifact));
+    let texts: Vec<String> = responses.map(text_of).collect();
+    texts.join("\n")
+}
+
+/// The text of an artifact. Its parts are pieces of one text, not lines.
+fn text_of(artifact: &Artifact) -> String {
+    artifact.parts.iter().filter_map(crate::Part::as_text).collect()
+}
+
+#[cfg(test)]
+mod tests;

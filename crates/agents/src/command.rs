@@ -1,0 +1,323 @@
+//! Programs as agents: each turn starts the program, hands it one JSON object and journals what it prints.
+//!
+//! A program runs in a process group of its own, with a cleared environment and capped output, and it
+//! never outlives its turn: when the turn's future ends or is dropped, the group is killed.
+
+mod events;
+mod process;
+mod text;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    pin::pin,
+    process::ExitStatus,
+    sync::Arc,
+    time::Duration,
+};
+
+use a2a::{Message, Part};
+use async_trait::async_trait;
+use exchange::{Agent, Outcome, Output, Turn};
+use serde::Serialize;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::ChildStdin,
+    time::Instant,
+};
+
+use self::{
+    events::Events,
+    process::{Process, Tail, refused, unread},
+    text::Text,
+};
+
+/// Bytes taken from the program at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// What to run and how.
+#[derive(Debug, Clone)]
+pub struct CommandSpec {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Where it runs; an absolute path.
+    pub cwd: PathBuf,
+    /// What its output means.
+    pub output: OutputMode,
+    /// Variables it gets.
+    pub env: BTreeMap<String, String>,
+    /// Names of the server's variables that it gets.
+    pub pass_env: Vec<String>,
+    /// How long it has between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// How many bytes it may print in one turn.
+    pub max_output: u64,
+}
+
+/// What a program's output means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputMode {
+    /// All of it is the text of one artifact.
+    Text,
+    /// Each line is an event.
+    Events,
+}
+
+/// A program that takes turns.
+#[derive(Debug)]
+pub struct CommandAgent {
+    spec: CommandSpec,
+    instance: Arc<str>,
+}
+
+/// What the program reads on its standard input.
+#[derive(Serialize)]
+struct Input<'a> {
+    agent: &'a str,
+    task: String,
+    context: &'a str,
+    message: &'a Message,
+    history: &'a [Message],
+    context_history: &'a [Message],
+    attempt: u32,
+}
+
+/// Reads what the program prints. An error says how the program broke the protocol.
+enum Reader {
+    Text(Text),
+    Events(Events),
+}
+
+/// How the program came to its end.
+enum End {
+    Exited(ExitStatus),
+    Canceled,
+    Broken(String),
+    Lost(String),
+}
+
+impl CommandSpec {
+    /// A program whose output is text, with the default limits.
+    pub fn new(argv: Vec<String>, cwd: PathBuf) -> Self {
+        Self {
+            argv,
+            cwd,
+            output: OutputMode::Text,
+            env: BTreeMap::new(),
+            pass_env: Vec::new(),
+            grace: Duration::from_secs(2),
+            max_output: 64 << 20,
+        }
+    }
+
+    /// What will go wrong when it is run: a program or a directory that is not there.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if !self.cwd.is_dir() {
+            problems.push(format!("`{}` is not a directory", self.cwd.display()));
+        }
+        let program = self.program();
+        let named = self.argv.first().map(String::as_str).unwrap_or_default();
+        if program.is_absolute() {
+            if !program.is_file() {
+                problems.push(format!("the program `{named}` is not there"));
+            }
+        } else {
+            let path = self.env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+            if !std::env::split_paths(&path).any(|directory| directory.join(&program).is_file()) {
+                problems.push(format!("the program `{named}` is not in PATH"));
+            }
+        }
+        problems
+    }
+
+    /// The program: as it stands when PATH is to be searched, and otherwise seen from `cwd`.
+    fn program(&self) -> PathBuf {
+        let program = Path::new(self.argv.first().map(String::as_str).unwrap_or_default());
+        if program.components().count() > 1 { self.cwd.join(program) } else { program.to_owned() }
+    }
+}
+
+impl CommandAgent {
+    /// An agent that runs this program. `instance` marks its processes for [`crate::guard`].
+    pub fn new(spec: CommandSpec, instance: impl Into<Arc<str>>) -> Self {
+        Self { spec, instance: instance.into() }
+    }
+}
+
+#[async_trait]
+impl Agent for CommandAgent {
+    async fn run(&self, turn: Turn, out: Output) -> Outcome {
+        let input = match input(&turn).await {
+            Ok(input) => input,
+            Err(why) => return Outcome::Retry(why),
+        };
+        let mut process = match Process::spawn(&self.spec, &self.instance) {
+            Ok(process) => process,
+            Err(error) => return refused(&self.spec, &error),
+        };
+        tracing::debug!(agent.name = %turn.agent, task.id = %turn.task, pid = process.id(), "started a program");
+        let mut reader = match self.spec.output {
+            OutputMode::Text => Reader::Text(Text::default()),
+            OutputMode::Events => Reader::Events(Events::default()),
+        };
+        let mut tail = Tail::new(&turn);
+        let end = self.attend(&mut process, input, &mut reader, &mut tail, &turn, &out).await;
+        let status = match end {
+            End::Canceled => return Outcome::Canceled,
+            End::Broken(why) => return Outcome::Broken(why),
+            End::Lost(why) => return Outcome::Retry(why),
+            End::Exited(status) => status,
+        };
+        match reader.finish(&out).await {
+            Err(why) => Outcome::Broken(why),
+            Ok(Some(outcome)) if status.success() || !matches!(outcome, Outcome::AuthRequired(_)) => outcome,
+            Ok(None) if status.success() => Outcome::Completed(Vec::new()),
+            Ok(_) => Outcome::Failed(vec![Part::text(tail.explain(status))]),
+        }
+    }
+}
+
+impl CommandAgent {
+    /// Feeds the program and reads it until it has exited and all that it printed is read.
+    async fn attend(
+        &self,
+        process: &mut Process,
+        input: Vec<u8>,
+        reader: &mut Reader,
+        tail: &mut Tail,
+        turn: &Turn,
+        out: &Output,
+    ) -> End {
+        let Some((stdin, mut stdout, mut stderr)) = process.pipes() else {
+            return End::Lost("the program has no pipes".to_owned());
+        };
+        let mut feed = pin!(feed(stdin, input));
+        let (mut fed, mut stdout_open, mut stderr_open) = (false, true, true);
+        let mut printed = vec![0; READ_BYTES];
+        let mut complained = vec![0; READ_BYTES];
+        let mut total = 0;
+        let mut canceled = false;
+        let mut kill_at: Option<Instant> = None;
+
+        let status = loop {
+            tokio::select! {
+                biased;
+                status = process.exited() => break status,
+                () = turn.cancel.cancelled(), if !canceled => {
+                    canceled = true;
+                    process.terminate();
+                    kill_at = Some(Instant::now() + self.spec.grace);
+                }
+                () = at(kill_at) => {
+                    kill_at = None;
+                    process.kill();
+                }
+                () = &mut feed, if !fed => fed = true,
+                read = stdout.read(&mut printed), if stdout_open => {
+                    let count = read.unwrap_or(0);
+                    stdout_open = count > 0;
+                    if let Err(why) = self.take(&printed[..count], &mut total, reader, out).await {
+                        if !canceled {
+                            process.kill();
+                            return End::Broken(why);
+                        }
+                        // What a dying program prints last is nobody's business any more.
+                        stdout_open = false;
+                    }
+                }
+                read = stderr.read(&mut complained), if stderr_open => {
+                    let count = read.unwrap_or(0);
+                    stderr_open = count > 0;
+                    tail.take(&complained[..count]);
+                }
+            }
+        };
+        // All that the program printed is in the pipes now. The end of the pipes is not waited for: a
+        // process that it has left behind may hold them open.
+        let mut left = if stdout_open { unread(&stdout) } else { 0 };
+        while left > 0 {
+            let room = left.min(READ_BYTES);
+            let count = stdout.read(&mut printed[..room]).await.unwrap_or(0);
+            match self.take(&printed[..count], &mut total, reader, out).await {
+                Ok(()) => {}
+                Err(_) if canceled => break,
+                Err(why) => return End::Broken(why),
+            }
+            left = if count == 0 { 0 } else { left - count };
+        }
+        if canceled {
+            return End::Canceled;
+        }
+        let mut left = if stderr_open { unread(&stderr) } else { 0 };
+        while left > 0 {
+            let room = left.min(READ_BYTES);
+            let count = stderr.read(&mut complained[..room]).await.unwrap_or(0);
+            tail.take(&complained[..count]);
+            left = if count == 0 { 0 } else { left - count };
+        }
+        match status {
+            Ok(status) => End::Exited(status),
+            Err(error) => End::Lost(format!("the program's end was not seen: {error}")),
+        }
+    }
+
+    async fn take(&self, bytes: &[u8], total: &mut u64, reader: &mut Reader, out: &Output) -> Result<(), String> {
+        *total += bytes.len() as u64;
+        if *total > self.spec.max_output {
+            return Err(format!("the program printed more than {} bytes", self.spec.max_output));
+        }
+        match reader {
+            Reader::Text(text) => {
+                text.take(bytes, out).await;
+                Ok(())
+            }
+            Reader::Events(events) => events.take(bytes, out).await,
+        }
+    }
+}
+
+impl Reader {
+    /// What the program's last words make of the turn; `None` when it left that to its exit code.
+    async fn finish(&mut self, out: &Output) -> Result<Option<Outcome>, String> {
+        match self {
+            Self::Text(text) => {
+                text.finish(out).await;
+                Ok(None)
+            }
+            Self::Events(events) => events.finish(out).await,
+        }
+    }
+}
+
+/// The object on the program's standard input, on one line.
+async fn input(turn: &Turn) -> Result<Vec<u8>, String> {
+    let unread = |error| format!("the task's history cannot be read: {error}");
+    let history = turn.history().await.map_err(unread)?;
+    let context_history = turn.context_history().await.map_err(unread)?;
+    let input = Input {
+        agent: turn.agent.as_str(),
+        task: turn.task.to_string(),
+        context: &turn.context,
+        message: &turn.message,
+        history: &history,
+        context_history: &context_history,
+        attempt: turn.attempt,
+    };
+    let mut line = serde_json::to_vec(&input).map_err(|error| format!("the message cannot be encoded: {error}"))?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Writes the input and closes the pipe. A program that does not read it is within its rights.
+async fn feed(mut stdin: ChildStdin, input: Vec<u8>) {
+    let _ = stdin.write_all(&input).await;
+    let _ = stdin.shutdown().await;
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,394 @@
+//! The configuration: flags over environment over one TOML file over defaults.
+//!
+//! Each source is one [`Layer`] with the same keys; the first layer that has a key decides it. This module
+//! reads and checks; nothing else looks at configuration variables.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use store::AgentId;
+
+use crate::{duration::Span, failure::Failure};
+
+/// Where the environment comes from, so that tests can bring their own.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// One source of configuration. The names of the fields are the keys of the file and, in upper case behind
+/// `SB_`, of the environment.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Layer {
+    pub(crate) listen: Option<String>,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) public_url: Option<String>,
+    pub(crate) no_auth: Option<bool>,
+    pub(crate) demo_agents: Option<bool>,
+    pub(crate) default_agent: Option<String>,
+    pub(crate) blocking_cap: Option<Span>,
+    pub(crate) cancel_grace: Option<Span>,
+    pub(crate) lease: Option<Span>,
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+/// Every key of a [`Layer`].
+const KEYS: [&str; 10] = [
+    "listen",
+    "data_dir",
+    "public_url",
+    "no_auth",
+    "demo_agents",
+    "default_agent",
+    "blocking_cap",
+    "cancel_grace",
+    "lease",
+    "log_format",
+];
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Human,
+    /// One JSON object a line
+    Json,
+}
+
+/// The server's configuration, checked.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) public_url: Option<String>,
+    pub(crate) auth: bool,
+    pub(crate) demo_agents: bool,
+    pub(crate) default_agent: Option<AgentId>,
+    pub(crate) blocking_cap: Duration,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) log_format: LogFormat,
+}
+
+/// The variables of this process; an empty one counts as unset.
+pub(crate) fn process_environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// All layers as one. `file` is the `--config` flag.
+pub(crate) fn load(flags: Layer, file: Option<&Path>, environment: Environment<'_>) -> Result<Layer, Failure> {
+    let from_environment = Layer::from_environment(environment)?;
+    let from_file = match file.map(Path::to_owned).or_else(|| environment("SB_CONFIG").map(PathBuf::from)) {
+        Some(path) => Layer::from_file(&path)?.ok_or_else(|| {
+            Failure::usage(format!("there is no configuration file at `{}`", path.display()))
+                .hint("check --config or SB_CONFIG, or leave it out to run with the defaults")
+        })?,
+        None => match config_home(environment) {
+            Some(directory) => Layer::from_file(&directory.join("switchboard.toml"))?.unwrap_or_default(),
+            None => Layer::default(),
+        },
+    };
+    Ok(flags.over(from_environment).over(from_file))
+}
+
+impl Layer {
+    /// The server's configuration.
+    pub(crate) fn check(self, environment: Environment<'_>) -> Result<Config, Failure> {
+        let data_dir = self.data_dir(environment)?;
+        let listen = address(self.listen.as_deref().unwrap_or("127.0.0.1:8765"))?;
+        let public_url = self.public_url.as_deref().map(public_url).transpose()?;
+        let auth = !self.no_auth.unwrap_or(false);
+        if !auth && !listen.ip().is_loopback() {
+            return Err(Failure::usage(format!("refusing to serve {listen} without authentication"))
+                .because("--no-auth is accepted on a loopback address only")
+                .hint("leave --no-auth out, or listen on 127.0.0.1"));
+        }
+        if listen.ip().is_unspecified() && public_url.is_none() {
+            return Err(Failure::usage(format!("listening on {listen} needs a public URL"))
+                .because("agent cards have to name an address that callers can reach")
+                .hint("add --public-url https://agents.example.org, or listen on one address"));
+        }
+        let demo_agents = self.demo_agents.unwrap_or(true);
+        let default_agent = match self.default_agent.as_deref() {
+            Some(id) => Some(AgentId::from_str(id).map_err(|reason| {
+                Failure::usage(format!("`default_agent` is `{id}`, which is not an agent id")).because(reason)
+            })?),
+            None if demo_agents => "echo".parse().ok(),
+            None => None,
+        };
+        let defaults = exchange::Options::default();
+        Ok(Config {
+            listen,
+            data_dir,
+            public_url,
+            auth,
+            demo_agents,
+            default_agent,
+            blocking_cap: self.blocking_cap.map_or(defaults.blocking_cap, |span| span.0),
+            cancel_grace: self.cancel_grace.map_or(defaults.cancel_grace, |span| span.0),
+            lease: self.lease.map_or(defaults.lease, |span| span.0),
+            log_format: self.log_format.unwrap_or_default(),
+        })
+    }
+
+    /// Where the server keeps its files, and the CLI finds what the server left for it.
+    pub(crate) fn data_dir(&self, environment: Environment<'_>) -> Result<PathBuf, Failure> {
+        if let Some(directory) = &self.data_dir {
+            return Ok(directory.clone());
+        }
+        let home = xdg(environment, "XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+            Failure::usage("there is no place for the data")
+                .because("neither XDG_DATA_HOME nor HOME is set")
+                .hint("name a directory with --data-dir or SB_DATA_DIR")
+        })?;
+        Ok(home.join("switchboard"))
+    }
+
+    /// This layer, and where it is silent the one below.
+    fn over(self, below: Self) -> Self {
+        Self {
+            listen: self.listen.or(below.listen),
+            data_dir: self.data_dir.or(below.data_dir),
+            public_url: self.public_url.or(below.public_url),
+            no_auth: self.no_auth.or(below.no_auth),
+            demo_agents: self.demo_agents.or(below.demo_agents),
+            default_agent: self.default_agent.or(below.default_agent),
+            blocking_cap: self.blocking_cap.or(below.blocking_cap),
+            cancel_grace: self.cancel_grace.or(below.cancel_grace),
+            lease: self.lease.or(below.lease),
+            log_format: self.log_format.or(below.log_format),
+        }
+    }
+
+    fn from_environment(environment: Environment<'_>) -> Result<Self, Failure> {
+        Ok(Self {
+            listen: environment("SB_LISTEN"),
+            data_dir: environment("SB_DATA_DIR").map(PathBuf::from),
+            public_url: environment("SB_PUBLIC_URL"),
+            no_auth: variable(environment, "SB_NO_AUTH", yes_or_no)?,
+            demo_agents: variable(environment, "SB_DEMO_AGENTS", yes_or_no)?,
+            default_agent: environment("SB_DEFAULT_AGENT"),
+            blocking_cap: variable(environment, "SB_BLOCKING_CAP", str::parse)?,
+            cancel_grace: variable(environment, "SB_CANCEL_GRACE", str::parse)?,
+            lease: variable(environment, "SB_LEASE", str::parse)?,
+            log_format: variable(environment, "SB_LOG_FORMAT", |text| LogFormat::from_str(text, true))?,
+        })
+    }
+
+    /// `None` when there is no such file.
+    fn from_file(path: &Path) -> Result<Option<Self>, Failure> {
+        let failure = || Failure::usage(format!("cannot use the configuration file `{}`", path.display()));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failure().caused_by(&error)),
+        };
+        let table: toml::Table = text.parse().map_err(|error| failure().caused_by(&error))?;
+        if let Some(unknown) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            let failure = failure().because(format!("unknown key `{unknown}`"));
+            return Err(match similar(unknown) {
+                Some(key) => failure.hint(format!("did you mean `{key}`?")),
+                None => failure.hint(format!("the keys are {}", KEYS.join(", "))),
+            });
+        }
+        let mut layer: Self = toml::from_str(&text).map_err(|error| failure().caused_by(&error))?;
+        // A path in a file is meant from where the file is, whoever starts the server from wherever.
+        if let (Some(directory), Some(base)) = (&layer.data_dir, path.parent()) {
+            layer.data_dir = Some(base.join(directory));
+        }
+        Ok(Some(layer))
+    }
+}
+
+/// The key that was probably meant.
+fn similar(unknown: &str) -> Option<&'static str> {
+    let normal = unknown.to_lowercase().replace('-', "_");
+    let mut best: Option<(f64, &str)> = None;
+    for key in KEYS {
+        let likeness = strsim::jaro_winkler(&normal, key);
+        if likeness > best.map_or(0.75, |(best, _)| best) {
+            best = Some((likeness, key));
+        }
+    }
+    best.map(|(_, key)| key)
+}
+
+fn variable<T>(
+    environment: Environment<'_>,
+    name: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, Failure> {
+    let Some(value) = environment(name) else {
+        return Ok(None);
+    };
+    parse(&value).map(Some).map_err(|reason| Failure::usage(format!("cannot use {name}={value}")).because(reason))
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("it has to be true or false".to_owned()),
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, Failure> {
+    let failure = || {
+        Failure::usage(format!("cannot listen on `{text}`"))
+            .hint("write HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765")
+    };
+    let mut addresses = text.to_socket_addrs().map_err(|error| failure().caused_by(&error))?;
+    addresses.next().ok_or_else(|| failure().because("the name has no address"))
+}
+
+fn public_url(text: &str) -> Result<String, Failure> {
+    let failure = || Failure::usage(format!("`{text}` cannot be the public URL"));
+    let url = client::parse_url(text).map_err(|error| failure().caused_by(&error))?;
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(failure().because("it has a query or a fragment").hint("write scheme, host and path only"));
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+fn config_home(environment: Environment<'_>) -> Option<PathBuf> {
+    Some(xdg(environment, "XDG_CONFIG_HOME", ".config")?.join("switchboard"))
+}
+
+/// A base directory of the XDG specification, which says that a relative path counts as unset.
+fn xdg(environment: Environment<'_>, variable: &str, below_home: &str) -> Option<PathBuf> {
+    let given = environment(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    given.or_else(|| environment("HOME").map(|home| PathBuf::from(home).join(below_home)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        let pairs: Vec<(String, String)> =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        move |name| pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("switchboard.toml");
+        std::fs::write(&path, text).unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn flags_win_over_environment_over_file_over_defaults() {
+        let (_keep, path) = file("listen = \"127.0.0.1:3\"\nblocking_cap = \"3s\"\nlease = \"3s\"\n");
+        let variables =
+            environment(&[("SB_LISTEN", "127.0.0.1:2"), ("SB_BLOCKING_CAP", "2s"), ("SB_DATA_DIR", "/data")]);
+        let flags = Layer { listen: Some("127.0.0.1:1".to_owned()), ..Layer::default() };
+        let config = load(flags, Some(&path), &variables).unwrap().check(&variables).unwrap();
+        assert_eq!(config.listen.port(), 1, "flag");
+        assert_eq!(config.blocking_cap, Duration::from_secs(2), "environment");
+        assert_eq!(config.lease, Duration::from_secs(3), "file");
+        assert_eq!(config.cancel_grace, exchange::Options::default().cancel_grace, "default");
+        assert!(config.auth && config.demo_agents);
+        assert_eq!(config.default_agent.unwrap().as_str(), "echo");
+    }
+
+    #[test]
+    fn every_key_can_stand_in_the_file() {
+        let (_keep, path) = file(
+            r#"
+            listen = "0.0.0.0:1"
+            data_dir = "data"
+            public_url = "https://agents.example.org/"
+            no_auth = false
+            demo_agents = false
+            default_agent = "research"
+            blocking_cap = "2m"
+            cancel_grace = "500ms"
+            lease = "10s"
+            log_format = "json"
+            "#,
+        );
+        let nothing = environment(&[]);
+        let config = load(Layer::default(), Some(&path), &nothing).unwrap().check(&nothing).unwrap();
+        assert_eq!(config.public_url.unwrap(), "https://agents.example.org");
+        assert_eq!(config.data_dir, path.parent().unwrap().join("data"));
+        assert_eq!(config.log_format, LogFormat::Json);
+        assert_eq!(config.cancel_grace, Duration::from_millis(500));
+        let text = std::fs::read_to_string(&path).unwrap();
+        for key in KEYS {
+            assert!(text.contains(key), "{key} is not in this test");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_a_suggestion() {
+        for (key, meant) in [("lisen", "listen"), ("public-url", "public_url"), ("demo_agent", "demo_agents")] {
+            let (_keep, path) = file(&format!("{key} = 1\n"));
+            let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
+            assert_eq!(failure.causes, [format!("unknown key `{key}`")]);
+            assert_eq!(failure.hint.unwrap(), format!("did you mean `{meant}`?"));
+        }
+        let (_keep, path) = file("zzz = 1\n");
+        let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
+        assert!(failure.hint.unwrap().starts_with("the keys are"));
+    }
+
+    #[test]
+    fn bad_values_are_usage_errors() {
+        for text in ["listen = 5", "lease = \"5\"", "log_format = \"xml\"", "listen = "] {
+            let (_keep, path) = file(text);
+            let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
+            assert_eq!(failure.exit as u8, 2, "{text}");
+        }
+        for (name, value) in [("SB_NO_AUTH", "maybe"), ("SB_LEASE", "soon"), ("SB_LOG_FORMAT", "xml")] {
+            let failure = load(Layer::default(), None, &environment(&[(name, value)])).unwrap_err();
+            assert!(failure.error.contains(name));
+        }
+    }
+
+    #[test]
+    fn a_missing_file_matters_only_when_it_was_named() {
+        assert!(load(Layer::default(), None, &environment(&[("XDG_CONFIG_HOME", "/nowhere")])).is_ok());
+        assert!(load(Layer::default(), Some(Path::new("/nowhere/x.toml")), &environment(&[])).is_err());
+        assert!(load(Layer::default(), None, &environment(&[("SB_CONFIG", "/nowhere/x.toml")])).is_err());
+    }
+
+    #[test]
+    fn the_data_directory_follows_xdg() {
+        let at = |pairs: &[(&str, &str)]| Layer::default().data_dir(&environment(pairs)).ok();
+        assert_eq!(at(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]), Some("/x/switchboard".into()));
+        assert_eq!(at(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]), Some("/h/.local/share/switchboard".into()));
+        assert_eq!(at(&[]), None);
+    }
+
+    #[test]
+    fn what_is_not_safe_is_refused() {
+        let home = environment(&[("HOME", "/h")]);
+        let check = |listen: &str, no_auth: bool, public_url: Option<&str>| {
+            let layer = Layer {
+                listen: Some(listen.to_owned()),
+                no_auth: Some(no_auth),
+                public_url: public_url.map(str::to_owned),
+                ..Layer::default()
+            };
+            layer.check(&home).map_err(|failure| failure.exit as u8)
+        };
+        let url = Some("https://agents.example.org");
+        assert!(check("127.0.0.1:0", true, None).is_ok());
+        assert!(check("[::1]:0", true, None).is_ok());
+        assert_eq!(check("0.0.0.0:0", true, url).unwrap_err(), 2);
+        assert_eq!(check("192.0.2.1:0", true, None).unwrap_err(), 2);
+        assert_eq!(check("0.0.0.0:0", false, None).unwrap_err(), 2);
+        assert_eq!(check("[::]:0", false, None).unwrap_err(), 2);
+        assert!(check("0.0.0.0:0", false, url).is_ok());
+        assert_eq!(check("8765", false, None).unwrap_err(), 2);
+        assert_eq!(check("127.0.0.1:0", false, Some("agents.example.org")).unwrap_err(), 2);
+        assert_eq!(check("127.0.0.1:0", false, Some("https://h/?a=b")).unwrap_err(), 2);
+    }
+}

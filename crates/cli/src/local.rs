@@ -1,0 +1,119 @@
+//! What the server leaves for the command line on the same machine: where it is and a token for it.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// The contents of `cli.json` in the data directory. Only its owner can read it.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Local {
+    /// Where the server answered when it last started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<String>,
+    /// A token that the server knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+}
+
+impl Local {
+    /// Reads the file; what is not there is empty.
+    pub(crate) fn load(directory: &Path) -> Result<Self, Failure> {
+        let path = path(directory);
+        let failure = |error: &dyn std::error::Error| {
+            Failure::failed(format!("cannot read `{}`", path.display()))
+                .caused_by(error)
+                .hint("repair or remove the file; the server writes a new one when it starts")
+        };
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failure(&error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    /// Replaces the file.
+    pub(crate) fn save(&self, directory: &Path) -> Result<(), Failure> {
+        let written = self.write_beside(directory).and_then(|beside| fs::rename(&beside, path(directory)));
+        written.map_err(|error| not_written(directory, &error))
+    }
+
+    /// Writes the file unless there is one: of several servers that start at once, one wins.
+    /// Gives what is in the file afterwards.
+    pub(crate) fn create(self, directory: &Path) -> Result<Self, Failure> {
+        let beside = self.write_beside(directory).map_err(|error| not_written(directory, &error))?;
+        let linked = fs::hard_link(&beside, path(directory));
+        // The file has its name or is of no use; either way this one goes.
+        let _ = fs::remove_file(&beside);
+        match linked {
+            Ok(()) => Ok(self),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(directory),
+            Err(error) => Err(not_written(directory, &error)),
+        }
+    }
+
+    fn write_beside(&self, directory: &Path) -> io::Result<PathBuf> {
+        let beside = directory.join(format!("cli.json.{}.tmp", std::process::id()));
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        Ok(beside)
+    }
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join("cli.json")
+}
+
+fn not_written(directory: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write `{}`", path(directory).display()))
+        .caused_by(error)
+        .hint("check the directory's permissions and free space, or choose another with --data-dir")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_private_and_comes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Local::load(directory.path()).unwrap().token.is_none());
+        let local = Local { url: Some("http://h".to_owned()), token: Some("t".to_owned()) };
+        local.save(directory.path()).unwrap();
+        let loaded = Local::load(directory.path()).unwrap();
+        assert_eq!((loaded.url.as_deref(), loaded.token.as_deref()), (Some("http://h"), Some("t")));
+        let mode = fs::metadata(path(directory.path())).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn the_first_to_create_wins() {
+        let directory = tempfile::tempdir().unwrap();
+        let with = |token: &str| Local { url: None, token: Some(token.to_owned()) };
+        assert_eq!(with("a").create(directory.path()).unwrap().token.as_deref(), Some("a"));
+        assert_eq!(with("b").create(directory.path()).unwrap().token.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(path(directory.path()), "{").unwrap();
+        let Err(failure) = Local::load(directory.path()) else { panic!("damaged file was read") };
+        assert!(failure.error.contains("cli.json"));
+    }
+}

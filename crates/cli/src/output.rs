@@ -1,0 +1,155 @@
+//! What commands print: results on stdout, everything else on stderr. A reader that goes away is no error.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    str::Chars,
+};
+
+use a2a::{Part, PartContent};
+use clap::ValueEnum;
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// The protocol's objects as they came, one a line
+    Json,
+}
+
+/// A line on stdout.
+pub(crate) fn line(text: &str) {
+    print(&format!("{text}\n"));
+}
+
+/// Text on stdout as it is, at once.
+pub(crate) fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// An agent's text on stdout. A terminal is not to be steered by it.
+pub(crate) fn print_foreign(text: &str) {
+    if io::stdout().is_terminal() { print(&harmless(text)) } else { print(text) }
+}
+
+/// A line such as `error: …` on stderr.
+pub(crate) fn error_line(label: &str, text: &str) {
+    let text = harmless(text.trim_end());
+    let _ = writeln!(io::stderr().lock(), "{label}: {text}");
+}
+
+/// Parts as text: text as it is, data as JSON, files by what they are.
+pub(crate) fn parts_text(parts: &[Part]) -> String {
+    let mut lines = Vec::new();
+    for part in parts {
+        lines.push(match &part.content {
+            PartContent::Text(text) => text.clone(),
+            PartContent::Data(data) => data.get().to_owned(),
+            PartContent::Url(url) => url.clone(),
+            PartContent::Raw(bytes) if part.filename.is_empty() => format!("[{} bytes]", bytes.len()),
+            PartContent::Raw(bytes) => format!("[{}, {} bytes]", part.filename, bytes.len()),
+        });
+    }
+    lines.join("\n")
+}
+
+/// JSON on one line. Only whitespace between tokens changes.
+pub(crate) fn one_line(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut chars = json.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => copy_string(&mut chars, &mut out),
+            c if c.is_ascii_whitespace() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// JSON for reading. Only whitespace between tokens changes, so that nothing of the sender's is lost.
+pub(crate) fn indented(json: &str) -> String {
+    let compact = one_line(json);
+    let mut out = String::with_capacity(compact.len() * 2);
+    let mut depth = 0_usize;
+    let mut chars = compact.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => copy_string(&mut chars, &mut out),
+            '{' | '[' => {
+                out.push(c);
+                let closing = if c == '{' { '}' } else { ']' };
+                if chars.as_str().starts_with(closing) {
+                    out.push(closing);
+                    chars.next();
+                } else {
+                    depth += 1;
+                    break_line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                break_line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                break_line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Copies a string whose opening quote has been read.
+fn copy_string(chars: &mut Chars<'_>, out: &mut String) {
+    out.push('"');
+    while let Some(c) = chars.next() {
+        out.push(c);
+        match c {
+            '\\' => out.extend(chars.next()),
+            '"' => return,
+            _ => {}
+        }
+    }
+}
+
+fn break_line(out: &mut String, depth: usize) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n("  ", depth));
+}
+
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whitespace_changes() {
+        let json = "{ \"a\" : [1.0, {} , []],\n\t\"b{\\\"\": \"x: y, \\\\\" }";
+        assert_eq!(one_line(json), r#"{"a":[1.0,{},[]],"b{\"":"x: y, \\"}"#);
+        assert_eq!(indented(json), "{\n  \"a\": [\n    1.0,\n    {},\n    []\n  ],\n  \"b{\\\"\": \"x: y, \\\\\"\n}");
+        assert_eq!(one_line(&indented(json)), one_line(json));
+    }
+
+    #[test]
+    fn every_part_has_a_text() {
+        let mut file = Part::raw(vec![0, 1]);
+        file.filename = "a.bin".to_owned();
+        let data = Part::data(a2a::Json::from_text("{\"n\":1}").unwrap());
+        let parts = [Part::text("hello"), data, Part::url("https://h/x"), Part::raw(vec![0]), file];
+        assert_eq!(parts_text(&parts), "hello\n{\"n\":1}\nhttps://h/x\n[1 bytes]\n[a.bin, 2 bytes]");
+    }
+
+    #[test]
+    fn escapes_do_not_reach_a_terminal() {
+        assert_eq!(harmless("a\u{1b}[2Jb\n\tc"), "a\u{fffd}[2Jb\n\tc");
+    }
+}

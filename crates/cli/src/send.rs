@@ -1,0 +1,278 @@
+//! `sb send`: one message to an agent, and its reply.
+
+use a2a::{Message, SendMessageResponse, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus};
+use client::{Client, EventStream, user_message};
+use uuid::Uuid;
+
+use crate::{
+    config::LogFormat,
+    failure::{Exit, Failure},
+    logging,
+    output::{self, Format},
+    target,
+};
+
+/// `sb send …`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to say
+    text: String,
+    /// An agent of the server [default: the server's default agent]
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// The server, an agent elsewhere, or a card [env: SB_URL] [default: the local server]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Print the reply while it is made
+    #[arg(long)]
+    stream: bool,
+    /// The conversation this belongs to
+    #[arg(long, value_name = "CONTEXT")]
+    context: Option<String>,
+    /// The task this continues
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// How to print the reply
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    target: target::TargetArgs,
+}
+
+pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
+    logging::start(log, "warn", LogFormat::Human)?;
+    args.target.block_on(send(&args))
+}
+
+async fn send(args: &Args) -> Result<(), Failure> {
+    let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?;
+    let options = args.target.client_options(target.token);
+    let client = Client::connect(args.target.connector(), &target.url, options).await?;
+    let mut request = user_message(Uuid::new_v4().to_string(), args.text.as_str());
+    request.message.context_id = args.context.clone().unwrap_or_default();
+    request.message.task_id = args.task.clone().unwrap_or_default();
+    if args.stream {
+        return follow(client.stream(request).await?, args.output).await;
+    }
+    let reply = client.send(request).await?;
+    if args.output == Format::Json {
+        output::line(&output::one_line(reply.json.get()));
+    }
+    match &reply.value {
+        SendMessageResponse::Message(message) => {
+            if args.output == Format::Text {
+                print_text(&message_text(message));
+            }
+            Ok(())
+        }
+        SendMessageResponse::Task(task) => {
+            if args.output == Format::Text {
+                print_text(&task_text(task));
+            }
+            verdict(&task.id, &task.status)
+        }
+    }
+}
+
+/// Prints a stream while it comes.
+async fn follow(mut stream: EventStream, format: Format) -> Result<(), Failure> {
+    let mut printer = Printer::default();
+    let mut last: Option<(String, TaskStatus)> = None;
+    while let Some(event) = stream.next().await {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                printer.end();
+                return Err(error.into());
+            }
+        };
+        match format {
+            Format::Json => output::line(&output::one_line(event.json.get())),
+            Format::Text => printer.event(&event.value),
+        }
+        match event.value {
+            StreamResponse::Message(_) => return Ok(()),
+            StreamResponse::Task(task) => last = Some((task.id, task.status)),
+            StreamResponse::StatusUpdate(update) => {
+                // The stream stays open while authorization is awaited, but this command has nobody to wait for it.
+                let waits = update.status.state == TaskState::AuthRequired;
+                last = Some((update.task_id, update.status));
+                if waits {
+                    break;
+                }
+            }
+            StreamResponse::ArtifactUpdate(_) => {}
+        }
+    }
+    printer.end();
+    match last {
+        Some((task, status)) => verdict(&task, &status),
+        None => Err(Failure::failed("the stream ended before it said anything")),
+    }
+}
+
+/// What has been printed of a stream.
+#[derive(Default)]
+struct Printer {
+    artifact: Option<String>,
+    printed: bool,
+    /// The last thing printed did not end its line.
+    open_line: bool,
+}
+
+impl Printer {
+    fn event(&mut self, event: &StreamResponse) {
+        match event {
+            StreamResponse::Message(message) => self.line(&message_text(message)),
+            StreamResponse::ArtifactUpdate(update) => self.chunk(update),
+            StreamResponse::StatusUpdate(update) => self.status(&update.status),
+            // A snapshot in place of the events that made it, as some servers give it after a cut.
+            StreamResponse::Task(task) if task.status.state.is_terminal() && !self.printed => {
+                self.line(&task_text(task))
+            }
+            StreamResponse::Task(_) => {}
+        }
+    }
+
+    fn chunk(&mut self, update: &TaskArtifactUpdateEvent) {
+        let id = &update.artifact.artifact_id;
+        if self.artifact.as_ref() != Some(id) || !update.append {
+            self.end();
+            self.artifact = Some(id.clone());
+        }
+        self.print(&output::parts_text(&update.artifact.parts));
+    }
+
+    /// The text of a status is news while the task waits, and the reply when nothing else was.
+    fn status(&mut self, status: &TaskStatus) {
+        let is_news = status.state.is_interrupted() || (status.state == TaskState::Completed && !self.printed);
+        if let Some(message) = status.message.as_ref().filter(|_| is_news) {
+            self.line(&message_text(message));
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.end();
+        self.print(text);
+        self.end();
+    }
+
+    fn print(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        output::print_foreign(text);
+        self.printed = true;
+        self.open_line = !text.ends_with('\n');
+    }
+
+    fn end(&mut self) {
+        if self.open_line {
+            output::print("\n");
+            self.open_line = false;
+        }
+    }
+}
+
+/// The exit code that a task's state means, and what to say about it.
+fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
+    let said = status.message.as_ref().map(message_text).filter(|text| !text.is_empty());
+    let failed = |what: &str| {
+        let failure = Failure::failed(format!("the task {what}"));
+        Err(match &said {
+            Some(text) => failure.because(text.as_str()),
+            None => failure,
+        })
+    };
+    match status.state {
+        TaskState::Completed => Ok(()),
+        TaskState::Failed => failed("failed"),
+        TaskState::Rejected => failed("was rejected"),
+        TaskState::Canceled => failed("was canceled"),
+        TaskState::InputRequired | TaskState::AuthRequired => {
+            output::error_line("note", &format!("the task waits; go on with `sb send --task {task} …`"));
+            Ok(())
+        }
+        TaskState::Submitted | TaskState::Working | TaskState::Unspecified => {
+            Err(Failure::new(Exit::Timeout, "the task is not finished")
+                .because("the server does not hold a request that long")
+                .hint(format!("the work goes on as task {task}; --stream follows it to the end")))
+        }
+    }
+}
+
+/// The reply in a task: its artifacts, else its status; the status as well while the task waits.
+fn task_text(task: &Task) -> String {
+    let mut texts: Vec<String> = task.artifacts.iter().map(|artifact| output::parts_text(&artifact.parts)).collect();
+    texts.retain(|text| !text.is_empty());
+    let status_counts = match task.status.state {
+        TaskState::Completed => texts.is_empty(),
+        state => state.is_interrupted(),
+    };
+    if let Some(message) = task.status.message.as_ref().filter(|_| status_counts) {
+        texts.push(message_text(message));
+    }
+    texts.join("\n")
+}
+
+fn message_text(message: &Message) -> String {
+    output::parts_text(&message.parts)
+}
+
+fn print_text(text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    output::print_foreign(text);
+    if !text.ends_with('\n') {
+        output::print("\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::{Artifact, Part};
+
+    use super::*;
+
+    fn status(state: TaskState, text: &str) -> TaskStatus {
+        let message = Message { parts: vec![Part::text(text)], ..Message::default() };
+        TaskStatus { state, message: Some(message), timestamp: None }
+    }
+
+    fn code(state: TaskState) -> u8 {
+        verdict("t", &status(state, "")).map_or_else(|failure| failure.exit as u8, |()| 0)
+    }
+
+    #[test]
+    fn every_state_has_its_exit_code() {
+        for (state, expected) in [
+            (TaskState::Completed, 0),
+            (TaskState::InputRequired, 0),
+            (TaskState::AuthRequired, 0),
+            (TaskState::Failed, 1),
+            (TaskState::Rejected, 1),
+            (TaskState::Canceled, 1),
+            (TaskState::Working, 5),
+        ] {
+            assert_eq!(code(state), expected, "{}", state.as_str());
+        }
+    }
+
+    #[test]
+    fn a_reply_is_artifacts_then_status() {
+        let mut task = Task {
+            id: "t".to_owned(),
+            context_id: String::new(),
+            status: status(TaskState::Completed, "status"),
+            artifacts: Vec::new(),
+            history: Vec::new(),
+            metadata: None,
+        };
+        assert_eq!(task_text(&task), "status");
+        task.artifacts = vec![Artifact { parts: vec![Part::text("artifact")], ..Artifact::default() }];
+        assert_eq!(task_text(&task), "artifact");
+        task.status = status(TaskState::InputRequired, "question?");
+        assert_eq!(task_text(&task), "artifact\nquestion?");
+    }
+}

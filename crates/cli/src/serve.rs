@@ -1,0 +1,199 @@
+//! `sb serve`: everything wired together, from the configuration to the last connection.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use exchange::{Agents, Exchange};
+use server::Server;
+use store::{Store, sqlite};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    bootstrap::bootstrap,
+    config::{self, Config, Layer, LogFormat, process_environment},
+    failure::Failure,
+    logging, output,
+};
+
+/// How long running turns have to finish once the server is told to stop.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// `sb serve …`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 picks a free one [env: SB_LISTEN] [default: 127.0.0.1:8765]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Where the server keeps its files [env: SB_DATA_DIR] [default: switchboard in the XDG data directory]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The configuration file [env: SB_CONFIG] [default: switchboard/switchboard.toml in the XDG config directory]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What the URLs on agent cards begin with [env: SB_PUBLIC_URL] [default: the listen address]
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+    /// Serve without tokens; on a loopback address only [env: SB_NO_AUTH]
+    #[arg(long)]
+    no_auth: bool,
+    /// How log lines look [env: SB_LOG_FORMAT] [default: human]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<LogFormat>,
+}
+
+pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
+    let flags = Layer {
+        listen: args.listen,
+        data_dir: args.data_dir,
+        public_url: args.public_url,
+        no_auth: args.no_auth.then_some(true),
+        log_format: args.log_format,
+        ..Layer::default()
+    };
+    let layer = config::load(flags, args.config.as_deref(), &process_environment)?;
+    let config = layer.check(&process_environment)?;
+    logging::start(log, "info", config.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed("cannot start").caused_by(&error))?;
+    let result = runtime.block_on(serve(config));
+    // Whatever still runs has had its grace.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn serve(config: Config) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+
+    let store: Arc<dyn Store> = open_store(&config)?;
+    let bootstrap = bootstrap(store.as_ref(), &config.data_dir, process_environment("SB_BOOTSTRAP_TOKEN")).await?;
+
+    let agents = Agents::default();
+    if config.demo_agents {
+        for entry in agents::demo() {
+            agents.insert(entry);
+        }
+    }
+
+    let options = exchange::Options {
+        blocking_cap: config.blocking_cap,
+        cancel_grace: config.cancel_grace,
+        lease: config.lease,
+        default_agent: config.default_agent.clone(),
+        ..exchange::Options::default()
+    };
+    let exchange = Exchange::start(store, agents, options)
+        .await
+        .map_err(|error| Failure::failed("cannot start the exchange").caused_by(&error))?;
+
+    let mut options = server::Options::new(config.listen);
+    options.public_url = config.public_url.clone();
+    options.auth = config.auth;
+    options.drain = GRACE;
+    let server = match Server::bind(exchange.clone(), options).await {
+        Ok(server) => server,
+        Err(error) => {
+            exchange.shut_down(Duration::ZERO).await;
+            return Err(bind_failure(&config, &error));
+        }
+    };
+
+    let mut local = bootstrap.local;
+    local.url = Some(server.base_url().to_owned());
+    local.save(&config.data_dir)?;
+    announce(&server, bootstrap.fresh.as_deref());
+
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(server.run(stop.clone()));
+    let name = signals.next().await;
+    tracing::info!(signal = name, "stopping; a second signal ends at once");
+    let drain = async {
+        stop.cancel();
+        let (_, ended) = tokio::join!(exchange.shut_down(GRACE), running);
+        ended
+    };
+    tokio::select! {
+        ended = drain => {
+            ended.map_err(|error| Failure::failed("the server ended badly").caused_by(&error))?;
+            tracing::info!("stopped");
+            Ok(())
+        }
+        name = signals.next() => {
+            Err(Failure::failed(format!("stopped at once by a second {name}"))
+                .hint("turns that were running go on with the next start"))
+        }
+    }
+}
+
+fn open_store(config: &Config) -> Result<Arc<sqlite::SqliteStore>, Failure> {
+    let directory = config.data_dir.display();
+    sqlite::open(&config.data_dir, sqlite::Options::default()).map_err(|error| {
+        let failure = Failure::failed(format!("cannot open the journal in `{directory}`")).caused_by(&error);
+        match error {
+            store::Error::FromTheFuture { .. } => {
+                failure.hint("a newer version wrote it: run that version, or use another --data-dir")
+            }
+            _ => {
+                failure.hint("check that the directory can be written and has room, or choose another with --data-dir")
+            }
+        }
+    })
+}
+
+fn bind_failure(config: &Config, error: &io::Error) -> Failure {
+    let failure = Failure::failed(format!("cannot listen on {}", config.listen)).caused_by(error);
+    match error.kind() {
+        io::ErrorKind::AddrInUse => failure
+            .hint("something listens there already, maybe another `sb serve`: stop it, or choose another --listen"),
+        io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges: choose a higher one"),
+        io::ErrorKind::AddrNotAvailable => failure.hint("this machine does not have that address"),
+        _ => failure,
+    }
+}
+
+/// Says that the server is ready, and on the first start how to call it.
+fn announce(server: &Server, fresh: Option<&str>) {
+    output::line(&format!("listening on http://{}", server.local_addr()));
+    let Some(token) = fresh else {
+        return;
+    };
+    let base = server.base_url();
+    output::print(&format!(
+        r#"
+This is the first start. The token below is shown only this once; the CLI on this machine has it already.
+
+  token: {token}
+
+Try it from another terminal:
+
+  sb send --stream --agent stream "5 chunks, 200 ms apart"
+
+  curl -s {base}/a2a/message:send \
+    -H 'Authorization: Bearer {token}' \
+    -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' \
+    -d '{{"message":{{"messageId":"m-1","role":"ROLE_USER","parts":[{{"text":"hello"}}]}}}}'
+
+"#
+    ));
+}
+
+/// The signals that end the server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

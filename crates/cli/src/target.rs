@@ -1,0 +1,195 @@
+//! Which server a client command calls, and with which token.
+
+use std::path::PathBuf;
+
+use client::{Connector, Limits, Policy, Secret, parse_url, same_origin};
+use url::Url;
+
+use crate::{
+    config::{self, Environment, Layer, process_environment},
+    duration::Span,
+    failure::{Exit, Failure},
+    local::Local,
+};
+
+/// The options that all client commands share.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TargetArgs {
+    /// The token to authenticate with [env: SB_TOKEN] [default: the local server's]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Follow the card to an address on another origin, token included
+    #[arg(long)]
+    pub(crate) allow_other_origin: bool,
+    /// How long the whole command may take
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    pub(crate) timeout: Span,
+    /// Where the local server keeps its files [env: SB_DATA_DIR]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The configuration file [env: SB_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Whom to call.
+pub(crate) struct Target {
+    /// Where the agent's card is to be found.
+    pub(crate) url: Url,
+    pub(crate) token: Option<Secret>,
+}
+
+impl TargetArgs {
+    /// Finds the server: the URL given, SB_URL, or what the local server wrote down.
+    pub(crate) fn target(&self, url: Option<&str>, agent: Option<&str>) -> Result<Target, Failure> {
+        self.find(url, agent, &process_environment)
+    }
+
+    /// What connections are made with.
+    pub(crate) fn connector(&self) -> Connector {
+        Connector::new(Policy::Operator, Limits::default())
+    }
+
+    /// How the agent is called.
+    pub(crate) fn client_options(&self, token: Option<Secret>) -> client::Options {
+        client::Options { token, allow_foreign_interface: self.allow_other_origin, ..client::Options::default() }
+    }
+
+    /// Runs a command to its end or until its time is over.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::failed("cannot start").caused_by(&error))?;
+        let limit = self.timeout.0;
+        runtime.block_on(async {
+            match tokio::time::timeout(limit, work).await {
+                Ok(result) => result,
+                Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}"))
+                    .hint("give it more time with --timeout; the server goes on with what it has accepted")),
+            }
+        })
+    }
+
+    fn find(&self, url: Option<&str>, agent: Option<&str>, environment: Environment<'_>) -> Result<Target, Failure> {
+        let flags = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
+        let layer = config::load(flags, self.config.as_deref(), environment)?;
+        // Without a home there is no local server either, which matters only if nothing else was named.
+        let local = match layer.data_dir(environment) {
+            Ok(directory) => Local::load(&directory),
+            Err(_) => Ok(Local::default()),
+        };
+        let named = url.map(str::to_owned).or_else(|| environment("SB_URL"));
+        let token = self.token.clone().or_else(|| environment("SB_TOKEN"));
+        let (base, token) = match (named, token) {
+            (Some(base), Some(token)) => (parse_url(&base)?, Some(token)),
+            (Some(base), None) => {
+                let base = parse_url(&base)?;
+                let token = local?.token_for(&base);
+                (base, token)
+            }
+            (None, given) => {
+                let local = local?;
+                let base = local.url.as_deref().ok_or_else(no_server)?;
+                let base = parse_url(base)?;
+                let token = given.or_else(|| local.token_for(&base));
+                (base, token)
+            }
+        };
+        let url = match agent {
+            Some(id) => agent_url(base, id)?,
+            None => base,
+        };
+        Ok(Target { url, token: token.map(Secret::new) })
+    }
+}
+
+impl Local {
+    /// The stored token, if `url` is where it belongs.
+    fn token_for(&self, url: &Url) -> Option<String> {
+        let home = parse_url(self.url.as_deref()?).ok()?;
+        self.token.clone().filter(|_| same_origin(&home, url))
+    }
+}
+
+/// One agent of a Switchboard server.
+fn agent_url(mut base: Url, id: &str) -> Result<Url, Failure> {
+    if let Err(reason) = id.parse::<store::AgentId>() {
+        return Err(Failure::usage(format!("`{id}` is not an agent id")).because(reason));
+    }
+    // Fails only for URLs without a host, which `parse_url` refuses.
+    if let Ok(mut path) = base.path_segments_mut() {
+        path.pop_if_empty().extend(["a2a", "agents", id]);
+    }
+    Ok(base)
+}
+
+fn no_server() -> Failure {
+    Failure::usage("no server is known")
+        .because("neither --url nor SB_URL is given, and no server has started with this data directory")
+        .hint("start one with `sb serve`, or name one with --url")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn args(directory: &Path) -> TargetArgs {
+        TargetArgs {
+            token: None,
+            allow_other_origin: false,
+            timeout: "1s".parse().unwrap(),
+            data_dir: Some(directory.to_owned()),
+            config: None,
+        }
+    }
+
+    fn found(args: &TargetArgs, url: Option<&str>, variables: &[(&str, &str)]) -> (String, Option<String>) {
+        let environment =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let target = args.find(url, None, &environment).unwrap_or_else(|failure| panic!("{failure:?}"));
+        (target.url.to_string(), target.token.map(|token| token.expose().to_owned()))
+    }
+
+    #[test]
+    fn the_stored_token_goes_only_where_it_belongs() {
+        let directory = tempfile::tempdir().unwrap();
+        let local = Local { url: Some("http://127.0.0.1:1".to_owned()), token: Some("stored".to_owned()) };
+        local.save(directory.path()).unwrap();
+        let args = args(directory.path());
+        let stored = Some("stored".to_owned());
+        assert_eq!(found(&args, None, &[]), ("http://127.0.0.1:1/".to_owned(), stored.clone()));
+        assert_eq!(found(&args, Some("http://127.0.0.1:1/x"), &[]).1, stored);
+        assert_eq!(found(&args, Some("http://127.0.0.1:2"), &[]).1, None);
+        assert_eq!(found(&args, None, &[("SB_URL", "https://other.example.org")]).1, None);
+        let variables = [("SB_URL", "https://other.example.org"), ("SB_TOKEN", "given")];
+        assert_eq!(found(&args, None, &variables).1, Some("given".to_owned()));
+        assert_eq!(found(&args, None, &[("SB_TOKEN", "given")]).1, Some("given".to_owned()));
+    }
+
+    #[test]
+    fn flags_win_over_the_environment() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut args = args(directory.path());
+        args.token = Some("flag".to_owned());
+        let variables = [("SB_URL", "http://b"), ("SB_TOKEN", "variable")];
+        assert_eq!(found(&args, Some("http://a"), &variables), ("http://a/".to_owned(), Some("flag".to_owned())));
+    }
+
+    #[test]
+    fn without_a_server_there_is_a_hint() {
+        let directory = tempfile::tempdir().unwrap();
+        let Err(failure) = args(directory.path()).find(None, None, &|_| None) else { panic!("a server was found") };
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.hint.unwrap().contains("sb serve"));
+    }
+
+    #[test]
+    fn an_agent_is_below_its_server() {
+        let url = agent_url(parse_url("http://h/base/").unwrap(), "echo").unwrap();
+        assert_eq!(url.as_str(), "http://h/base/a2a/agents/echo");
+        assert!(agent_url(parse_url("http://h").unwrap(), "../x").is_err());
+    }
+}

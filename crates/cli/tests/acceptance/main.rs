@@ -1,0 +1,24 @@
+//! Rows of the acceptance list, each proven over the wire against the built binary.
+//!
+//! Every test starts its own server on a fresh data directory and speaks plain HTTP to it; nothing of
+//! the product's own client is used. A test is named after the rows it proves.
+
+mod auth;
+mod cards;
+mod durability;
+mod errors;
+mod http;
+mod idempotency;
+mod lists;
+mod media;
+mod race;
+mod rig;
+mod rpc;
+mod sends;
+mod sse;
+mod streams;
+mod targets;
+mod tasks;
+mod tenants;
+mod turns;
+mod versions;

@@ -1,0 +1,73 @@
+//! A cancel against a completion: whoever wins, everyone is told the same.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::json;
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use crate::{
+    http::{Api, array, fresh, is_terminal, reason, state, text, to_at_once},
+    rig::Rig,
+};
+
+/// One race. Gives the state that won.
+async fn race(api: Api, run_ms: u64, wait_us: u64) -> String {
+    let context = format!("race-{}", fresh());
+    let mut request = to_at_once("slow", &run_ms.to_string());
+    request["message"]["contextId"] = json!(context);
+    let id = text(&api.send(&request).await, "/id").to_owned();
+    let mut subscriber = api.subscribe(&id, Some(0)).await;
+    let reader = tokio::spawn(async move { subscriber.rest().await });
+
+    tokio::time::sleep(Duration::from_micros(wait_us)).await;
+    let reply = api.post_empty(&format!("/a2a/tasks/{id}:cancel")).await;
+    let told = if reply.status == 200 {
+        let task = reply.ok();
+        assert_eq!(state(&task), "CANCELED", "a cancel that answers has won: {task:#}");
+        "CANCELED"
+    } else {
+        assert_eq!(reason(&reply.error(400)), "TASK_NOT_CANCELABLE");
+        "COMPLETED"
+    };
+
+    let got = api.task(&id).await;
+    assert_eq!(state(&got), told);
+    let frames = reader.await.expect("the reader does not panic");
+    let ends: Vec<_> = frames.iter().filter_map(|frame| frame.state()).filter(|state| is_terminal(state)).collect();
+    assert_eq!(ends, [told], "one end, the last event: {frames:#?}");
+    assert!(frames.last().is_some_and(|frame| frame.is_end()));
+    let ids: Vec<u64> = frames.iter().map(|frame| frame.id).collect();
+    assert_eq!(ids, (1..=frames.len() as u64).collect::<Vec<_>>());
+    let page = api.get(&format!("/a2a/tasks?contextId={context}&status={}", text(&got, "/status/state"))).await.ok();
+    assert_eq!(array(&page, "/tasks").len(), 1);
+    assert_eq!(page["tasks"][0]["id"], id);
+    told.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s2_25_a_cancel_racing_a_completion_has_one_winner() {
+    let races: u64 = if std::env::var_os("SB_LONG").is_some() { 20_000 } else { 1_000 };
+    let rig = Rig::start().await;
+    let api = rig.api();
+    let slots = Arc::new(Semaphore::new(32));
+    let mut running = JoinSet::new();
+    for n in 0..races {
+        let permit = Arc::clone(&slots).acquire_owned().await.unwrap();
+        let api = api.clone();
+        running.spawn(async move {
+            let won = race(api, n % 4, (n / 4) % 9 * 500).await;
+            drop(permit);
+            won
+        });
+    }
+    let mut canceled = 0;
+    while let Some(won) = running.join_next().await {
+        canceled += u64::from(won.unwrap() == "CANCELED");
+    }
+    println!("{canceled} of {races} races were won by the cancel");
+    for won in ["CANCELED", "COMPLETED"] {
+        let page = api.get(&format!("/a2a/tasks?status=TASK_STATE_{won}")).await.ok();
+        let expected = if won == "CANCELED" { canceled } else { races - canceled };
+        assert_eq!(page["totalSize"], expected, "the counters agree");
+    }
+}

@@ -1,0 +1,211 @@
+//! The operations of an agent that was found by its card.
+
+use a2a::{
+    AgentCard, CancelTaskRequest, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse,
+    Message, Part, Role, SendMessageRequest, SendMessageResponse, SubscribeToTaskRequest, Task,
+};
+use http::{HeaderName, HeaderValue, header};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use url::Url;
+
+pub use crate::binding::Binding;
+use crate::{
+    Connector, Discovered, Error, EventStream, Resume, Secret,
+    binding::{Endpoint, Operation, choose},
+    discover, egress,
+    egress::{Request, Response},
+    same_origin,
+    stream::Until,
+};
+
+/// How to call an agent.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What to authenticate with.
+    pub token: Option<Secret>,
+    /// This binding and no other.
+    pub binding: Option<Binding>,
+    /// Follow a card to another origin. The token goes there, too.
+    pub allow_foreign_interface: bool,
+    /// How a cut stream is taken up again.
+    pub resume: Resume,
+}
+
+/// An agent to call. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    connector: Connector,
+    endpoint: Endpoint,
+    options: Options,
+}
+
+/// An answer, as a value and as it came.
+#[derive(Debug, Clone)]
+pub struct Received<T> {
+    /// What it says.
+    pub value: T,
+    /// The JSON as the other side wrote it.
+    pub json: Box<RawValue>,
+}
+
+/// A request with one text message from a user.
+pub fn user_message(message_id: impl Into<String>, text: impl Into<String>) -> SendMessageRequest {
+    let message = Message {
+        message_id: message_id.into(),
+        role: Role::User,
+        parts: vec![Part::text(text)],
+        ..Message::default()
+    };
+    SendMessageRequest { tenant: String::new(), message, configuration: None, metadata: None }
+}
+
+impl Client {
+    /// Finds the agent at `url` and prepares to call it.
+    pub async fn connect(connector: Connector, url: &Url, options: Options) -> Result<Self, Error> {
+        let found = discover(&connector, url, options.token.as_ref()).await?;
+        Self::from_card(connector, &found, options)
+    }
+
+    /// Prepares to call the agent that a card describes.
+    pub fn from_card(connector: Connector, found: &Discovered, options: Options) -> Result<Self, Error> {
+        let endpoint = choose(&found.card, options.binding)?;
+        if !options.allow_foreign_interface && !same_origin(&found.url, &endpoint.url) {
+            return Err(Error::ForeignInterface {
+                card: egress::shown(&found.url),
+                interface: egress::shown(&endpoint.url),
+            });
+        }
+        Ok(Self { connector, endpoint, options })
+    }
+
+    /// The binding in use.
+    pub fn binding(&self) -> Binding {
+        self.endpoint.binding
+    }
+
+    /// Sends a message and waits for the answer.
+    pub async fn send(&self, mut request: SendMessageRequest) -> Result<Received<SendMessageResponse>, Error> {
+        self.fill(&mut request.tenant);
+        self.call(Operation::Send(&request)).await
+    }
+
+    /// Sends a message and follows what happens. A cut stream is taken up again as [`Resume`] says.
+    pub async fn stream(&self, mut request: SendMessageRequest) -> Result<EventStream, Error> {
+        self.fill(&mut request.tenant);
+        let response = self.open(Operation::Stream(&request), None).await?;
+        Ok(EventStream::new(self.clone(), response, Until::TurnEnds, String::new(), None))
+    }
+
+    /// A task as it is.
+    pub async fn get(&self, mut request: GetTaskRequest) -> Result<Received<Task>, Error> {
+        self.fill(&mut request.tenant);
+        self.call(Operation::Get(&request)).await
+    }
+
+    /// A page of the caller's tasks.
+    pub async fn list(&self, mut request: ListTasksRequest) -> Result<Received<ListTasksResponse>, Error> {
+        self.fill(&mut request.tenant);
+        self.call(Operation::List(&request)).await
+    }
+
+    /// Cancels a task.
+    pub async fn cancel(&self, mut request: CancelTaskRequest) -> Result<Received<Task>, Error> {
+        self.fill(&mut request.tenant);
+        self.call(Operation::Cancel(&request)).await
+    }
+
+    /// Follows a task until it ends, after the event with the id `after` when there is one.
+    pub async fn subscribe(
+        &self,
+        request: SubscribeToTaskRequest,
+        after: Option<String>,
+    ) -> Result<EventStream, Error> {
+        let task = request.id.clone();
+        let response = self.resubscribe(request, after.as_deref()).await?;
+        Ok(EventStream::new(self.clone(), response, Until::TaskEnds, task, after))
+    }
+
+    /// The card for callers who have authenticated.
+    pub async fn extended_card(&self) -> Result<Received<AgentCard>, Error> {
+        let mut request = GetExtendedAgentCardRequest { tenant: String::new() };
+        self.fill(&mut request.tenant);
+        self.call(Operation::ExtendedCard(&request)).await
+    }
+
+    pub(crate) fn resume(&self) -> &Resume {
+        &self.options.resume
+    }
+
+    pub(crate) async fn resubscribe(
+        &self,
+        mut request: SubscribeToTaskRequest,
+        after: Option<&str>,
+    ) -> Result<Response, Error> {
+        self.fill(&mut request.tenant);
+        self.open(Operation::Subscribe(&request), after).await
+    }
+
+    /// A request that names no tenant means the one of the interface.
+    fn fill(&self, tenant: &mut String) {
+        if tenant.is_empty() {
+            self.endpoint.tenant.clone_into(tenant);
+        }
+    }
+
+    async fn call<T: DeserializeOwned>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
+        let response = self.exchange(operation, None, false).await?;
+        let status = response.status.as_u16();
+        let json = self.endpoint.binding.decode(status, &response.bytes().await?)?;
+        read(json)
+    }
+
+    /// Opens a stream. Whatever is not one is an error.
+    async fn open(&self, operation: Operation<'_>, after: Option<&str>) -> Result<Response, Error> {
+        let response = self.exchange(operation, after, true).await?;
+        if response.status.is_success() && response.media_type() == "text/event-stream" {
+            return Ok(response);
+        }
+        let status = response.status.as_u16();
+        let media_type = response.media_type();
+        self.endpoint.binding.decode(status, &response.bytes().await?)?;
+        Err(Error::Malformed(format!("expected text/event-stream, got `{}`", a2a::error::excerpt(&media_type))))
+    }
+
+    async fn exchange(
+        &self,
+        operation: Operation<'_>,
+        after: Option<&str>,
+        streaming: bool,
+    ) -> Result<Response, Error> {
+        let outbound = self.endpoint.binding.encode(&self.endpoint.url, operation)?;
+        let accept = if streaming { "text/event-stream" } else { "application/json, application/a2a+json" };
+        let mut headers = vec![version_header(), (header::ACCEPT, HeaderValue::from_static(accept))];
+        if let Some(media_type) = outbound.media_type {
+            headers.push((header::CONTENT_TYPE, HeaderValue::from_static(media_type)));
+        }
+        // An id that no header can carry is one that cannot be resumed from.
+        if let Some(id) = after.and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.push((HeaderName::from_static("last-event-id"), id));
+        }
+        let request = Request {
+            method: outbound.method,
+            url: &outbound.url,
+            token: self.options.token.as_ref(),
+            headers,
+            body: outbound.body,
+            streaming,
+        };
+        self.connector.send(request).await
+    }
+}
+
+/// Reads JSON as a type of the protocol and keeps it.
+pub(crate) fn read<T: DeserializeOwned>(json: Box<RawValue>) -> Result<Received<T>, Error> {
+    let value = a2a::decode(json.get().as_bytes()).map_err(|error| Error::Malformed(error.to_string()))?;
+    Ok(Received { value, json })
+}
+
+pub(crate) fn version_header() -> (HeaderName, HeaderValue) {
+    (HeaderName::from_static("a2a-version"), HeaderValue::from_static(a2a::PROTOCOL_VERSION))
+}

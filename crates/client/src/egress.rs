@@ -1,0 +1,255 @@
+//! The one place that opens outbound connections.
+//!
+//! Every connector has a policy. Operator-given URLs may lead anywhere; the policy for URLs that tenants
+//! give belongs here as well. Whatever the policy: redirects are not followed, the proxy variables of the
+//! environment are not read, and bodies and times have caps.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use url::Url;
+
+use crate::{Error, Secret};
+
+/// Whose URLs a connector follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Policy {
+    /// Given by whoever runs this program: any address is allowed.
+    Operator,
+}
+
+/// Caps on what an outbound call may cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// For connecting, name resolution and TLS included.
+    pub connect_timeout: Duration,
+    /// For a whole call that is not a stream; for a stream, until its headers are there.
+    pub total_timeout: Option<Duration>,
+    /// For a body that is read whole.
+    pub body_cap: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(10), total_timeout: None, body_cap: 16 * 1024 * 1024 }
+    }
+}
+
+/// Opens connections. Cheap to clone; clones share the pool.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    policy: Policy,
+    limits: Limits,
+    // Plain HTTP must work where no root certificates are installed, and should not pay for loading them.
+    plain: OnceLock<reqwest::Client>,
+    tls: OnceLock<reqwest::Client>,
+}
+
+/// A request to send.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The verb.
+    pub method: Method,
+    /// Where to.
+    pub url: &'a Url,
+    /// A bearer token.
+    pub token: Option<&'a Secret>,
+    /// Further headers.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body.
+    pub body: Option<Vec<u8>>,
+    /// It is answered with a stream: the total timeout ends with the headers.
+    pub streaming: bool,
+}
+
+/// An answer whose body has not been read.
+#[derive(Debug)]
+pub struct Response {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    origin: String,
+    timeout: Option<Duration>,
+    cap: usize,
+    inner: reqwest::Response,
+}
+
+impl Connector {
+    /// A connector with a policy.
+    pub fn new(policy: Policy, limits: Limits) -> Self {
+        Self { inner: Arc::new(Inner { policy, limits, plain: OnceLock::new(), tls: OnceLock::new() }) }
+    }
+
+    /// Sends a request and waits for the answer's headers.
+    pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
+        self.check(request.url)?;
+        let origin = request.url.origin().ascii_serialization();
+        let timeout = self.inner.limits.total_timeout;
+        let mut outbound = self.http(request.url)?.request(request.method, request.url.clone());
+        if let Some(token) = request.token {
+            outbound = outbound.header(header::AUTHORIZATION, bearer(token)?);
+        }
+        for (name, value) in request.headers {
+            outbound = outbound.header(name, value);
+        }
+        if let Some(body) = request.body {
+            outbound = outbound.body(body);
+        }
+        if let Some(limit) = timeout.filter(|_| !request.streaming) {
+            outbound = outbound.timeout(limit);
+        }
+        let sent = outbound.send();
+        let answer = match timeout {
+            Some(limit) => match tokio::time::timeout(limit, sent).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Error::Timeout { origin, after: limit }),
+            },
+            None => sent.await,
+        };
+        let inner = answer.map_err(|error| network_error(error, &origin, self.inner.limits))?;
+        Ok(Response {
+            status: inner.status(),
+            headers: inner.headers().clone(),
+            origin,
+            timeout,
+            cap: self.inner.limits.body_cap,
+            inner,
+        })
+    }
+
+    /// Whether the policy lets anyone call this URL.
+    fn check(&self, url: &Url) -> Result<(), Error> {
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(Error::Url { url: shown(url), reason: "only http and https are spoken".to_owned() });
+        }
+        match self.inner.policy {
+            Policy::Operator => Ok(()),
+        }
+    }
+
+    fn http(&self, url: &Url) -> Result<&reqwest::Client, Error> {
+        let secure = url.scheme() == "https";
+        let slot = if secure { &self.inner.tls } else { &self.inner.plain };
+        if let Some(client) = slot.get() {
+            return Ok(client);
+        }
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(self.inner.limits.connect_timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .tcp_nodelay(true);
+        if !secure {
+            builder = builder.tls_certs_only([]);
+        }
+        let client = builder.build().map_err(|error| Error::Setup(Box::new(error)))?;
+        Ok(slot.get_or_init(|| client))
+    }
+}
+
+impl Response {
+    /// The media type, without parameters, in lower case.
+    pub fn media_type(&self) -> String {
+        let value = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    /// The whole body, up to the cap.
+    pub async fn bytes(mut self) -> Result<Bytes, Error> {
+        let too_large = Error::TooLarge { cap: self.cap };
+        if self.inner.content_length().is_some_and(|length| length > self.cap as u64) {
+            return Err(too_large);
+        }
+        let mut body = BytesMut::new();
+        while let Some(chunk) = self.chunk().await? {
+            if body.len() + chunk.len() > self.cap {
+                return Err(too_large);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.freeze())
+    }
+
+    /// The next piece of the body. `None` at its end. Cancel-safe.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        self.inner.chunk().await.map_err(|error| {
+            let limits = Limits { total_timeout: self.timeout, ..Limits::default() };
+            network_error(error, &self.origin, limits)
+        })
+    }
+}
+
+/// A URL for people: without a password and without the query, where some put tokens.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut shown = url.clone();
+    shown.set_query(None);
+    shown.set_fragment(None);
+    // Fails only for URLs that have no place for credentials.
+    let _ = shown.set_password(None);
+    let _ = shown.set_username("");
+    shown.to_string()
+}
+
+fn bearer(token: &Secret) -> Result<HeaderValue, Error> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| Error::Token)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn network_error(error: reqwest::Error, origin: &str, limits: Limits) -> Error {
+    // The origin is told by our own error; a URL may hold what should not be shown.
+    let error = error.without_url();
+    let origin = origin.to_owned();
+    if error.is_timeout() {
+        let after = if error.is_connect() { Some(limits.connect_timeout) } else { limits.total_timeout };
+        return Error::Timeout { origin, after: after.unwrap_or(limits.connect_timeout) };
+    }
+    if error.is_builder() {
+        return Error::Setup(Box::new(error));
+    }
+    Error::Unreachable { origin, source: Box::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connector() -> Connector {
+        Connector::new(Policy::Operator, Limits::default())
+    }
+
+    #[test]
+    fn only_http_is_spoken() {
+        for url in ["ftp://example.org/", "file:///etc/passwd", "data:,x"] {
+            assert!(matches!(connector().check(&Url::parse(url).unwrap()), Err(Error::Url { .. })), "{url}");
+        }
+        assert!(connector().check(&Url::parse("http://127.0.0.1/").unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_shown_url_has_no_credentials() {
+        let url = Url::parse("https://user:pass@example.org/a?token=t#f").unwrap();
+        assert_eq!(shown(&url), "https://example.org/a");
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_unreachable() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        drop(listener);
+        let request =
+            Request { method: Method::GET, url: &url, token: None, headers: vec![], body: None, streaming: false };
+        assert!(matches!(connector().send(request).await, Err(Error::Unreachable { .. })));
+    }
+}

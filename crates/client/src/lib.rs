@@ -1,0 +1,37 @@
+//! Calling A2A agents: discovery, the JSON-RPC and HTTP+JSON bindings, streams that resume.
+//!
+//! [`egress`] is the one place of the product that opens outbound connections; everything here goes
+//! through it. What a remote says is data: capped, parsed strictly, never trusted.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), client::Error> {
+//! use client::{Client, Connector, Options, Policy};
+//!
+//! let connector = Connector::new(Policy::Operator, client::Limits::default());
+//! let url = client::parse_url("http://127.0.0.1:8765")?;
+//! let client = Client::connect(connector, &url, Options::default()).await?;
+//! let mut stream = client.stream(client::user_message("m-1", "hello")).await?;
+//! while let Some(event) = stream.next().await {
+//!     println!("{}", event?.json);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod binding;
+mod client;
+mod discovery;
+pub mod egress;
+mod error;
+mod rest;
+mod rpc;
+mod secret;
+pub mod sse;
+mod stream;
+
+pub use client::{Binding, Client, Options, Received, user_message};
+pub use discovery::{Discovered, discover, parse_url, same_origin};
+pub use egress::{Connector, Limits, Policy};
+pub use error::Error;
+pub use secret::Secret;
+pub use stream::{EventStream, Resume};

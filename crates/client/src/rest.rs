@@ -1,0 +1,139 @@
+//! The HTTP+JSON binding, as a caller.
+
+use a2a::{ListTasksRequest, TaskState, error::RemoteError};
+use http::Method;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use url::Url;
+
+use crate::{
+    Error,
+    binding::{Operation, Outbound},
+};
+
+const MEDIA_TYPE: &str = "application/a2a+json";
+
+pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outbound, Error> {
+    match operation {
+        Operation::Send(request) => post(at(endpoint, &request.tenant, &["message:send"]), request),
+        Operation::Stream(request) => post(at(endpoint, &request.tenant, &["message:stream"]), request),
+        Operation::Get(request) => {
+            let mut url = at(endpoint, &request.tenant, &["tasks", &request.id]);
+            if let Some(length) = request.history_length {
+                url.query_pairs_mut().append_pair("historyLength", &length.to_string());
+            }
+            Ok(get(url))
+        }
+        Operation::List(request) => Ok(get(list(endpoint, request))),
+        Operation::Cancel(request) => {
+            post(at(endpoint, &request.tenant, &["tasks", &format!("{}:cancel", request.id)]), request)
+        }
+        Operation::Subscribe(request) => {
+            Ok(get(at(endpoint, &request.tenant, &["tasks", &format!("{}:subscribe", request.id)])))
+        }
+        Operation::ExtendedCard(request) => Ok(get(at(endpoint, &request.tenant, &["extendedAgentCard"]))),
+    }
+}
+
+pub(crate) fn decode(status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
+    if !(200..300).contains(&status) {
+        return Err(Error::told(status, RemoteError::from_status_body(status, body)));
+    }
+    serde_json::from_slice(body).map_err(|error| Error::Malformed(format!("not JSON: {error}")))
+}
+
+fn list(endpoint: &Url, request: &ListTasksRequest) -> Url {
+    let mut url = at(endpoint, &request.tenant, &["tasks"]);
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    if !request.context_id.is_empty() {
+        pairs.push(("contextId", request.context_id.clone()));
+    }
+    if request.status != TaskState::Unspecified {
+        pairs.push(("status", request.status.as_str().to_owned()));
+    }
+    if let Some(size) = request.page_size {
+        pairs.push(("pageSize", size.to_string()));
+    }
+    if !request.page_token.is_empty() {
+        pairs.push(("pageToken", request.page_token.clone()));
+    }
+    if let Some(length) = request.history_length {
+        pairs.push(("historyLength", length.to_string()));
+    }
+    if let Some(after) = request.status_timestamp_after {
+        pairs.push(("statusTimestampAfter", after.to_string()));
+    }
+    if let Some(include) = request.include_artifacts {
+        pairs.push(("includeArtifacts", include.to_string()));
+    }
+    if !pairs.is_empty() {
+        url.query_pairs_mut().extend_pairs(pairs);
+    }
+    url
+}
+
+fn post(url: Url, request: &impl Serialize) -> Result<Outbound, Error> {
+    let body = serde_json::to_vec(request)
+        .map_err(|error| Error::Malformed(format!("the request cannot be written: {error}")))?;
+    Ok(Outbound { method: Method::POST, url, media_type: Some(MEDIA_TYPE), body: Some(body) })
+}
+
+fn get(url: Url) -> Outbound {
+    Outbound { method: Method::GET, url, media_type: None, body: None }
+}
+
+/// A route below the interface's URL; a tenant is a path segment of its own.
+fn at(endpoint: &Url, tenant: &str, segments: &[&str]) -> Url {
+    let mut url = endpoint.clone();
+    // Fails only for URLs without a host, which no endpoint is.
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty();
+        if !tenant.is_empty() {
+            path.push(tenant);
+        }
+        path.extend(segments);
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::{GetTaskRequest, SubscribeToTaskRequest};
+
+    use super::*;
+
+    fn endpoint() -> Url {
+        Url::parse("http://host/a2a/").unwrap()
+    }
+
+    #[test]
+    fn routes_are_below_the_interface() {
+        let subscribe = SubscribeToTaskRequest { tenant: "echo".to_owned(), id: "t/1".to_owned() };
+        let outbound = encode(&endpoint(), Operation::Subscribe(&subscribe)).unwrap();
+        assert_eq!(outbound.url.as_str(), "http://host/a2a/echo/tasks/t%2F1:subscribe");
+        let get = GetTaskRequest { id: "t".to_owned(), history_length: Some(2), ..GetTaskRequest::default() };
+        let outbound = encode(&endpoint(), Operation::Get(&get)).unwrap();
+        assert_eq!(outbound.url.as_str(), "http://host/a2a/tasks/t?historyLength=2");
+    }
+
+    #[test]
+    fn filters_go_into_the_query() {
+        let request = ListTasksRequest {
+            context_id: "a b".to_owned(),
+            status: TaskState::Working,
+            page_size: Some(5),
+            ..ListTasksRequest::default()
+        };
+        let url = list(&endpoint(), &request);
+        assert_eq!(url.query(), Some("contextId=a+b&status=TASK_STATE_WORKING&pageSize=5"));
+        assert_eq!(list(&endpoint(), &ListTasksRequest::default()).query(), None);
+    }
+
+    #[test]
+    fn errors_are_read_from_status_bodies() {
+        let body = br#"{"error":{"code":404,"status":"NOT_FOUND","message":"no such task"}}"#;
+        assert!(matches!(decode(404, body), Err(Error::Protocol(remote)) if remote.message == "no such task"));
+        assert!(matches!(decode(401, b""), Err(Error::Auth(_))));
+        assert!(matches!(decode(200, b"{"), Err(Error::Malformed(_))));
+    }
+}

@@ -1,0 +1,60 @@
+//! The JSON-RPC binding, as a caller.
+
+use a2a::{Method, error::RemoteError, jsonrpc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use url::Url;
+
+use crate::{
+    Error,
+    binding::{Operation, Outbound},
+};
+
+pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outbound, Error> {
+    let body = match operation {
+        Operation::Send(request) => call(Method::SendMessage, request),
+        Operation::Stream(request) => call(Method::SendStreamingMessage, request),
+        Operation::Get(request) => call(Method::GetTask, request),
+        Operation::List(request) => call(Method::ListTasks, request),
+        Operation::Cancel(request) => call(Method::CancelTask, request),
+        Operation::Subscribe(request) => call(Method::SubscribeToTask, request),
+        Operation::ExtendedCard(request) => call(Method::GetExtendedAgentCard, request),
+    }?;
+    let url = endpoint.clone();
+    Ok(Outbound { method: http::Method::POST, url, media_type: Some("application/json"), body: Some(body) })
+}
+
+fn call(method: Method, params: &impl Serialize) -> Result<Vec<u8>, Error> {
+    // One call per HTTP request, so that one id serves them all.
+    jsonrpc::encode_request(&jsonrpc::Id::number(1), method.as_str(), params)
+        .map_err(|error| Error::Malformed(format!("the request cannot be written: {error}")))
+}
+
+pub(crate) fn decode(status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
+    match jsonrpc::decode_response(body) {
+        Ok(response) => match response.result {
+            Ok(result) => Ok(result.to_owned()),
+            Err(remote) => Err(Error::told(status, remote)),
+        },
+        // Whatever answers before the envelope is read (a proxy, an authenticator) speaks plain HTTP.
+        Err(_) if !(200..300).contains(&status) => {
+            Err(Error::told(status, RemoteError::from_status_body(status, body)))
+        }
+        Err(error) => Err(Error::Malformed(error.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_and_errors_are_told_apart() {
+        assert_eq!(decode(200, br#"{"jsonrpc":"2.0","id":1,"result":{"a":1.0}}"#).unwrap().get(), r#"{"a":1.0}"#);
+        let error = decode(200, br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"no"}}"#).unwrap_err();
+        assert!(matches!(error, Error::Protocol(remote) if remote.code == -32001));
+        assert!(matches!(decode(401, b"{}"), Err(Error::Auth(_))));
+        assert!(matches!(decode(502, b"<html>"), Err(Error::Protocol(_))));
+        assert!(matches!(decode(200, b"<html>"), Err(Error::Malformed(_))));
+    }
+}

@@ -1,0 +1,207 @@
+//! A stream of events that survives its connection: it remembers the last event id and takes up again after it.
+
+use std::{collections::VecDeque, time::Duration};
+
+use a2a::{ErrorKind, GetTaskRequest, StreamResponse, SubscribeToTaskRequest, TaskState};
+use serde_json::value::RawValue;
+
+use crate::{
+    Client, Error, Received,
+    client::read,
+    egress::Response,
+    sse::{Event, Parser},
+};
+
+/// How a cut stream is taken up again.
+#[derive(Debug, Clone, Copy)]
+pub struct Resume {
+    /// How often in a row, without anything new in between.
+    pub attempts: u32,
+    /// How long before the first attempt; doubled for each further one.
+    pub backoff: Duration,
+    /// The longest wait.
+    pub max_backoff: Duration,
+}
+
+impl Default for Resume {
+    fn default() -> Self {
+        Self { attempts: 6, backoff: Duration::from_millis(200), max_backoff: Duration::from_secs(5) }
+    }
+}
+
+/// When a stream is over, so that its end can be told from a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// A sent message's: at a terminal state, or when input is required.
+    TurnEnds,
+    /// A subscription: at a terminal state.
+    TaskEnds,
+}
+
+/// The events of a stream, in order.
+#[derive(Debug)]
+pub struct EventStream {
+    client: Client,
+    /// `None` once the stream is over.
+    response: Option<Response>,
+    parser: Parser,
+    ready: VecDeque<Event>,
+    until: Until,
+    /// Empty until the first event names it.
+    task: String,
+    last_id: Option<String>,
+    /// The task waits for somebody: some servers end the stream then.
+    interrupted: bool,
+    attempts: u32,
+    /// Nothing has come over this connection yet.
+    silent: bool,
+}
+
+impl EventStream {
+    pub(crate) fn new(client: Client, response: Response, until: Until, task: String, last_id: Option<String>) -> Self {
+        Self {
+            client,
+            response: Some(response),
+            parser: Parser::default(),
+            ready: VecDeque::new(),
+            until,
+            task,
+            last_id,
+            interrupted: false,
+            attempts: 0,
+            silent: true,
+        }
+    }
+
+    /// The id of the last event, to subscribe after it another time.
+    pub fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
+    /// The task's id, once an event has named it.
+    pub fn task(&self) -> Option<&str> {
+        Some(self.task.as_str()).filter(|task| !task.is_empty())
+    }
+
+    /// The next event. `None` at the end; after an error there is nothing more.
+    pub async fn next(&mut self) -> Option<Result<Received<StreamResponse>, Error>> {
+        let result = self.advance().await;
+        if !matches!(result, Ok(Some(_))) {
+            self.response = None;
+        }
+        result.transpose()
+    }
+
+    async fn advance(&mut self) -> Result<Option<Received<StreamResponse>>, Error> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return self.take(event).map(Some);
+            }
+            let Some(response) = &mut self.response else {
+                return Ok(None);
+            };
+            let cause = match response.chunk().await {
+                Ok(Some(bytes)) => {
+                    let mut events = Vec::new();
+                    self.parser.feed(&bytes, &mut events).map_err(|error| Error::TooLarge { cap: error.cap })?;
+                    self.ready.extend(events);
+                    continue;
+                }
+                Ok(None) if self.interrupted => return Ok(None),
+                // A cursor at the end of a finished task's log gives an empty stream.
+                Ok(None) if self.silent && self.last_id.is_some() && self.has_ended().await? => return Ok(None),
+                Ok(None) => None,
+                Err(error) => Some(error),
+            };
+            if let Some(last) = self.take_up(cause).await? {
+                return Ok(Some(last));
+            }
+        }
+    }
+
+    /// Reads an event and learns from it where the stream is.
+    fn take(&mut self, event: Event) -> Result<Received<StreamResponse>, Error> {
+        self.silent = false;
+        let json = self.client.binding().decode_frame(&event.data)?;
+        let received: Received<StreamResponse> = read(json)?;
+        // A snapshot may be the same one again; anything else is progress.
+        if event.id != self.last_id || !matches!(received.value, StreamResponse::Task(_)) {
+            self.attempts = 0;
+        }
+        if event.id.is_some() {
+            self.last_id = event.id;
+        }
+        self.note(&received.value);
+        Ok(received)
+    }
+
+    fn note(&mut self, event: &StreamResponse) {
+        let state = match event {
+            StreamResponse::Task(task) => {
+                self.task.clone_from(&task.id);
+                task.status.state
+            }
+            StreamResponse::StatusUpdate(update) => {
+                self.task.clone_from(&update.task_id);
+                update.status.state
+            }
+            StreamResponse::ArtifactUpdate(update) => {
+                self.task.clone_from(&update.task_id);
+                return;
+            }
+            // A direct message is a whole answer.
+            StreamResponse::Message(_) => TaskState::Completed,
+        };
+        self.interrupted = state.is_interrupted();
+        let over = state.is_terminal() || (self.until == Until::TurnEnds && state == TaskState::InputRequired);
+        // A Task that begins a continued stream may show the state before this message.
+        if over && !(matches!(event, StreamResponse::Task(_)) && state == TaskState::InputRequired) {
+            self.response = None;
+        }
+    }
+
+    /// Subscribes after the last event. Gives the task itself when it has ended where nobody can subscribe any more.
+    async fn take_up(&mut self, cause: Option<Error>) -> Result<Option<Received<StreamResponse>>, Error> {
+        let resume = *self.client.resume();
+        let mut cause = cause.map(Box::new);
+        while !self.task.is_empty() && self.attempts < resume.attempts {
+            let doubled = resume.backoff.saturating_mul(2_u32.saturating_pow(self.attempts));
+            tokio::time::sleep(doubled.min(resume.max_backoff)).await;
+            self.attempts += 1;
+            tracing::debug!(task.id = %self.task, attempt = self.attempts, "stream was cut; subscribing again");
+            let request = SubscribeToTaskRequest { tenant: String::new(), id: self.task.clone() };
+            match self.client.resubscribe(request, self.last_id.as_deref()).await {
+                Ok(response) => {
+                    self.response = Some(response);
+                    self.parser = Parser::default();
+                    self.silent = true;
+                    return Ok(None);
+                }
+                Err(Error::Protocol(remote)) if remote.kind() == Some(ErrorKind::UnsupportedOperation) => {
+                    return self.last_state().await.map(Some);
+                }
+                Err(error) if error.is_passing() => cause = Some(Box::new(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Cut { attempts: self.attempts, source: cause })
+    }
+
+    async fn has_ended(&self) -> Result<bool, Error> {
+        let request = GetTaskRequest { id: self.task.clone(), history_length: Some(0), ..GetTaskRequest::default() };
+        match self.client.get(request).await {
+            Ok(task) => Ok(task.value.status.state.is_terminal()),
+            Err(error) if error.is_passing() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn last_state(&mut self) -> Result<Received<StreamResponse>, Error> {
+        let request = GetTaskRequest { id: self.task.clone(), ..GetTaskRequest::default() };
+        let task = self.client.get(request).await?;
+        let json = RawValue::from_string(format!("{{\"task\":{}}}", task.json.get()))
+            .map_err(|error| Error::Malformed(error.to_string()))?;
+        self.response = None;
+        Ok(Received { value: StreamResponse::Task(task.value), json })
+    }
+}

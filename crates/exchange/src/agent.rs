@@ -1,0 +1,217 @@
+//! What an agent is: something that takes a turn and says things, and a profile that describes it.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use a2a::{AgentExtension, AgentSkill, Artifact, JsonObject, Message, Part};
+use async_trait::async_trait;
+use store::{AgentId, Store, TaskId, TenantId};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Anything that takes a turn.
+///
+/// `run` is called once per message and attempt. What it says through `out` is journaled while it runs;
+/// what it returns ends the turn. The future may be dropped at any await point (lost lease, forced
+/// cancel, shutdown): whatever it started must end with it.
+#[async_trait]
+pub trait Agent: Send + Sync + 'static {
+    /// Takes one turn.
+    async fn run(&self, turn: Turn, out: Output) -> Outcome;
+}
+
+/// What the server knows about an agent.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Its id, in URLs and in the A2A `tenant` field.
+    pub id: AgentId,
+    /// Its name on the card.
+    pub name: String,
+    /// Its description on the card.
+    pub description: String,
+    /// Its version on the card.
+    pub version: String,
+    /// Its skills on the card.
+    pub skills: Vec<AgentSkill>,
+    /// Media types it takes; `*/*` and `text/*` are understood.
+    pub input_modes: Vec<String>,
+    /// Media types it gives.
+    pub output_modes: Vec<String>,
+    /// Protocol extensions it declares; required ones are enforced.
+    pub extensions: Vec<AgentExtension>,
+    /// Whether its first output may be a direct message.
+    pub reply: ReplyMode,
+    /// How many of its turns run at once on this instance.
+    pub concurrency: usize,
+    /// How often a turn is tried.
+    pub max_attempts: u32,
+    /// What happens to a turn that a crash interrupted.
+    pub on_crash: OnCrash,
+    /// After which its turn is ended as failed.
+    pub timeout: Option<Duration>,
+    /// Names of the tenants that see it; all of them when `None`.
+    pub tenants: Option<BTreeSet<String>>,
+    /// What kind of agent it is, for people: `builtin`, `command`, ….
+    pub kind: &'static str,
+}
+
+/// How an agent answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplyMode {
+    /// Always with a task.
+    #[default]
+    Task,
+    /// With a direct message when its first output is one.
+    Auto,
+}
+
+/// What happens to a turn that a crash interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnCrash {
+    /// It is run again, up to the agent's attempts.
+    #[default]
+    Retry,
+    /// It fails.
+    Fail,
+    /// It becomes input-required: the caller decides.
+    Ask,
+}
+
+/// One turn: a message and what an agent may want to know about it.
+pub struct Turn {
+    /// The agent that is meant.
+    pub agent: AgentId,
+    /// The task.
+    pub task: TaskId,
+    /// Its context.
+    pub context: Arc<str>,
+    /// The message.
+    pub message: Message,
+    /// Which attempt at this turn it is, from 1.
+    pub attempt: u32,
+    /// Which turn of the task it is, from 1.
+    pub number: u32,
+    /// Set when the task is canceled. An agent that heeds it returns [`Outcome::Canceled`].
+    pub cancel: CancellationToken,
+    pub(crate) tenant: TenantId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) context_limit: usize,
+}
+
+/// How a turn ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Done. Without parts the turn's text so far is the reply.
+    Completed(Vec<Part>),
+    /// The caller has to answer.
+    InputRequired(Vec<Part>),
+    /// The caller has to authenticate somewhere.
+    AuthRequired(Vec<Part>),
+    /// The agent does not do this.
+    Rejected(Vec<Part>),
+    /// It failed.
+    Failed(Vec<Part>),
+    /// It failed in a way that another attempt may cure; the text says how.
+    Retry(String),
+    /// A direct message, if nothing was said before and the agent's mode allows it.
+    Message(Message),
+    /// It heeded the cancel.
+    Canceled,
+    /// It broke its own protocol; the text says how.
+    Broken(String),
+}
+
+/// Something said during a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Said {
+    Status { auth_required: bool, message: Option<Message>, metadata: Option<JsonObject> },
+    Artifact { artifact: Artifact, append: bool, last_chunk: bool, metadata: Option<JsonObject> },
+}
+
+/// Where an agent says things. Cheap to clone. Waiting in a call is back-pressure from the journal.
+#[derive(Debug, Clone)]
+pub struct Output {
+    pub(crate) sender: mpsc::Sender<Said>,
+}
+
+impl Output {
+    /// WORKING, with a message for the caller.
+    pub async fn status(&self, message: Option<Message>, metadata: Option<JsonObject>) {
+        self.say(Said::Status { auth_required: false, message, metadata }).await;
+    }
+
+    /// AUTH_REQUIRED while the turn goes on.
+    pub async fn auth_required(&self, message: Option<Message>, metadata: Option<JsonObject>) {
+        self.say(Said::Status { auth_required: true, message, metadata }).await;
+    }
+
+    /// An artifact or a chunk of one. An empty id is filled in: a new one, or with `append` the last one.
+    pub async fn artifact(&self, artifact: Artifact, append: bool, last_chunk: bool, metadata: Option<JsonObject>) {
+        self.say(Said::Artifact { artifact, append, last_chunk, metadata }).await;
+    }
+
+    /// A piece of the reply's text: chunks of one artifact named `response`. `first` begins it.
+    pub async fn text(&self, text: impl Into<String>, first: bool) {
+        let artifact = Artifact {
+            name: if first { "response".to_owned() } else { String::new() },
+            parts: vec![Part::text(text)],
+            ..Artifact::default()
+        };
+        self.artifact(artifact, !first, false, None).await;
+    }
+
+    async fn say(&self, said: Said) {
+        // A closed channel means that the turn is over for the journal; the agent is about to be dropped.
+        let _ = self.sender.send(said).await;
+    }
+}
+
+impl Turn {
+    /// This task's messages, ending with this turn's.
+    pub async fn history(&self) -> store::Result<Vec<Message>> {
+        self.store.history(self.tenant, self.task).await
+    }
+
+    /// What came before in the context, in other tasks, capped.
+    pub async fn context_history(&self) -> store::Result<Vec<Message>> {
+        self.store.context_history(self.tenant, &self.agent, &self.context, self.task, self.context_limit).await
+    }
+
+    /// The text of the message's text parts.
+    pub fn text(&self) -> String {
+        text_of(&self.message.parts)
+    }
+}
+
+/// The text of all text parts, joined by line ends.
+pub fn text_of(parts: &[Part]) -> String {
+    let mut texts = Vec::new();
+    for part in parts {
+        if let a2a::PartContent::Text(text) = &part.content {
+            texts.push(text.as_str());
+        }
+    }
+    texts.join("\n")
+}
+
+impl Profile {
+    /// A profile with the defaults of a plain text agent.
+    pub fn new(id: AgentId, kind: &'static str) -> Self {
+        Self {
+            name: id.to_string(),
+            id,
+            description: String::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            skills: Vec::new(),
+            input_modes: vec!["text/plain".to_owned()],
+            output_modes: vec!["text/plain".to_owned()],
+            extensions: Vec::new(),
+            reply: ReplyMode::Task,
+            concurrency: 8,
+            max_attempts: 3,
+            on_crash: OnCrash::Retry,
+            timeout: None,
+            tenants: None,
+            kind,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Following a task: a cursor over its log, and the frames a stream is made of.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use a2a::{Error, StreamResponse, TaskState};
+use bytes::Bytes;
+use store::{Event, EventKind, Recent, Store, TaskId, TenantId, Watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::convert;
+
+/// How many events one read of the log takes.
+const BATCH: usize = 256;
+
+/// How long a cursor trusts the hub before it looks at the log itself. Wake-ups only make things
+/// faster; without any, everything still arrives.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A position in one task's log.
+pub(crate) struct Cursor {
+    store: Arc<dyn Store>,
+    tenant: TenantId,
+    task: TaskId,
+    after: u64,
+    watch: Watch,
+    ready: VecDeque<Arc<Event>>,
+    read_log: bool,
+}
+
+/// One frame of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame {
+    /// The sequence number it brings the reader to: the SSE id.
+    pub seq: u64,
+    /// A 1.0 `StreamResponse` as JSON, shared by every reader.
+    pub body: Bytes,
+    /// What event it is; a task snapshot is [`EventKind::Created`].
+    pub kind: EventKind,
+}
+
+/// The frames of one stream, in order. Dropping it costs the task nothing.
+pub struct Frames {
+    /// The protocol extensions that are active.
+    pub extensions: Vec<String>,
+    ready: VecDeque<Frame>,
+    /// Frames that wait for the agent's first output, which may be a direct reply.
+    held: Option<VecDeque<Frame>>,
+    cursor: Option<Cursor>,
+    until: Until,
+    draining: CancellationToken,
+}
+
+/// When a stream is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// At a terminal state or INPUT_REQUIRED.
+    TurnEnd,
+    /// At a terminal state.
+    TaskEnd,
+}
+
+impl Cursor {
+    /// Begins after `after`. Begun before the log is read or the task even exists, it misses nothing.
+    pub(crate) fn new(store: Arc<dyn Store>, tenant: TenantId, task: TaskId, after: u64) -> Self {
+        let watch = store.hub().watch(task);
+        Self { store, tenant, task, after, watch, ready: VecDeque::new(), read_log: true }
+    }
+
+    /// The same for a task that does not exist yet: the hub will see all of it.
+    pub(crate) fn before_birth(store: Arc<dyn Store>, tenant: TenantId, task: TaskId) -> Self {
+        Self { read_log: false, ..Self::new(store, tenant, task, 0) }
+    }
+
+    /// Moves on to `after`.
+    pub(crate) fn skip_to(&mut self, after: u64) {
+        self.after = self.after.max(after);
+        self.ready.retain(|event| event.seq > after);
+    }
+
+    /// The next event. Cancel safe.
+    pub(crate) async fn next(&mut self) -> store::Result<Arc<Event>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.after = event.seq;
+                return Ok(event);
+            }
+            match self.watch.recent(self.after) {
+                Recent::Events(events) if !events.is_empty() => {
+                    self.ready = events.into();
+                    continue;
+                }
+                Recent::Events(_) if !self.read_log => {
+                    // Nothing new that the hub knows of: wait for a word, but not for ever.
+                    if tokio::time::timeout(LOOK, self.watch.changed()).await.is_err() {
+                        self.read_log = true;
+                    }
+                    continue;
+                }
+                Recent::Events(_) | Recent::Behind => {}
+            }
+            let events = self.store.events(self.tenant, self.task, self.after, BATCH).await?;
+            self.read_log = events.len() == BATCH;
+            self.ready = events.into_iter().map(Arc::new).collect();
+        }
+    }
+}
+
+impl Frame {
+    pub(crate) fn of(event: &Event) -> Self {
+        Self { seq: event.seq, body: event.body.clone(), kind: event.kind }
+    }
+
+    /// A frame with the whole task.
+    pub(crate) fn snapshot(seq: u64, task_json: &[u8]) -> Self {
+        let mut body = Vec::with_capacity(task_json.len() + 9);
+        body.extend_from_slice(b"{\"task\":");
+        body.extend_from_slice(task_json);
+        body.push(b'}');
+        Self { seq, body: body.into(), kind: EventKind::Created }
+    }
+
+    fn is_over(&self, until: Until) -> bool {
+        match self.kind {
+            EventKind::Reply => true,
+            EventKind::Status { state, .. } => {
+                state.is_terminal() || (until == Until::TurnEnd && state == TaskState::InputRequired)
+            }
+            EventKind::Created | EventKind::Input | EventKind::Artifact => false,
+        }
+    }
+}
+
+impl Frames {
+    /// Begins with `first`, then follows the cursor, if there is one.
+    pub(crate) fn new(first: Vec<Frame>, cursor: Option<Cursor>, until: Until, draining: CancellationToken) -> Self {
+        Self { extensions: Vec::new(), ready: first.into(), held: None, cursor, until, draining }
+    }
+
+    pub(crate) fn with_extensions(self, extensions: Vec<String>) -> Self {
+        Self { extensions, ..self }
+    }
+
+    /// Holds everything back until the agent's first output.
+    pub(crate) fn hold(mut self) -> Self {
+        self.held = Some(std::mem::take(&mut self.ready));
+        self
+    }
+
+    /// The next frame; `None` when the stream is over or the server drains. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<Frame, Error>> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some(Ok(frame));
+            }
+            let cursor = self.cursor.as_mut()?;
+            let event = tokio::select! {
+                biased;
+                event = cursor.next() => event,
+                () = self.draining.cancelled() => return self.drain().await,
+            };
+            match event {
+                Ok(event) => self.take(&event),
+                Err(error) => {
+                    self.cursor = None;
+                    return Some(Err(convert::store_error(&error)));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        if event.kind == EventKind::Input {
+            return;
+        }
+        let frame = Frame::of(event);
+        if frame.is_over(self.until) {
+            self.cursor = None;
+        }
+        match self.held.take() {
+            // A direct reply is all that its sender sees.
+            Some(_) if event.kind == EventKind::Reply => self.ready.push_back(frame),
+            Some(mut held) => {
+                held.push_back(frame);
+                if is_output(event) {
+                    self.ready = held;
+                } else {
+                    self.held = Some(held);
+                }
+            }
+            None => self.ready.push_back(frame),
+        }
+    }
+
+    /// The server drains. A reader whose first frame was held back must learn the task's id to resume.
+    async fn drain(&mut self) -> Option<Result<Frame, Error>> {
+        let mut cursor = self.cursor.take()?;
+        self.held.as_ref()?;
+        match cursor.store.reveal(cursor.tenant, cursor.task).await {
+            Ok(()) => self.ready = self.held.take()?,
+            // The direct reply came just now: it is the next event.
+            Err(store::Error::Terminal(_)) => match cursor.next().await {
+                Ok(event) => self.take(&event),
+                Err(error) => return Some(Err(convert::store_error(&error))),
+            },
+            Err(error) => return Some(Err(convert::store_error(&error))),
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}
+
+/// Whether an event says something that the agent said: WORKING without a message only says that it began.
+fn is_output(event: &Event) -> bool {
+    let EventKind::Status { state: TaskState::Working, .. } = event.kind else { return true };
+    match serde_json::from_slice(&event.body) {
+        Ok(StreamResponse::StatusUpdate(update)) => update.status.message.is_some(),
+        _ => true,
+    }
+}

@@ -1,0 +1,116 @@
+//! The heart: the A2A operations, once, and the workers that run turns.
+//!
+//! A binding decodes a request into a [`Call`] and one of the operations of [`Exchange`], and encodes
+//! what comes back. It decides nothing. Whatever a caller can observe was committed before.
+
+mod agent;
+mod call;
+mod convert;
+mod cursor;
+mod operations;
+mod page_token;
+mod registry;
+mod scribe;
+mod send;
+mod worker;
+
+use std::{sync::Arc, time::Duration};
+
+pub use agent::{Agent, OnCrash, Outcome, Output, Profile, ReplyMode, Turn, text_of};
+pub use call::{Call, Caller};
+pub use cursor::{Frame, Frames};
+pub use operations::{Listing, Sent};
+pub use registry::{Agents, Entry};
+use store::Store;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Bounds and times.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a blocking send waits before it returns the working task.
+    pub blocking_cap: Duration,
+    /// How long a canceled turn has to end by itself.
+    pub cancel_grace: Duration,
+    /// How long a lease lasts without renewal.
+    pub lease: Duration,
+    /// How often due work is looked for when nobody says that there is some.
+    pub poll: Duration,
+    /// How many messages may wait behind a running turn.
+    pub max_waiting: u32,
+    /// How many messages of its context an agent is given.
+    pub context_limit: usize,
+    /// The agent of a new send that names none.
+    pub default_agent: Option<store::AgentId>,
+    /// Sizes a message must keep.
+    pub limits: a2a::Limits,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            blocking_cap: Duration::from_secs(120),
+            cancel_grace: Duration::from_secs(5),
+            lease: Duration::from_secs(30),
+            poll: Duration::from_secs(1),
+            max_waiting: 32,
+            context_limit: 100,
+            default_agent: None,
+            limits: a2a::Limits::default(),
+        }
+    }
+}
+
+/// The operations. Cheap to clone.
+#[derive(Clone)]
+pub struct Exchange {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) agents: Agents,
+    pub(crate) options: Options,
+    pub(crate) workers: worker::Workers,
+    pub(crate) page_key: page_token::Key,
+    /// No new work; streams end.
+    pub(crate) draining: CancellationToken,
+    pub(crate) tracker: TaskTracker,
+}
+
+impl Exchange {
+    /// Starts the workers over a store and a set of agents.
+    pub async fn start(store: Arc<dyn Store>, agents: Agents, options: Options) -> store::Result<Self> {
+        let page_key = page_token::Key::load(store.as_ref()).await?;
+        let inner = Arc::new(Inner {
+            workers: worker::Workers::default(),
+            draining: CancellationToken::new(),
+            tracker: TaskTracker::new(),
+            store,
+            agents,
+            options,
+            page_key,
+        });
+        worker::start(&inner);
+        Ok(Self { inner })
+    }
+
+    /// The agents, to read and to change.
+    pub fn agents(&self) -> &Agents {
+        &self.inner.agents
+    }
+
+    /// The store, for what is not an operation of the protocol.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// Set when the exchange takes no more work: streams end, readiness is gone.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.inner.draining
+    }
+
+    /// Takes no more work, lets running turns finish until `grace` is over and releases the rest.
+    pub async fn shut_down(&self, grace: Duration) {
+        worker::shut_down(&self.inner, grace).await;
+    }
+}

@@ -1,0 +1,239 @@
+//! The operations that look at tasks or end them. Sending is in its own module.
+
+use std::sync::Arc;
+
+use a2a::{
+    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SubscribeToTaskRequest, TaskState, validate,
+};
+use bytes::Bytes;
+use store::{CancelMark, EventKind, Filter, Snapshot, TaskHead, TaskId, View};
+
+use crate::{
+    Call, Entry, Exchange, Frame, Frames, convert,
+    cursor::{Cursor, Until},
+};
+
+/// The answer to a send.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    /// A `SendMessageResponse` as JSON.
+    pub body: Bytes,
+    /// The protocol extensions that are active.
+    pub extensions: Vec<String>,
+}
+
+/// The answer to a list.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    /// A `ListTasksResponse` as JSON.
+    pub body: Bytes,
+}
+
+const DEFAULT_PAGE: i32 = 50;
+
+impl Exchange {
+    /// The agent that a call means: the one of its URL, the one of its `tenant` field, or none.
+    /// Where both name one they must agree: a call is never silently sent elsewhere.
+    pub fn target(&self, call: &Call, tenant_field: &str) -> Result<Option<Arc<Entry>>, Error> {
+        let name = match &call.agent {
+            Some(agent) if !tenant_field.is_empty() && tenant_field != agent => {
+                return Err(Error::invalid("tenant", "names another agent than the URL does"));
+            }
+            Some(agent) => agent.as_str(),
+            None if tenant_field.is_empty() => return Ok(None),
+            None => tenant_field,
+        };
+        match self.inner.agents.find(&call.caller, name) {
+            Some(entry) => Ok(Some(entry)),
+            None => Err(agent_not_found(name)),
+        }
+    }
+
+    /// GetTask.
+    pub async fn get(&self, call: &Call, request: GetTaskRequest) -> Result<Snapshot, Error> {
+        validate::validate_get(&request, &self.inner.options.limits)?;
+        let target = self.target(call, &request.tenant)?;
+        let id = convert::task_id(&request.id)?;
+        let view = View { history: history_length(request.history_length)?, artifacts: true };
+        let snapshot = self.snapshot(call, id, view).await?;
+        in_scope(target.as_deref(), &snapshot.agent, id)?;
+        Ok(snapshot)
+    }
+
+    /// ListTasks.
+    pub async fn list(&self, call: &Call, request: ListTasksRequest) -> Result<Listing, Error> {
+        validate::validate_list(&request, &self.inner.options.limits)?;
+        let target = self.target(call, &request.tenant)?;
+        let page_size = request.page_size.unwrap_or(DEFAULT_PAGE);
+        let history = history_length(request.history_length)?;
+        let artifacts = request.include_artifacts.unwrap_or(false);
+        let agent = target.map(|entry| entry.profile.id.clone());
+        let since = request.status_timestamp_after;
+
+        let filters = convert::digest(&[
+            agent.as_ref().map_or("", |agent| agent.as_str()).as_bytes(),
+            request.context_id.as_bytes(),
+            &request.status.number().to_be_bytes(),
+            &since.map_or(i64::MIN, |at| at.as_millis()).to_be_bytes(),
+        ]);
+        let tenant = call.caller.tenant;
+        let after = match request.page_token.as_str() {
+            "" => None,
+            token => Some(self.inner.page_key.open(tenant, &filters, token)?),
+        };
+        let filter = Filter {
+            agent,
+            context: Some(request.context_id).filter(|context| !context.is_empty()),
+            state: Some(request.status).filter(|state| *state != TaskState::Unspecified),
+            since,
+            after,
+            limit: page_size.unsigned_abs(),
+            view: View { history, artifacts },
+        };
+        let page = self.inner.store.list(tenant, filter).await.map_err(|e| convert::store_error(&e))?;
+
+        let next = page.next.map(|key| self.inner.page_key.seal(tenant, &filters, key)).unwrap_or_default();
+        let mut body = b"{\"tasks\":[".to_vec();
+        for (n, task) in page.tasks.iter().enumerate() {
+            if n > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(&task.to_json().map_err(|e| convert::store_error(&e))?);
+        }
+        // The token is base64url: it needs no escaping.
+        body.extend_from_slice(
+            format!("],\"nextPageToken\":\"{next}\",\"pageSize\":{page_size},\"totalSize\":{}}}", page.total)
+                .as_bytes(),
+        );
+        Ok(Listing { body: body.into() })
+    }
+
+    /// CancelTask. The durable mark decides; the running turn has a grace to end by itself.
+    pub async fn cancel(&self, call: &Call, request: CancelTaskRequest) -> Result<Snapshot, Error> {
+        validate::validate_cancel(&request, &self.inner.options.limits)?;
+        let target = self.target(call, &request.tenant)?;
+        let id = convert::task_id(&request.id)?;
+        let head = self.head(call, id).await?;
+        in_scope(target.as_deref(), &head.agent, id)?;
+
+        let tenant = call.caller.tenant;
+        let store = &self.inner.store;
+        let mut cursor = Cursor::new(Arc::clone(store), tenant, id, head.seq);
+        let mark = store.mark_cancel(tenant, id).await.map_err(|e| convert::task_error(&e, &request.id))?;
+        match mark {
+            CancelMark::Canceled { .. } => {}
+            CancelMark::NotCancelable(state) => {
+                return Err(Error::new(
+                    ErrorKind::TaskNotCancelable,
+                    format!("the task has already ended as {}", state.as_str()),
+                ));
+            }
+            CancelMark::Running => {
+                self.inner.workers.cancel(id);
+                let ended = async {
+                    loop {
+                        if is_terminal(cursor.next().await?.kind) {
+                            return Ok::<(), store::Error>(());
+                        }
+                    }
+                };
+                let waited = tokio::time::timeout(self.inner.options.cancel_grace, ended).await;
+                if !matches!(waited, Ok(Ok(()))) {
+                    store.force_cancel(tenant, id).await.map_err(|e| convert::task_error(&e, &request.id))?;
+                }
+            }
+        }
+        self.snapshot(call, id, View::FULL).await
+    }
+
+    /// SubscribeToTask. `after` is a resume cursor: with one, the missed events and nothing else.
+    pub async fn subscribe(
+        &self,
+        call: &Call,
+        request: SubscribeToTaskRequest,
+        after: Option<u64>,
+    ) -> Result<Frames, Error> {
+        validate::validate_subscribe(&request, &self.inner.options.limits)?;
+        let target = self.target(call, &request.tenant)?;
+        let id = convert::task_id(&request.id)?;
+        let head = self.head(call, id).await?;
+        in_scope(target.as_deref(), &head.agent, id)?;
+        let draining = self.inner.draining.clone();
+        let tenant = call.caller.tenant;
+
+        // A cursor beyond the log's end is not of this task: it counts as none.
+        if let Some(after) = after.filter(|after| *after <= head.seq) {
+            if head.state.is_terminal() && after == head.seq {
+                return Ok(Frames::new(Vec::new(), None, Until::TaskEnd, draining));
+            }
+            if !self.is_pruned(call, id, after, head.seq).await? {
+                let cursor = Cursor::new(Arc::clone(&self.inner.store), tenant, id, after);
+                return Ok(Frames::new(Vec::new(), Some(cursor), Until::TaskEnd, draining));
+            }
+        } else if head.state.is_terminal() {
+            return Err(Error::new(
+                ErrorKind::UnsupportedOperation,
+                format!("the task has already ended as {}: get it, or resume with a cursor", head.state.as_str()),
+            ));
+        }
+
+        // Follow first, then read, so that nothing falls between.
+        let mut cursor = Cursor::new(Arc::clone(&self.inner.store), tenant, id, head.seq);
+        let snapshot = self.snapshot(call, id, View::FULL).await?;
+        cursor.skip_to(snapshot.seq);
+        let json = snapshot.to_json().map_err(|e| convert::store_error(&e))?;
+        let first = vec![Frame::snapshot(snapshot.seq, &json)];
+        let cursor = (!snapshot.state.is_terminal()).then_some(cursor);
+        Ok(Frames::new(first, cursor, Until::TaskEnd, draining))
+    }
+
+    /// Whether the log no longer has the event after `after`.
+    async fn is_pruned(&self, call: &Call, id: TaskId, after: u64, end: u64) -> Result<bool, Error> {
+        if after == end {
+            return Ok(false);
+        }
+        let events = self.inner.store.events(call.caller.tenant, id, after, 1).await;
+        let events = events.map_err(|e| convert::store_error(&e))?;
+        Ok(events.first().is_none_or(|event| event.seq != after + 1))
+    }
+
+    /// A task's head, if its tenant may see it.
+    pub(crate) async fn head(&self, call: &Call, id: TaskId) -> Result<TaskHead, Error> {
+        let head = self.inner.store.head(call.caller.tenant, id).await;
+        match head.map_err(|e| convert::task_error(&e, &id.to_string()))? {
+            head if head.hidden => Err(Error::task_not_found(&id.to_string())),
+            head => Ok(head),
+        }
+    }
+
+    pub(crate) async fn snapshot(&self, call: &Call, id: TaskId, view: View) -> Result<Snapshot, Error> {
+        let snapshot = self.inner.store.task(call.caller.tenant, id, view).await;
+        snapshot.map_err(|e| convert::task_error(&e, &id.to_string()))
+    }
+}
+
+/// What an agent's URL shows of a task of another agent: nothing.
+pub(crate) fn in_scope(target: Option<&Entry>, agent: &store::AgentId, id: TaskId) -> Result<(), Error> {
+    match target {
+        Some(entry) if entry.profile.id != *agent => Err(Error::task_not_found(&id.to_string())),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn agent_not_found(name: &str) -> Error {
+    Error::new(ErrorKind::AgentNotFound, format!("no agent `{}`", name.chars().take(64).collect::<String>()))
+}
+
+pub(crate) fn history_length(given: Option<i32>) -> Result<Option<u32>, Error> {
+    match given {
+        None => Ok(None),
+        Some(n) => match u32::try_from(n) {
+            Ok(n) => Ok(Some(n)),
+            Err(_) => Err(Error::invalid("historyLength", "must not be negative")),
+        },
+    }
+}
+
+pub(crate) fn is_terminal(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Status { state, .. } if state.is_terminal()) || kind == EventKind::Reply
+}

@@ -1,0 +1,79 @@
+//! The agents this instance can run.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use store::AgentId;
+use tokio::sync::Semaphore;
+
+use crate::{Agent, Caller, Profile};
+
+/// One agent: its profile, its program and its free slots.
+pub struct Entry {
+    /// What is known about it.
+    pub profile: Profile,
+    /// What runs.
+    pub agent: Arc<dyn Agent>,
+    pub(crate) slots: Arc<Semaphore>,
+}
+
+/// All agents. Cheap to clone; changes are seen by everyone at once.
+#[derive(Clone, Default)]
+pub struct Agents {
+    entries: Arc<ArcSwap<BTreeMap<AgentId, Arc<Entry>>>>,
+}
+
+impl Entry {
+    /// An agent with all its slots free.
+    pub fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
+        let slots = Arc::new(Semaphore::new(profile.concurrency.max(1)));
+        Self { profile, agent, slots }
+    }
+
+    /// Whether this tenant may see it.
+    pub fn visible_to(&self, caller: &Caller) -> bool {
+        self.profile.tenants.as_ref().is_none_or(|names| names.contains(caller.name.as_ref()))
+    }
+}
+
+impl Agents {
+    /// Adds or replaces an agent. Turns of the old one that run are not disturbed.
+    pub fn insert(&self, entry: Entry) {
+        let entry = Arc::new(entry);
+        self.entries.rcu(|entries| {
+            let mut entries = BTreeMap::clone(entries);
+            entries.insert(entry.profile.id.clone(), Arc::clone(&entry));
+            entries
+        });
+    }
+
+    /// Removes an agent. Its waiting work stays in the journal until an agent of that id is back.
+    pub fn remove(&self, id: &AgentId) {
+        self.entries.rcu(|entries| {
+            let mut entries = BTreeMap::clone(entries);
+            entries.remove(id);
+            entries
+        });
+    }
+
+    /// The agent with this id, whoever may see it.
+    pub(crate) fn get(&self, id: &AgentId) -> Option<Arc<Entry>> {
+        self.entries.load().get(id).cloned()
+    }
+
+    /// The agent with this id, if this caller may see it.
+    pub fn find(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
+        let id: AgentId = id.parse().ok()?;
+        self.get(&id).filter(|entry| entry.visible_to(caller))
+    }
+
+    /// All agents this caller may see, by id.
+    pub fn visible(&self, caller: &Caller) -> Vec<Arc<Entry>> {
+        self.entries.load().values().filter(|entry| entry.visible_to(caller)).cloned().collect()
+    }
+
+    /// All agents, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+        self.entries.load().values().cloned().collect()
+    }
+}

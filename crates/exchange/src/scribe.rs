@@ -1,0 +1,348 @@
+//! Turns what an agent says into events: fills in ids, joins pieces of text, writes the reply.
+
+use std::sync::Arc;
+
+use a2a::{Artifact, JsonObject, Message, Part, PartContent, Role, TaskState};
+use store::{Draft, TaskId, TurnEnd, clock};
+
+use crate::{Outcome, agent::Said};
+
+/// Pieces of text are joined up to this size; more is worth a commit of its own.
+const JOIN_BYTES: usize = 2 << 10;
+/// The reply repeats the turn's text in the status message up to this size.
+const REPLY_BYTES: usize = 64 << 10;
+
+/// The scribe of one turn.
+pub(crate) struct Scribe {
+    task: TaskId,
+    context: Arc<str>,
+    turn: u32,
+    pending: Vec<Said>,
+    /// Whether anything of this turn was committed or is about to be.
+    spoken: bool,
+    /// Whether what is pending may not wait.
+    urgent: bool,
+    messages: u32,
+    artifacts: u32,
+    last_artifact: String,
+    /// The text of the turn's artifacts; `None` when there is too much of it.
+    text: Option<String>,
+    text_of: String,
+}
+
+impl Scribe {
+    pub(crate) fn new(task: TaskId, context: Arc<str>, turn: u32) -> Self {
+        Self {
+            task,
+            context,
+            turn,
+            pending: Vec::new(),
+            spoken: false,
+            urgent: false,
+            messages: 0,
+            artifacts: 0,
+            last_artifact: String::new(),
+            text: Some(String::new()),
+            text_of: String::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// Takes what was said, with its ids filled in.
+    pub(crate) fn take(&mut self, mut said: Said) {
+        match &mut said {
+            Said::Status { message, .. } => {
+                if let Some(message) = message {
+                    self.messages += 1;
+                    let id = format!("{}-s{}-{}", self.task, self.turn, self.messages);
+                    self.sign(message, id);
+                }
+            }
+            Said::Artifact { artifact, append, .. } => {
+                self.name(artifact, append);
+                self.note_text(artifact, *append);
+            }
+        }
+        let is_delta = matches!(&said, Said::Artifact { artifact, append: true, .. } if is_text(artifact));
+        // The first words of a turn, and everything that is not a further piece of text, go out at once.
+        self.urgent |= !self.spoken || !is_delta;
+        self.spoken = true;
+        match self.pending.last_mut() {
+            Some(last) if is_delta => {
+                if let Some(said) = join(last, said) {
+                    self.pending.push(said);
+                }
+            }
+            _ => self.pending.push(said),
+        }
+        if let Some(Said::Artifact { artifact, .. }) = self.pending.last() {
+            self.urgent |= text_len(artifact) >= JOIN_BYTES;
+        }
+    }
+
+    /// The events of what was said since the last call.
+    pub(crate) fn drafts(&mut self) -> store::Result<Vec<Draft>> {
+        self.urgent = false;
+        let mut drafts = Vec::with_capacity(self.pending.len());
+        for said in self.pending.drain(..) {
+            let at = clock::now();
+            drafts.push(match said {
+                Said::Status { auth_required, message, metadata } => {
+                    let state = if auth_required { TaskState::AuthRequired } else { TaskState::Working };
+                    Draft::status(self.task, &self.context, state, message, metadata, at)?
+                }
+                Said::Artifact { artifact, append, last_chunk, metadata } => {
+                    Draft::artifact(self.task, &self.context, artifact, append, last_chunk, metadata, at)?
+                }
+            });
+        }
+        Ok(drafts)
+    }
+
+    /// The end of the turn. [`Outcome::Retry`] without another attempt is [`Scribe::gave_up`].
+    pub(crate) fn end(&mut self, outcome: Outcome) -> store::Result<TurnEnd> {
+        let (state, parts) = match outcome {
+            Outcome::Completed(parts) if parts.is_empty() => (TaskState::Completed, self.reply_text()),
+            Outcome::Completed(parts) => (TaskState::Completed, parts),
+            Outcome::InputRequired(parts) => (TaskState::InputRequired, parts),
+            Outcome::AuthRequired(parts) => (TaskState::AuthRequired, parts),
+            Outcome::Rejected(parts) => (TaskState::Rejected, parts),
+            Outcome::Failed(parts) => (TaskState::Failed, parts),
+            Outcome::Canceled => (TaskState::Canceled, Vec::new()),
+            Outcome::Retry(why) => (TaskState::Failed, vec![Part::text(why)]),
+            Outcome::Broken(why) => {
+                let mut message = self.message(vec![Part::text(why)]);
+                message.metadata = JsonObject::from_value(&serde_json::json!({ "reason": "INVALID_AGENT_RESPONSE" }));
+                return Ok(TurnEnd::Status(self.status(TaskState::Failed, Some(message))?));
+            }
+            Outcome::Message(message) => return self.reply(message),
+        };
+        let message = (!parts.is_empty()).then(|| self.message(parts));
+        Ok(TurnEnd::Status(self.status(state, message)?))
+    }
+
+    /// The end of a turn that no further attempt can save.
+    pub(crate) fn gave_up(&mut self, why: &str, attempts: u32) -> store::Result<TurnEnd> {
+        let text = match attempts {
+            1 => why.to_owned(),
+            attempts => format!("{why}; gave up after {attempts} attempts"),
+        };
+        self.end(Outcome::Failed(vec![Part::text(text)]))
+    }
+
+    /// A direct reply, and the status that it becomes where a task was already shown.
+    fn reply(&mut self, mut message: Message) -> store::Result<TurnEnd> {
+        if message.message_id.is_empty() {
+            message.message_id = self.reply_id();
+        }
+        message.role = Role::Agent;
+        message.context_id = self.context.to_string();
+        message.task_id = String::new();
+        let within = Message { task_id: self.task.to_string(), ..message.clone() };
+        let otherwise = self.status(TaskState::Completed, Some(within))?;
+        if self.spoken {
+            return Ok(TurnEnd::Status(otherwise));
+        }
+        Ok(TurnEnd::Reply { reply: Draft::reply(message, clock::now())?, otherwise })
+    }
+
+    fn status(&self, state: TaskState, message: Option<Message>) -> store::Result<Draft> {
+        Draft::status(self.task, &self.context, state, message, None, clock::now())
+    }
+
+    /// The turn's text, for the status message of a completed task.
+    fn reply_text(&mut self) -> Vec<Part> {
+        match self.text.take() {
+            Some(text) if !text.is_empty() => vec![Part::text(text)],
+            _ => Vec::new(),
+        }
+    }
+
+    fn message(&self, parts: Vec<Part>) -> Message {
+        let mut message = Message { parts, ..Message::default() };
+        self.sign(&mut message, self.reply_id());
+        message
+    }
+
+    /// The id of the message that ends the turn: one a turn, the same at every attempt.
+    fn reply_id(&self) -> String {
+        match self.turn {
+            0 | 1 => format!("{}-r", self.task),
+            turn => format!("{}-r{turn}", self.task),
+        }
+    }
+
+    /// Fills in what an agent leaves out of its message.
+    fn sign(&self, message: &mut Message, id: String) {
+        if message.message_id.is_empty() {
+            message.message_id = id;
+        }
+        message.role = Role::Agent;
+        message.context_id = self.context.to_string();
+        message.task_id = self.task.to_string();
+    }
+
+    /// Fills in an artifact's id by its position in the turn, so that a second attempt replaces the first.
+    fn name(&mut self, artifact: &mut Artifact, append: &mut bool) {
+        if artifact.artifact_id.is_empty() {
+            if *append && !self.last_artifact.is_empty() {
+                artifact.artifact_id.clone_from(&self.last_artifact);
+            } else {
+                *append = false;
+                let kind = match artifact.parts.first().map(|part| &part.content) {
+                    Some(PartContent::Data(_)) => "data",
+                    Some(PartContent::Raw(_) | PartContent::Url(_)) => "file",
+                    Some(PartContent::Text(_)) | None => "text",
+                };
+                artifact.artifact_id = match self.turn {
+                    0 | 1 => format!("{}-{kind}-{}", self.task, self.artifacts),
+                    turn => format!("{}-t{turn}-{kind}-{}", self.task, self.artifacts),
+                };
+            }
+        }
+        if artifact.artifact_id != self.last_artifact {
+            self.artifacts += 1;
+            self.last_artifact.clone_from(&artifact.artifact_id);
+        }
+    }
+
+    /// Collects the turn's text: pieces of one artifact as they come, a line end between artifacts.
+    fn note_text(&mut self, artifact: &Artifact, append: bool) {
+        let Some(text) = &mut self.text else { return };
+        for part in &artifact.parts {
+            let PartContent::Text(more) = &part.content else { continue };
+            let continues = append && self.text_of == artifact.artifact_id;
+            if !text.is_empty() && !continues {
+                text.push('\n');
+            }
+            text.push_str(more);
+            self.text_of.clone_from(&artifact.artifact_id);
+        }
+        if text.len() > REPLY_BYTES {
+            self.text = None;
+        }
+    }
+}
+
+/// Whether an artifact is one plain piece of text and nothing else.
+fn is_text(artifact: &Artifact) -> bool {
+    let [part] = artifact.parts.as_slice() else { return false };
+    matches!(part.content, PartContent::Text(_))
+        && part.metadata.is_none()
+        && part.filename.is_empty()
+        && artifact.metadata.is_none()
+        && artifact.extensions.is_empty()
+}
+
+fn text_len(artifact: &Artifact) -> usize {
+    match artifact.parts.as_slice() {
+        [Part { content: PartContent::Text(text), .. }] => text.len(),
+        _ => 0,
+    }
+}
+
+/// Joins a piece of text to what was said just before, or gives it back.
+fn join(last: &mut Said, said: Said) -> Option<Said> {
+    let (
+        Said::Artifact { artifact: before, last_chunk: before_last, metadata: before_metadata, .. },
+        Said::Artifact { artifact, append, last_chunk, metadata },
+    ) = (last, &said)
+    else {
+        return Some(said);
+    };
+    let joinable = *append
+        && !*before_last
+        && before.artifact_id == artifact.artifact_id
+        && before_metadata == metadata
+        && is_text(before)
+        && before.parts[0].media_type == artifact.parts[0].media_type
+        && text_len(before) < JOIN_BYTES;
+    if !joinable {
+        return Some(said);
+    }
+    if let (PartContent::Text(text), PartContent::Text(more)) =
+        (&mut before.parts[0].content, &artifact.parts[0].content)
+    {
+        text.push_str(more);
+    }
+    *before_last = *last_chunk;
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(text: &str, append: bool) -> Said {
+        let artifact = Artifact { parts: vec![Part::text(text)], ..Artifact::default() };
+        Said::Artifact { artifact, append, last_chunk: false, metadata: None }
+    }
+
+    fn scribe() -> Scribe {
+        Scribe::new(TaskId::mint(), "ctx".into(), 1)
+    }
+
+    fn texts(scribe: &Scribe) -> Vec<String> {
+        let text = |said: &Said| match said {
+            Said::Artifact { artifact, .. } => crate::text_of(&artifact.parts),
+            Said::Status { .. } => String::new(),
+        };
+        scribe.pending.iter().map(text).collect()
+    }
+
+    #[test]
+    fn the_first_words_are_urgent_and_later_ones_wait() {
+        let mut scribe = scribe();
+        scribe.take(chunk("a", false));
+        assert!(scribe.is_urgent());
+        scribe.drafts().unwrap();
+        scribe.take(chunk("b", true));
+        scribe.take(chunk("c", true));
+        assert!(!scribe.is_urgent());
+        assert_eq!(texts(&scribe), ["bc"], "pieces are joined");
+        scribe.take(chunk(&"x".repeat(JOIN_BYTES), true));
+        assert!(scribe.is_urgent(), "enough for a commit");
+    }
+
+    #[test]
+    fn a_new_artifact_is_not_joined() {
+        let mut scribe = scribe();
+        scribe.take(chunk("a", false));
+        scribe.take(chunk("b", false));
+        scribe.take(chunk("c", true));
+        assert_eq!(texts(&scribe), ["a", "bc"]);
+    }
+
+    #[test]
+    fn ids_are_positional() {
+        let task = TaskId::mint();
+        let ids = |turn| {
+            let mut scribe = Scribe::new(task, "ctx".into(), turn);
+            scribe.take(chunk("a", true));
+            scribe.take(chunk("b", false));
+            let id = |said: &Said| match said {
+                Said::Artifact { artifact, append, .. } => (artifact.artifact_id.clone(), *append),
+                Said::Status { .. } => unreachable!("only artifacts were said"),
+            };
+            scribe.pending.iter().map(id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(1), [(format!("{task}-text-0"), false), (format!("{task}-text-1"), false)]);
+        assert_eq!(ids(2)[0].0, format!("{task}-t2-text-0"));
+    }
+
+    #[test]
+    fn the_reply_is_the_text_of_the_turn() {
+        let mut scribe = scribe();
+        for (text, append) in [("one ", false), ("two", true), ("three", false)] {
+            scribe.take(chunk(text, append));
+        }
+        assert_eq!(scribe.reply_text(), [Part::text("one two\nthree")]);
+    }
+}

@@ -1,0 +1,372 @@
+//! The exchange over a real journal: what operations promise, seen from inside one process.
+
+mod rig;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use a2a::{ErrorKind, GetTaskRequest, Message, Part, TaskState};
+use exchange::{OnCrash, Options, Outcome, ReplyMode};
+use rig::{Rig, agent, message, state_of, task_of};
+
+#[tokio::test]
+async fn a_blocking_echo_waits_for_two_commits() {
+    let rig = Rig::new(vec![agent("echo", |turn, out| async move {
+        out.text(turn.text(), true).await;
+        Outcome::Completed(Vec::new())
+    })])
+    .await;
+    rig.send("echo", message("warm up")).await.unwrap();
+    let before = rig.store.stats().commits;
+    let task = task_of(&rig.send("echo", message("hello")).await.unwrap());
+    assert_eq!(rig.store.stats().commits - before, 2, "accept and lease is one, the whole turn another");
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(task.status.message.unwrap().parts, [Part::text("hello")], "the reply stands in the status too");
+    assert_eq!(task.artifacts[0].parts, [Part::text("hello")]);
+    assert_eq!(task.artifacts[0].name, "response");
+}
+
+#[tokio::test]
+async fn a_cancel_racing_a_completion_leaves_one_terminal_state() {
+    let rig = Rig::new(vec![agent("quick", |turn, _out| async move {
+        let micros = turn.text().parse().unwrap_or(0);
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_micros(micros)) => Outcome::Completed(Vec::new()),
+            () = turn.cancel.cancelled() => Outcome::Canceled,
+        }
+    })])
+    .await;
+    let mut ends = std::collections::HashMap::new();
+    let mut races = tokio::task::JoinSet::new();
+    for n in 0..1000_u64 {
+        let rig = rig.clone();
+        races.spawn(async move {
+            let mut request = rig.request("quick", message(&(n * 7 % 3000).to_string()));
+            request.configuration =
+                Some(a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() });
+            let task = task_of(&rig.exchange.send(&rig.call, request).await.unwrap());
+            let canceled = rig.cancel(&task.id).await;
+            let mut frames = rig.frames(&task.id, 0).await;
+            let mut last = TaskState::Unspecified;
+            let mut terminals = 0;
+            let mut seq = 0;
+            while let Some(frame) = frames.next().await {
+                let frame = frame.unwrap();
+                assert_eq!(frame.seq, seq + 1, "gapless");
+                seq = frame.seq;
+                if let store::EventKind::Status { state, .. } = frame.kind {
+                    terminals += u32::from(state.is_terminal());
+                    last = state;
+                }
+            }
+            assert_eq!(terminals, 1);
+            let got = rig.get(&task.id).await;
+            assert_eq!(got.status.state, last, "a reader and a follower see the same end");
+            match canceled {
+                Ok(task) => {
+                    assert_eq!(task.status.state, TaskState::Canceled);
+                    assert_eq!(last, TaskState::Canceled, "a cancel that answered canceled has decided");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind, ErrorKind::TaskNotCancelable);
+                    assert_eq!(last, TaskState::Completed);
+                }
+            }
+            last
+        });
+        if races.len() >= 50 {
+            *ends.entry(races.join_next().await.unwrap().unwrap()).or_insert(0) += 1;
+        }
+    }
+    while let Some(end) = races.join_next().await {
+        *ends.entry(end.unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!(ends.values().sum::<u32>(), 1000);
+    assert!(ends.contains_key(&TaskState::Canceled), "the race was never won by the cancel: {ends:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_ignores_the_cancel_is_overruled() {
+    let options = Options { cancel_grace: Duration::from_millis(100), ..Options::default() };
+    let rig = Rig::with(
+        options,
+        vec![agent("deaf", |_turn, _out| async move {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            Outcome::Completed(Vec::new())
+        })],
+    )
+    .await;
+    let id = rig.start("deaf", message("x")).await;
+    assert_eq!(rig.cancel(&id).await.unwrap().status.state, TaskState::Canceled);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(rig.get(&id).await.status.state, TaskState::Canceled);
+}
+
+#[tokio::test]
+async fn messages_to_a_running_task_wait_for_their_turn() {
+    let rig = Rig::new(vec![agent("slow", |turn, out| async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        out.text(format!("{}:{}", turn.number, turn.text()), true).await;
+        Outcome::Completed(Vec::new())
+    })])
+    .await;
+    let id = rig.start("slow", message("one")).await;
+    let to = |text: &str| Message { task_id: id.clone(), ..message(text) };
+    let (two, three) = tokio::join!(rig.send("slow", to("two")), async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        rig.send("slow", to("three")).await
+    });
+    let two = task_of(&two.unwrap());
+    assert!(two.artifacts.iter().any(|a| a.parts == [Part::text("2:two")]), "a blocking send waits for its own turn");
+    let three = task_of(&three.unwrap());
+    assert_eq!(three.status.state, TaskState::Completed);
+    let texts: Vec<_> = three.artifacts.iter().map(|a| a.parts[0].clone()).collect();
+    assert_eq!(texts, ["1:one", "2:two", "3:three"].map(Part::text));
+    let users = three.history.iter().filter(|m| m.role == a2a::Role::User).count();
+    assert_eq!(users, 3);
+}
+
+#[tokio::test]
+async fn a_failed_turn_ends_the_task_and_keeps_waiting_messages_in_its_history() {
+    let rig = Rig::new(vec![agent("doomed", |_turn, _out| async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        Outcome::Failed(vec![Part::text("no")])
+    })])
+    .await;
+    let id = rig.start("doomed", message("one")).await;
+    let waiting = Message { task_id: id.clone(), ..message("two") };
+    let task = task_of(&rig.send("doomed", waiting).await.unwrap());
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert_eq!(task.history.len(), 2);
+}
+
+#[tokio::test]
+async fn a_retry_is_tried_again_and_replaces_what_the_first_attempt_said() {
+    let tries = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&tries);
+    let rig = Rig::new(vec![agent("flaky", move |turn, out| {
+        let tries = Arc::clone(&counter);
+        async move {
+            tries.fetch_add(1, Ordering::SeqCst);
+            out.text(format!("attempt {}", turn.attempt), true).await;
+            if turn.attempt < 2 { Outcome::Retry("try again".into()) } else { Outcome::Completed(Vec::new()) }
+        }
+    })])
+    .await;
+    let task = task_of(&rig.send("flaky", message("x")).await.unwrap());
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(tries.load(Ordering::SeqCst), 2);
+    assert_eq!(task.artifacts.len(), 1);
+    assert_eq!(task.artifacts[0].parts, [Part::text("attempt 2")]);
+}
+
+#[tokio::test]
+async fn attempts_run_out() {
+    let mut hopeless = agent("hopeless", |_turn, _out| async move { Outcome::Retry("still broken".into()) });
+    hopeless.profile.max_attempts = 2;
+    let rig = Rig::new(vec![hopeless]).await;
+    let task = task_of(&rig.send("hopeless", message("x")).await.unwrap());
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert_eq!(task.status.message.unwrap().parts, [Part::text("still broken; gave up after 2 attempts")]);
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_task_and_nothing_else() {
+    let rig = Rig::new(vec![
+        agent("panics", |_turn, _out| async move { panic!("on purpose") }),
+        agent("echo", |_turn, _out| async move { Outcome::Completed(Vec::new()) }),
+    ])
+    .await;
+    let task = task_of(&rig.send("panics", message("x")).await.unwrap());
+    assert_eq!(task.status.state, TaskState::Failed);
+    let task = task_of(&rig.send("echo", message("x")).await.unwrap());
+    assert_eq!(task.status.state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn a_timeout_fails_the_turn() {
+    let mut late = agent("late", |_turn, _out| std::future::pending());
+    late.profile.timeout = Some(Duration::from_millis(50));
+    let rig = Rig::new(vec![late]).await;
+    let task = task_of(&rig.send("late", message("x")).await.unwrap());
+    assert_eq!(task.status.state, TaskState::Failed);
+}
+
+#[tokio::test]
+async fn a_required_extension_is_enforced_and_known_ones_are_activated() {
+    let mut strict = agent("strict", |_turn, _out| async move { Outcome::Completed(Vec::new()) });
+    strict.profile.extensions =
+        vec![a2a::AgentExtension { uri: "urn:x:needed".into(), required: true, ..Default::default() }];
+    let rig = Rig::new(vec![strict]).await;
+    let refused = rig.send("strict", message("x")).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::ExtensionSupportRequired);
+
+    let mut call = rig.call.clone();
+    call.extensions = vec!["urn:x:needed".into(), "urn:x:unknown".into()];
+    let sent = rig.exchange.send(&call, rig.request("strict", message("x"))).await.unwrap();
+    assert_eq!(sent.extensions, ["urn:x:needed"]);
+}
+
+#[tokio::test]
+async fn parts_are_checked_against_the_agents_modes() {
+    let rig = Rig::new(vec![agent("text", |_turn, _out| async move { Outcome::Completed(Vec::new()) })]).await;
+    let mut picture = message("x");
+    picture.parts.push(Part { media_type: "image/png".into(), ..Part::raw("png".as_bytes()) });
+    let refused = rig.send("text", picture).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::ContentTypeNotSupported);
+    assert_eq!(refused.violations[0].field, "message.parts[1].mediaType");
+}
+
+#[tokio::test]
+async fn a_direct_reply_is_no_task() {
+    let reply = |turn: exchange::Turn| Outcome::Message(Message { parts: turn.message.parts, ..Default::default() });
+    let mut direct = agent("direct", move |turn, _out| async move { reply(turn) });
+    direct.profile.reply = ReplyMode::Auto;
+    let rig = Rig::new(vec![direct]).await;
+
+    let mut keyed = message("hi");
+    keyed.context_id = "ctx".into();
+    let first = rig.send("direct", keyed.clone()).await.unwrap();
+    assert!(first.body.starts_with(b"{\"message\":"), "{:?}", first.body);
+    let again = rig.send("direct", keyed).await.unwrap();
+    assert_eq!(first.body, again.body, "a repetition gets the same reply");
+    assert_eq!(rig.total().await, 0, "the record stays out of the list");
+
+    let mut request = rig.request("direct", message("later"));
+    request.configuration = Some(a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() });
+    let task = task_of(&rig.exchange.send(&rig.call, request).await.unwrap());
+    let done = rig.until_terminal(&task.id).await;
+    assert_eq!(done.status.state, TaskState::Completed);
+    assert_eq!(done.status.message.unwrap().parts, [Part::text("later")]);
+    assert_eq!(rig.total().await, 1);
+}
+
+#[tokio::test]
+async fn an_auto_agent_that_speaks_otherwise_makes_a_task() {
+    let mut auto = agent("auto", |_turn, out| async move {
+        out.text("not direct", true).await;
+        Outcome::Completed(Vec::new())
+    });
+    auto.profile.reply = ReplyMode::Auto;
+    let rig = Rig::new(vec![auto]).await;
+    let mut frames = rig.exchange.stream(&rig.call, rig.request("auto", message("x"))).await.unwrap();
+    let mut seqs = Vec::new();
+    while let Some(frame) = frames.next().await {
+        let frame = frame.unwrap();
+        if seqs.is_empty() {
+            assert!(frame.body.starts_with(b"{\"task\":"));
+        }
+        seqs.push(frame.seq);
+    }
+    assert_eq!(seqs, [1, 2, 3, 4]);
+    assert_eq!(rig.total().await, 1);
+}
+
+#[tokio::test]
+async fn a_send_that_outlasts_the_cap_returns_the_working_task() {
+    let options = Options { blocking_cap: Duration::from_millis(50), ..Options::default() };
+    let rig = Rig::with(
+        options,
+        vec![agent("slow", |_turn, _out| async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Outcome::Completed(Vec::new())
+        })],
+    )
+    .await;
+    let task = task_of(&rig.send("slow", message("x")).await.unwrap());
+    assert_eq!(task.status.state, TaskState::Working);
+    assert_eq!(rig.until_terminal(&task.id).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn a_full_agent_queues_and_then_runs_everything() {
+    let mut narrow = agent("narrow", |_turn, _out| async move {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        Outcome::Completed(Vec::new())
+    });
+    narrow.profile.concurrency = 2;
+    let rig = Rig::new(vec![narrow]).await;
+    let sends = (0..20).map(|_| rig.send("narrow", message("x")));
+    for sent in futures_util::future::join_all(sends).await {
+        assert_eq!(state_of(&sent.unwrap()), TaskState::Completed);
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_gives_back_what_does_not_end_and_the_next_instance_runs_it() {
+    let runs = Arc::new(AtomicU32::new(0));
+    let dir = tempfile::tempdir().unwrap();
+    let make = |runs: &Arc<AtomicU32>| {
+        let runs = Arc::clone(runs);
+        vec![agent("long", move |turn, _out| {
+            let run = runs.fetch_add(1, Ordering::SeqCst);
+            async move {
+                assert_eq!(turn.attempt, 1, "giving back does not count as an attempt");
+                if run == 0 {
+                    std::future::pending::<()>().await;
+                }
+                Outcome::Completed(Vec::new())
+            }
+        })]
+    };
+    let first = Rig::at(dir.path(), Options::default(), make(&runs)).await;
+    let id = first.start("long", message("x")).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    first.exchange.shut_down(Duration::from_millis(50)).await;
+    let refused = first.send("long", message("y")).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable);
+
+    let second = Rig::at(dir.path(), Options::default(), make(&runs)).await;
+    assert_eq!(second.until_terminal(&id).await.status.state, TaskState::Completed);
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn crash_policies_decide_what_happens_to_an_interrupted_turn() {
+    for (policy, expected) in [
+        (OnCrash::Retry, TaskState::Completed),
+        (OnCrash::Fail, TaskState::Failed),
+        (OnCrash::Ask, TaskState::InputRequired),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let options =
+            Options { lease: Duration::from_millis(300), poll: Duration::from_millis(50), ..Options::default() };
+        let make = |first: bool| {
+            let mut agent = agent("fragile", move |turn, _out| async move {
+                if first {
+                    std::future::pending::<()>().await;
+                }
+                Outcome::Completed(vec![Part::text(format!("attempt {}", turn.attempt))])
+            });
+            agent.profile.on_crash = policy;
+            vec![agent]
+        };
+        // The crash: a lease that nobody renews, taken by a store whose exchange never started.
+        let id = Rig::abandon(dir.path(), "fragile", message("x"), Duration::from_millis(300)).await;
+        let rig = Rig::at(dir.path(), options, make(false)).await;
+        let task = rig.until(&id, |state| state.is_terminal() || state.is_interrupted()).await;
+        assert_eq!(task.status.state, expected, "{policy:?}");
+        if policy == OnCrash::Ask {
+            let reply = Message { task_id: id.clone(), ..message("again") };
+            assert_eq!(state_of(&rig.send("fragile", reply).await.unwrap()), TaskState::Completed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_to_someone_else_does_not_exist() {
+    let rig = Rig::new(vec![agent("echo", |_turn, _out| async move { Outcome::Completed(Vec::new()) })]).await;
+    let task = task_of(&rig.send("echo", message("x")).await.unwrap());
+    let other = rig.other_tenant().await;
+    let theirs = GetTaskRequest { id: task.id.clone(), ..Default::default() };
+    let nobodys = GetTaskRequest { id: store::TaskId::mint().to_string(), ..Default::default() };
+    let a = rig.exchange.get(&other, theirs).await.unwrap_err();
+    let b = rig.exchange.get(&other, nobodys).await.unwrap_err();
+    assert_eq!((a.kind, a.reason), (b.kind, b.reason));
+    assert_eq!(a.kind, ErrorKind::TaskNotFound);
+}

@@ -1,0 +1,178 @@
+//! An exchange over a fresh journal, agents as closures, and the calls tests make most.
+
+#![expect(clippy::unwrap_used, reason = "a test rig")]
+
+use std::{future::Future, path::Path, sync::Arc, time::Duration};
+
+use a2a::{
+    CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part, Role, SendMessageRequest,
+    SendMessageResponse, SubscribeToTaskRequest, Task, TaskState,
+};
+use async_trait::async_trait;
+use exchange::{Agent, Agents, Call, Caller, Entry, Exchange, Frames, Options, Outcome, Output, Profile, Sent, Turn};
+use store::{Accept, Draft, Store, Target, TaskId, TenantId, clock, sqlite};
+
+#[derive(Clone)]
+pub(crate) struct Rig {
+    pub(crate) exchange: Exchange,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) call: Call,
+    _dir: Option<Arc<tempfile::TempDir>>,
+}
+
+struct Closure<F>(F);
+
+#[async_trait]
+impl<F, R> Agent for Closure<F>
+where
+    F: Fn(Turn, Output) -> R + Send + Sync + 'static,
+    R: Future<Output = Outcome> + Send,
+{
+    async fn run(&self, turn: Turn, out: Output) -> Outcome {
+        (self.0)(turn, out).await
+    }
+}
+
+pub(crate) fn agent<F, R>(id: &str, run: F) -> Entry
+where
+    F: Fn(Turn, Output) -> R + Send + Sync + 'static,
+    R: Future<Output = Outcome> + Send + 'static,
+{
+    let mut profile = Profile::new(id.parse().unwrap(), "test");
+    profile.concurrency = 256;
+    Entry::new(profile, Arc::new(Closure(run)))
+}
+
+pub(crate) fn message(text: &str) -> Message {
+    Message {
+        message_id: TaskId::mint().to_string(),
+        role: Role::User,
+        parts: vec![Part::text(text)],
+        ..Message::default()
+    }
+}
+
+pub(crate) fn task_of(sent: &Sent) -> Task {
+    match serde_json::from_slice(&sent.body).unwrap() {
+        SendMessageResponse::Task(task) => task,
+        SendMessageResponse::Message(message) => panic!("a direct reply: {message:?}"),
+    }
+}
+
+pub(crate) fn state_of(sent: &Sent) -> TaskState {
+    task_of(sent).status.state
+}
+
+impl Rig {
+    pub(crate) async fn new(agents: Vec<Entry>) -> Self {
+        Self::with(Options::default(), agents).await
+    }
+
+    pub(crate) async fn with(options: Options, agents: Vec<Entry>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let rig = Self::at(dir.path(), options, agents).await;
+        Self { _dir: Some(Arc::new(dir)), ..rig }
+    }
+
+    pub(crate) async fn at(dir: &Path, options: Options, agents: Vec<Entry>) -> Self {
+        let store: Arc<dyn Store> = sqlite::open(dir, sqlite::Options::default()).unwrap();
+        let tenant = tenant(store.as_ref(), "default").await;
+        let registry = Agents::default();
+        for agent in agents {
+            registry.insert(agent);
+        }
+        let exchange = Exchange::start(Arc::clone(&store), registry, options).await.unwrap();
+        let call = Call::new(Caller { tenant, name: "default".into() });
+        Self { exchange, store, call, _dir: None }
+    }
+
+    /// A leased turn whose worker is gone without a word.
+    pub(crate) async fn abandon(dir: &Path, agent: &str, message: Message, lease: Duration) -> String {
+        let store = sqlite::open(dir, sqlite::Options::default()).unwrap();
+        let tenant = tenant(store.as_ref(), "default").await;
+        let task = TaskId::mint();
+        let at = clock::now();
+        let until = a2a::Timestamp::from_millis(at.as_millis() + i64::try_from(lease.as_millis()).unwrap());
+        let working = Draft::status(task, "ctx", TaskState::Working, None, None, at).unwrap();
+        let message = Message { task_id: task.to_string(), context_id: "ctx".into(), ..message };
+        let accept = Accept {
+            target: Target::New {
+                task,
+                agent: agent.parse().unwrap(),
+                context: "ctx".into(),
+                created: "{}".into(),
+                hold: false,
+            },
+            message_id: message.message_id.clone(),
+            message: serde_json::to_vec(&message).unwrap().into(),
+            idempotency: None,
+            lease_until: Some(until),
+            working,
+            at,
+        };
+        assert!(store.accept(tenant, accept).await.unwrap().lease.is_some());
+        task.to_string()
+    }
+
+    pub(crate) fn request(&self, agent: &str, message: Message) -> SendMessageRequest {
+        SendMessageRequest { tenant: agent.to_owned(), message, ..SendMessageRequest::default() }
+    }
+
+    pub(crate) async fn send(&self, agent: &str, message: Message) -> Result<Sent, a2a::Error> {
+        self.exchange.send(&self.call, self.request(agent, message)).await
+    }
+
+    /// Sends without waiting; the task's id.
+    pub(crate) async fn start(&self, agent: &str, message: Message) -> String {
+        let mut request = self.request(agent, message);
+        request.configuration = Some(a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() });
+        task_of(&self.exchange.send(&self.call, request).await.unwrap()).id
+    }
+
+    pub(crate) async fn get(&self, id: &str) -> Task {
+        let request = GetTaskRequest { id: id.to_owned(), ..GetTaskRequest::default() };
+        self.exchange.get(&self.call, request).await.unwrap().to_task().unwrap()
+    }
+
+    pub(crate) async fn cancel(&self, id: &str) -> Result<Task, a2a::Error> {
+        let request = CancelTaskRequest { id: id.to_owned(), ..CancelTaskRequest::default() };
+        self.exchange.cancel(&self.call, request).await.map(|snapshot| snapshot.to_task().unwrap())
+    }
+
+    pub(crate) async fn frames(&self, id: &str, after: u64) -> Frames {
+        let request = SubscribeToTaskRequest { id: id.to_owned(), ..SubscribeToTaskRequest::default() };
+        self.exchange.subscribe(&self.call, request, Some(after)).await.unwrap()
+    }
+
+    pub(crate) async fn total(&self) -> i32 {
+        let listing = self.exchange.list(&self.call, ListTasksRequest::default()).await.unwrap();
+        serde_json::from_slice::<ListTasksResponse>(&listing.body).unwrap().total_size
+    }
+
+    pub(crate) async fn until_terminal(&self, id: &str) -> Task {
+        self.until(id, TaskState::is_terminal).await
+    }
+
+    pub(crate) async fn until(&self, id: &str, reached: impl Fn(TaskState) -> bool) -> Task {
+        for _ in 0..500 {
+            let task = self.get(id).await;
+            if reached(task.status.state) {
+                return task;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the task never got there: {:?}", self.get(id).await.status);
+    }
+
+    pub(crate) async fn other_tenant(&self) -> Call {
+        let tenant = tenant(self.store.as_ref(), "other").await;
+        Call::new(Caller { tenant, name: "other".into() })
+    }
+}
+
+async fn tenant(store: &dyn Store, name: &str) -> TenantId {
+    match store.create_tenant(name).await {
+        Ok(tenant) => tenant.id,
+        Err(_) => store.tenants().await.unwrap().into_iter().find(|tenant| tenant.name == name).unwrap().id,
+    }
+}

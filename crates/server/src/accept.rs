@@ -1,0 +1,109 @@
+//! The accept loop: HTTP/1 and HTTP/2 without TLS, a bound on connections, and an orderly end.
+
+use std::{io, pin::pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto::Builder, graceful::GracefulShutdown},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Options, connection::Connection};
+
+/// How long to wait when no connection can be accepted, for want of file descriptors for example.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often the other end of an HTTP/2 connection is asked whether it is there, and how long it has to answer.
+const PING: Duration = Duration::from_secs(20);
+/// How many requests one HTTP/2 connection may have open.
+const MAX_STREAMS: u32 = 256;
+/// The largest head of a request. It also bounds what waits to be written to a slow HTTP/1 client.
+const MAX_BUFFER: usize = 128 * 1024;
+
+/// Serves connections until `stop` is set and those that are open are done, or have had their time.
+pub(crate) async fn run(listener: TcpListener, router: Router, options: &Options, stop: CancellationToken) {
+    let builder = builder(options);
+    let permits = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+    let graceful = GracefulShutdown::new();
+    let abort = CancellationToken::new();
+
+    loop {
+        // The permit comes first: a connection that is over the bound stays in the backlog.
+        let permit = tokio::select! {
+            permit = Arc::clone(&permits).acquire_owned() => permit,
+            () = stop.cancelled() => break,
+        };
+        let Ok(permit) = permit else { break };
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _peer)) => stream,
+                Err(error) => {
+                    pause_after(&error).await;
+                    continue;
+                }
+            },
+            () = stop.cancelled() => break,
+        };
+        prepare(&stream);
+        let io = TokioIo::new(Connection::new(stream, options.header_timeout, options.stall));
+        let service = TowerToHyperService::new(router.clone());
+        let connection = graceful.watch(builder.serve_connection(io, service).into_owned());
+        let abort = abort.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            let mut connection = pin!(connection);
+            tokio::select! {
+                served = connection.as_mut() => {
+                    if let Err(error) = served {
+                        // Clients that vanish are no fault of ours.
+                        tracing::debug!(error = %error, "a connection ended early");
+                    }
+                }
+                () = abort.cancelled() => {}
+            }
+        });
+    }
+
+    // Nobody new: the address is free for the next process.
+    drop(listener);
+    if timeout(options.drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!(drain_ms = options.drain.as_millis(), "connections are still open and are closed now");
+    }
+    abort.cancel();
+}
+
+fn builder(options: &Options) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.header_timeout).max_buf_size(MAX_BUFFER);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(MAX_STREAMS);
+    builder
+}
+
+fn prepare(stream: &TcpStream) {
+    // An event is one small write; waiting for more of them would only delay it.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(error = %error, "TCP_NODELAY could not be set");
+    }
+}
+
+async fn pause_after(error: &io::Error) {
+    match error.kind() {
+        // The client was gone before it was accepted.
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused => {}
+        _ => {
+            tracing::warn!(error = %error, "no connection can be accepted");
+            sleep(PAUSE).await;
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The routes, and what every request goes through: identification, method check, log line, panic guard.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use a2a::{Error, PROTOCOL_VERSION};
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    middleware::{self, Next},
+    response::Response,
+    routing::any,
+};
+use exchange::{Call, Caller, Exchange};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderValue, Method, header};
+use http_body::Body as _;
+use tokio::time::Instant;
+
+use crate::{
+    auth::Auth,
+    body::Bounds,
+    cards::Cards,
+    headers, health,
+    path::{Place, Resource, allows},
+    reply, rest, rpc,
+};
+
+/// What all handlers share.
+pub(crate) struct App {
+    pub(crate) exchange: Exchange,
+    pub(crate) auth: Auth,
+    pub(crate) cards: Cards,
+    pub(crate) bounds: Bounds,
+    pub(crate) keep_alive: Duration,
+}
+
+impl App {
+    /// The surroundings of a call.
+    pub(crate) fn call(&self, caller: Caller, agent: Option<String>, headers: &HeaderMap) -> Result<Call, Error> {
+        Ok(Call {
+            caller,
+            agent,
+            extensions: headers::extensions(headers),
+            idempotency_key: headers::idempotency_key(headers)?,
+        })
+    }
+}
+
+/// All routes. Handlers check methods themselves, so that 405 looks like every other error.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/healthz", any(health::live))
+        .route("/readyz", any(health::ready))
+        .route("/.well-known/agent-card.json", any(public_card))
+        // What stands under `/a2a` has colons inside its segments, which routes here cannot have.
+        .route("/a2a", any(surface))
+        .route("/a2a/", any(surface))
+        .route("/a2a/{*path}", any(surface))
+        .fallback(async || reply::no_route())
+        .layer(middleware::from_fn(observe))
+        .with_state(app)
+}
+
+async fn public_card(State(app): State<Arc<App>>, method: Method, headers: HeaderMap) -> Response {
+    let allow = Resource::AgentCard.allow();
+    if method == Method::OPTIONS {
+        return reply::options(allow);
+    }
+    if !allows(allow, &method) {
+        return reply::wrong_method(allow);
+    }
+    reply::cacheable(&headers, app.cards.gateway(), reply::JSON, "public, max-age=60", None)
+}
+
+/// Everything under `/a2a`.
+async fn surface(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let mut response = at_place(&app, &parts, body).await;
+    response.headers_mut().insert(headers::A2A_VERSION, HeaderValue::from_static(PROTOCOL_VERSION));
+    response
+}
+
+async fn at_place(app: &App, parts: &http::request::Parts, body: Body) -> Response {
+    let place = Place::parse(parts.uri.path());
+    if parts.method == Method::OPTIONS {
+        return match place {
+            Some(place) => reply::options(place.resource.allow()),
+            None => reply::no_route(),
+        };
+    }
+    let caller = match app.auth.caller(&parts.headers).await {
+        Ok(caller) => caller,
+        Err(error) => return reply::error(&error),
+    };
+    let Some(place) = place else {
+        return reply::no_route();
+    };
+    let allow = place.resource.allow();
+    if !allows(allow, &parts.method) {
+        return reply::wrong_method(allow);
+    }
+    match place.resource {
+        Resource::JsonRpc => rpc::answer(app, caller, place.agent, parts, body).await,
+        _ => rest::answer(app, caller, place, parts, body).await,
+    }
+}
+
+/// Logs a request when its answer begins, and answers for a handler that panicked.
+///
+/// Neither headers nor the query are logged: both may hold secrets.
+async fn observe(request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_panic) => {
+            tracing::error!(%method, path, "a handler panicked");
+            reply::error(&Error::internal("internal error"))
+        }
+    };
+    if method == Method::HEAD {
+        response = without_body(response);
+    }
+    let status = response.status().as_u16();
+    let duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if status >= 500 {
+        tracing::warn!(%method, path, status, duration_ms, "{method} {path} answered {status}");
+    } else {
+        tracing::debug!(%method, path, status, duration_ms, "{method} {path} answered {status}");
+    }
+    response
+}
+
+/// The answer to HEAD: what GET would say of its body, without it.
+fn without_body(response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact().filter(|_| !parts.status.is_redirection()) {
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Response::from_parts(parts, Body::empty())
+}

@@ -1,0 +1,139 @@
+//! Reading a request's body: bounded in size, and in the time between two of its pieces.
+
+use std::time::Duration;
+
+use a2a::{Error, ErrorKind};
+use axum::{body::Body, response::Response};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::reply;
+
+/// How long the rest of a refused body is read. A client that is still writing when the connection closes may never see
+/// the answer.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Bounds of a body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Its size in bytes.
+    pub(crate) limit: usize,
+    /// How long it may stand still.
+    pub(crate) pause: Duration,
+}
+
+/// Reads it whole. An error is the answer to send.
+pub(crate) async fn read(headers: &HeaderMap, mut body: Body, bounds: Bounds) -> Result<Bytes, Box<Response>> {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > bounds.limit) {
+        // A client that waits for permission has sent nothing yet.
+        if !headers.contains_key(header::EXPECT) {
+            drain(body, bounds.limit).await;
+        }
+        return Err(too_large(bounds.limit));
+    }
+
+    // Most bodies come in one piece, which is then not copied.
+    let mut piece = Bytes::new();
+    let mut pieces = BytesMut::new();
+    loop {
+        let frame = match timeout(bounds.pause, body.frame()).await {
+            Err(_elapsed) => return Err(timed_out()),
+            Ok(None) => break,
+            Ok(Some(Err(_))) => {
+                let error = Error::new(ErrorKind::InvalidRequest, "the request body broke off");
+                return Err(Box::new(reply::error(&error)));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if piece.len() + pieces.len() + data.len() > bounds.limit {
+            drain(body, bounds.limit).await;
+            return Err(too_large(bounds.limit));
+        }
+        if piece.is_empty() && pieces.is_empty() {
+            piece = data;
+            continue;
+        }
+        if pieces.is_empty() {
+            pieces.reserve(length.unwrap_or(piece.len() * 2));
+            pieces.extend_from_slice(&piece);
+            piece = Bytes::new();
+        }
+        pieces.extend_from_slice(&data);
+    }
+    Ok(if pieces.is_empty() { piece } else { pieces.freeze() })
+}
+
+/// Refuses what is not text, before anybody parses it: a JSON reader skips over strings that it does not need.
+pub(crate) fn check_text(body: &[u8]) -> Result<(), Error> {
+    match std::str::from_utf8(body) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::new(ErrorKind::ParseError, "not valid JSON: the body is not UTF-8 text")),
+    }
+}
+
+/// Reads and forgets, within reason.
+async fn drain(mut body: Body, limit: usize) {
+    let deadline = Instant::now() + DRAIN;
+    let mut left = limit.saturating_mul(4);
+    while let Ok(Some(Ok(frame))) = timeout_at(deadline, body.frame()).await {
+        let size = frame.data_ref().map_or(0, Bytes::len);
+        if size >= left {
+            return;
+        }
+        left -= size;
+    }
+}
+
+fn too_large(limit: usize) -> Box<Response> {
+    let error = Error::new(ErrorKind::PayloadTooLarge, format!("the request body is larger than {limit} bytes"))
+        .with_metadata("limitBytes", limit.to_string());
+    Box::new(reply::error(&error))
+}
+
+fn timed_out() -> Box<Response> {
+    // The protocol has no error for this one.
+    const BODY: &str = r#"{"error":{"code":408,"status":"DEADLINE_EXCEEDED","message":"the request body did not arrive in time","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"REQUEST_TIMEOUT","domain":"a2a-protocol.org","metadata":{}}]}}"#;
+    Box::new(reply::body(StatusCode::REQUEST_TIMEOUT, reply::JSON, BODY))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { limit: 8, pause: Duration::from_millis(50) };
+
+    fn chunks(pieces: &'static [&'static str]) -> Body {
+        let pieces = pieces.iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
+        Body::from_stream(stream::iter(pieces))
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_up_to_the_limit() {
+        for (pieces, whole) in
+            [(&["abc"][..], "abc"), (&["ab", "", "cd", "efgh"], "abcdefgh"), (&["", "ab", "c"], "abc"), (&[], "")]
+        {
+            assert_eq!(read(&HeaderMap::new(), chunks(pieces), BOUNDS).await.unwrap(), whole);
+        }
+        for pieces in [&["abcdefghi"][..], &["abcdefgh", "i"], &["ab", "cd", "efghi"]] {
+            let response = read(&HeaderMap::new(), chunks(pieces), BOUNDS).await.unwrap_err();
+            assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stands_still_is_given_up() {
+        let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        let response = read(&HeaderMap::new(), body, BOUNDS).await.unwrap_err();
+        assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());
+    }
+}

@@ -1,0 +1,254 @@
+//! Agent cards: what is served at the well-known paths and as the extended card, with entity tags.
+//!
+//! The gateway's public card names no agent. Whatever names one is made for a caller who may see it. URLs come from the
+//! configuration, never from a request.
+
+use std::collections::BTreeMap;
+
+use a2a::{
+    APIKeySecurityScheme, AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill, Error,
+    HTTPAuthSecurityScheme, PROTOCOL_VERSION, SecurityRequirement, SecurityScheme, StringList,
+};
+use exchange::{Agents, Caller, Profile};
+use sha2::{Digest, Sha256};
+
+use crate::reply::Tagged;
+
+/// The extension by which a stream is taken up again where it broke off.
+pub(crate) const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";
+
+/// Makes cards.
+pub(crate) struct Cards {
+    base: String,
+    auth: bool,
+    gateway: Tagged,
+}
+
+impl Cards {
+    /// Cards whose URLs begin with `base`, which say how to authenticate when `auth` is on.
+    pub(crate) fn new(base: &str, auth: bool) -> Result<Self, Error> {
+        let gateway = tagged(&gateway(base, auth))?;
+        Ok(Self { base: base.to_owned(), auth, gateway })
+    }
+
+    /// The gateway's card, for everybody.
+    pub(crate) fn gateway(&self) -> &Tagged {
+        &self.gateway
+    }
+
+    /// The gateway's card for one caller: with the agents that this caller may see.
+    pub(crate) fn extended(&self, agents: &Agents, caller: &Caller) -> Result<Tagged, Error> {
+        let mut card = gateway(&self.base, self.auth);
+        for entry in agents.visible(caller) {
+            card.skills.push(skill_of(&entry.profile));
+        }
+        tagged(&card)
+    }
+
+    /// An agent's own card.
+    pub(crate) fn agent(&self, profile: &Profile) -> Result<Tagged, Error> {
+        let prefix = format!("{}/a2a/agents/{}", self.base, profile.id);
+        let mut card = AgentCard {
+            name: profile.name.clone(),
+            description: profile.description.clone(),
+            version: profile.version.clone(),
+            supported_interfaces: interfaces(&prefix),
+            capabilities: capabilities(&profile.extensions),
+            default_input_modes: profile.input_modes.clone(),
+            default_output_modes: profile.output_modes.clone(),
+            skills: profile.skills.clone(),
+            ..AgentCard::default()
+        };
+        if card.description.is_empty() {
+            card.description = format!("The agent {}.", profile.name);
+        }
+        if card.skills.is_empty() {
+            card.skills.push(skill_of(profile));
+        }
+        secure(&mut card, self.auth);
+        tagged(&card)
+    }
+}
+
+fn gateway(base: &str, auth: bool) -> AgentCard {
+    let authenticate = if auth {
+        "Authenticate with a token, as `Authorization: Bearer <token>` or `x-sb-token: <token>`. "
+    } else {
+        ""
+    };
+    let description = format!(
+        "A gateway to the agents of this installation. {authenticate}Name an agent in the request's `tenant` field, or \
+         call it at {base}/a2a/agents/{{id}}; its card is at {base}/a2a/agents/{{id}}/.well-known/agent-card.json. The \
+         extended card lists the agents that you may call."
+    );
+    let mut card = AgentCard {
+        name: "Switchboard".to_owned(),
+        description,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        supported_interfaces: interfaces(&format!("{base}/a2a")),
+        capabilities: capabilities(&[]),
+        default_input_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
+        default_output_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
+        skills: vec![AgentSkill {
+            id: "relay".to_owned(),
+            name: "Relay".to_owned(),
+            description: "Passes a message on to the agent that it is for, and keeps the task until it is done."
+                .to_owned(),
+            tags: vec!["gateway".to_owned()],
+            ..AgentSkill::default()
+        }],
+        ..AgentCard::default()
+    };
+    secure(&mut card, auth);
+    card
+}
+
+/// JSON-RPC stands first: a client that takes the first interface it finds gets the one that all of them speak.
+fn interfaces(prefix: &str) -> Vec<AgentInterface> {
+    let interface = |binding: &str, url: String| AgentInterface {
+        url,
+        protocol_binding: binding.to_owned(),
+        protocol_version: PROTOCOL_VERSION.to_owned(),
+        ..AgentInterface::default()
+    };
+    vec![interface("JSONRPC", format!("{prefix}/jsonrpc")), interface("HTTP+JSON", prefix.to_owned())]
+}
+
+fn capabilities(extensions: &[AgentExtension]) -> AgentCapabilities {
+    let resume = AgentExtension {
+        uri: RESUME_CURSOR.to_owned(),
+        description:
+            "Every event of a stream has its sequence number as SSE id. SubscribeToTask with `Last-Event-ID` or \
+                      `?afterSequence=N` replays what came after it, also when the task has ended."
+                .to_owned(),
+        ..AgentExtension::default()
+    };
+    let mut all = vec![resume];
+    all.extend_from_slice(extensions);
+    AgentCapabilities {
+        streaming: Some(true),
+        push_notifications: Some(false),
+        extended_agent_card: Some(true),
+        extensions: all,
+    }
+}
+
+/// Either of two schemes is enough, so each is a requirement of its own.
+fn secure(card: &mut AgentCard, auth: bool) {
+    if !auth {
+        return;
+    }
+    let bearer = HTTPAuthSecurityScheme { scheme: "Bearer".to_owned(), ..HTTPAuthSecurityScheme::default() };
+    let token = APIKeySecurityScheme {
+        location: "header".to_owned(),
+        name: "x-sb-token".to_owned(),
+        ..APIKeySecurityScheme::default()
+    };
+    for (name, scheme) in
+        [("bearerAuth", SecurityScheme::HttpAuth(bearer)), ("sbTokenAuth", SecurityScheme::ApiKey(token))]
+    {
+        card.security_schemes.insert(name.to_owned(), scheme);
+        let schemes = BTreeMap::from([(name.to_owned(), StringList::default())]);
+        card.security_requirements.push(SecurityRequirement { schemes });
+    }
+}
+
+/// An agent as one skill.
+fn skill_of(profile: &Profile) -> AgentSkill {
+    let mut tags: Vec<String> = Vec::new();
+    for tag in profile.skills.iter().flat_map(|skill| &skill.tags) {
+        if !tags.contains(tag) {
+            tags.push(tag.clone());
+        }
+    }
+    if tags.is_empty() {
+        tags.push(profile.kind.to_owned());
+    }
+    let described = !profile.description.is_empty();
+    AgentSkill {
+        id: profile.id.to_string(),
+        name: profile.name.clone(),
+        description: if described { profile.description.clone() } else { format!("The agent {}.", profile.name) },
+        tags,
+        input_modes: profile.input_modes.clone(),
+        output_modes: profile.output_modes.clone(),
+        ..AgentSkill::default()
+    }
+}
+
+fn tagged(card: &AgentCard) -> Result<Tagged, Error> {
+    let bytes = serde_json::to_vec(card).map_err(|_| Error::internal("the card cannot be written as JSON"))?;
+    let digest = Sha256::digest(&bytes);
+    let mut etag = String::from("W/\"");
+    for byte in &digest[..12] {
+        etag.push_str(&format!("{byte:02x}"));
+    }
+    etag.push('"');
+    Ok(Tagged { bytes: bytes.into(), etag: etag.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn parsed(tagged: &Tagged) -> Value {
+        serde_json::from_slice(&tagged.bytes).unwrap()
+    }
+
+    #[test]
+    fn the_gateway_says_where_and_how() {
+        let card = parsed(Cards::new("https://sb.example", true).unwrap().gateway());
+        assert_eq!(
+            card["supportedInterfaces"],
+            json!([
+                {"url": "https://sb.example/a2a/jsonrpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+                {"url": "https://sb.example/a2a", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
+            ])
+        );
+        assert_eq!(card["securitySchemes"]["bearerAuth"]["httpAuthSecurityScheme"]["scheme"], "Bearer");
+        assert_eq!(
+            card["securitySchemes"]["sbTokenAuth"]["apiKeySecurityScheme"],
+            json!({"location": "header", "name": "x-sb-token"})
+        );
+        let requirements = card["securityRequirements"].as_array().unwrap();
+        assert_eq!(requirements.len(), 2);
+        assert!(requirements[0]["schemes"]["bearerAuth"].is_object());
+        assert!(requirements[1]["schemes"]["sbTokenAuth"].is_object());
+        assert_eq!(card["capabilities"]["streaming"], true);
+        assert_eq!(card["capabilities"]["extendedAgentCard"], true);
+        assert_eq!(card["capabilities"]["extensions"][0]["uri"], RESUME_CURSOR);
+        assert_eq!(card["skills"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn without_auth_no_scheme_is_named() {
+        let card = parsed(Cards::new("http://127.0.0.1:1", false).unwrap().gateway());
+        assert!(card.get("securitySchemes").is_none());
+        assert!(card.get("securityRequirements").is_none());
+        assert!(!card["description"].as_str().unwrap().contains("token"));
+    }
+
+    #[test]
+    fn the_tag_follows_the_bytes() {
+        let one = Cards::new("http://a", true).unwrap();
+        let two = Cards::new("http://b", true).unwrap();
+        assert_ne!(one.gateway().etag, two.gateway().etag);
+        assert_eq!(one.gateway().etag, Cards::new("http://a", true).unwrap().gateway().etag);
+        assert!(one.gateway().etag.starts_with("W/\"") && one.gateway().etag.ends_with('"'));
+    }
+
+    #[test]
+    fn an_agent_has_its_own_addresses() {
+        let mut profile = Profile::new("echo".parse().unwrap(), "builtin");
+        profile.extensions.push(AgentExtension { uri: "urn:x".into(), required: true, ..AgentExtension::default() });
+        let card = parsed(&Cards::new("http://a", false).unwrap().agent(&profile).unwrap());
+        assert_eq!(card["name"], "echo");
+        assert_eq!(card["supportedInterfaces"][0]["url"], "http://a/a2a/agents/echo/jsonrpc");
+        assert_eq!(card["supportedInterfaces"][1]["url"], "http://a/a2a/agents/echo");
+        assert_eq!(card["capabilities"]["extensions"][1], json!({"uri": "urn:x", "required": true}));
+        assert_eq!(card["skills"][0]["id"], "echo");
+        assert_eq!(card["skills"][0]["tags"], json!(["builtin"]));
+    }
+}

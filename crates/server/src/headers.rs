@@ -1,0 +1,235 @@
+//! The request headers that mean something to the protocol: version, media type, extensions, conditional requests.
+
+use a2a::{Error, ErrorKind, PROTOCOL_VERSION};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::query::Query;
+
+/// The version of the protocol that a request or a response speaks.
+pub(crate) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
+/// The extensions that a caller asks for, and those that an answer used.
+pub(crate) const A2A_EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
+/// What 0.3 clients call [`A2A_EXTENSIONS`].
+const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Refuses a request that does not speak 1.0. Without a version it speaks 0.3 (A2A 1.0.1, section 3.6.2).
+pub(crate) fn check_version(headers: &HeaderMap, query: &Query) -> Result<(), Error> {
+    let mut versions = headers.get_all(A2A_VERSION).iter().filter(|value| !value.as_bytes().trim_ascii().is_empty());
+    let accepted = match versions.next() {
+        Some(first) => is_version_1(first.as_bytes()) && versions.all(|value| is_version_1(value.as_bytes())),
+        None => query.any("A2A-Version", "a2a-version").is_some_and(|value| is_version_1(value.as_bytes())),
+    };
+    if accepted {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::VersionNotSupported, "the request must carry the header A2A-Version: 1.0")
+        .with_metadata("supported", PROTOCOL_VERSION))
+}
+
+/// `1`, `1.0` and `1.0.x`: patch numbers never count.
+fn is_version_1(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    if value == b"1" || value == b"1.0" {
+        return true;
+    }
+    value.strip_prefix(b"1.0.").is_some_and(|patch| !patch.is_empty() && patch.iter().all(u8::is_ascii_digit))
+}
+
+/// The media types that a request's body can have for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Media {
+    /// `application/json`
+    Json,
+    /// `application/a2a+json`
+    A2aJson,
+    /// Something else, or nothing.
+    Other,
+}
+
+impl Media {
+    /// Reads `Content-Type`; parameters are not looked at.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let Some(value) = headers.get(header::CONTENT_TYPE) else {
+            return Self::Other;
+        };
+        let essence = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
+        if essence.eq_ignore_ascii_case(b"application/json") {
+            Self::Json
+        } else if essence.eq_ignore_ascii_case(b"application/a2a+json") {
+            Self::A2aJson
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The error for a body of another media type than `expected`.
+pub(crate) fn wrong_media(expected: &str) -> Error {
+    let message = format!("the request body must be {expected}");
+    Error::new(ErrorKind::UnsupportedMediaType, &message).with_violation("Content-Type", &message)
+}
+
+/// The extensions that the caller asks for, each once, in order.
+pub(crate) fn extensions(headers: &HeaderMap) -> Vec<String> {
+    let mut wanted: Vec<String> = Vec::new();
+    for value in headers.get_all(A2A_EXTENSIONS).iter().chain(headers.get_all(X_A2A_EXTENSIONS)) {
+        let Ok(list) = value.to_str() else { continue };
+        for uri in list.split(',').map(str::trim) {
+            if !uri.is_empty() && !wanted.iter().any(|known| known == uri) {
+                wanted.push(uri.to_owned());
+            }
+        }
+    }
+    wanted
+}
+
+/// The response header that names the extensions in use; none for none.
+pub(crate) fn extensions_in_use(extensions: &[String]) -> Option<HeaderValue> {
+    if extensions.is_empty() {
+        return None;
+    }
+    HeaderValue::try_from(extensions.join(", ")).ok()
+}
+
+/// The `Idempotency-Key`.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(Error::invalid("Idempotency-Key", "must be given once"));
+    }
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok(key) if key.trim().is_empty() => Ok(None),
+        Ok(key) => Ok(Some(key.trim().to_owned())),
+        Err(_) => Err(Error::invalid("Idempotency-Key", "must be UTF-8 text")),
+    }
+}
+
+/// The cursor of a stream that is taken up again: `afterSequence` in the query, else `Last-Event-ID`.
+///
+/// A `Last-Event-ID` that is no number is somebody else's and means no cursor; an `afterSequence` that is no number is
+/// the caller's mistake.
+pub(crate) fn cursor(headers: &HeaderMap, query: &Query) -> Result<Option<u64>, Error> {
+    if let Some(text) = query.one_of("afterSequence", &["afterSequence", "after_sequence", "since_seq"])? {
+        return match text.parse() {
+            Ok(sequence) => Ok(Some(sequence)),
+            Err(_) => Err(Error::invalid("afterSequence", "must be a whole number of 0 or more")),
+        };
+    }
+    let id = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    Ok(id.and_then(|id| id.trim().parse().ok()))
+}
+
+/// Whether the caller already has what carries this entity tag (`If-None-Match`; compared weakly, RFC 9110, 13.1.2).
+pub(crate) fn none_match(headers: &HeaderMap, etag: &str) -> bool {
+    let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    let ours = opaque(etag);
+    for value in headers.get_all(header::IF_NONE_MATCH) {
+        let Ok(list) = value.to_str() else { continue };
+        if list.split(',').any(|tag| tag.trim() == "*" || opaque(tag) == ours) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    fn query(text: &str) -> Query {
+        Query::parse(Some(text)).unwrap()
+    }
+
+    #[test]
+    fn versions() {
+        for good in ["1", "1.0", "1.0.0", "1.0.17", " 1.0 "] {
+            assert!(check_version(&headers(&[("a2a-version", good)]), &query("")).is_ok(), "{good}");
+        }
+        for bad in ["", "0.3", "0.3.0", "2.0", "1.1", "1.0.", "1.0.x", "10", "1.0,0.3", "v1.0"] {
+            let error = check_version(&headers(&[("a2a-version", bad)]), &query("")).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::VersionNotSupported, "{bad}");
+            assert_eq!(error.metadata, [("supported", "1.0".to_owned())]);
+        }
+        assert!(check_version(&HeaderMap::new(), &query("")).is_err());
+        for text in ["A2A-Version=1.0", "a2a-version=1", "x=y&A2A-Version=1.0.2"] {
+            assert!(check_version(&HeaderMap::new(), &query(text)).is_ok(), "{text}");
+        }
+        assert!(check_version(&headers(&[("a2a-version", "0.3")]), &query("A2A-Version=1.0")).is_err());
+        assert!(check_version(&headers(&[("a2a-version", "")]), &query("A2A-Version=1.0")).is_ok());
+        let two = headers(&[("a2a-version", "1.0"), ("a2a-version", "0.3")]);
+        assert!(check_version(&two, &query("")).is_err());
+    }
+
+    #[test]
+    fn media_types() {
+        for (value, media) in [
+            ("application/json", Media::Json),
+            ("Application/JSON; charset=utf-8", Media::Json),
+            ("application/a2a+json;charset=utf-8", Media::A2aJson),
+            ("text/plain", Media::Other),
+            ("application/jsonx", Media::Other),
+            ("", Media::Other),
+        ] {
+            assert_eq!(Media::of(&headers(&[("content-type", value)])), media, "{value}");
+        }
+        assert_eq!(Media::of(&HeaderMap::new()), Media::Other);
+    }
+
+    #[test]
+    fn extension_lists() {
+        let map =
+            headers(&[("a2a-extensions", "urn:a, urn:b,"), ("a2a-extensions", "urn:a"), ("x-a2a-extensions", "urn:c")]);
+        assert_eq!(extensions(&map), ["urn:a", "urn:b", "urn:c"]);
+        assert_eq!(extensions_in_use(&["urn:a".into(), "urn:b".into()]).unwrap(), "urn:a, urn:b");
+        assert_eq!(extensions_in_use(&[]), None);
+    }
+
+    #[test]
+    fn idempotency_keys() {
+        assert_eq!(idempotency_key(&HeaderMap::new()).unwrap(), None);
+        assert_eq!(idempotency_key(&headers(&[("idempotency-key", " k 1 ")])).unwrap().as_deref(), Some("k 1"));
+        assert_eq!(idempotency_key(&headers(&[("idempotency-key", "")])).unwrap(), None);
+        assert!(idempotency_key(&headers(&[("idempotency-key", "a"), ("idempotency-key", "b")])).is_err());
+    }
+
+    #[test]
+    fn cursors() {
+        let none = HeaderMap::new();
+        assert_eq!(cursor(&none, &query("")).unwrap(), None);
+        assert_eq!(cursor(&none, &query("afterSequence=0")).unwrap(), Some(0));
+        assert_eq!(cursor(&none, &query("after_sequence=3")).unwrap(), Some(3));
+        assert_eq!(cursor(&none, &query("since_seq=4")).unwrap(), Some(4));
+        for bad in ["afterSequence=x", "afterSequence=-1", "afterSequence=1&since_seq=1", "afterSequence=1.5"] {
+            assert!(cursor(&none, &query(bad)).is_err(), "{bad}");
+        }
+        assert_eq!(cursor(&headers(&[("last-event-id", "7")]), &query("")).unwrap(), Some(7));
+        assert_eq!(cursor(&headers(&[("last-event-id", "7")]), &query("afterSequence=2")).unwrap(), Some(2));
+        for foreign in ["", "abc", "-1", "5f0c"] {
+            assert_eq!(cursor(&headers(&[("last-event-id", foreign)]), &query("")).unwrap(), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn entity_tags() {
+        let etag = "W/\"abc\"";
+        for hit in ["W/\"abc\"", "\"abc\"", "\"x\", W/\"abc\"", "*"] {
+            assert!(none_match(&headers(&[("if-none-match", hit)]), etag), "{hit}");
+        }
+        for miss in ["\"abd\"", "abc", ""] {
+            assert!(!none_match(&headers(&[("if-none-match", miss)]), etag), "{miss}");
+        }
+    }
+}

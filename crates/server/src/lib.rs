@@ -1,0 +1,129 @@
+//! The edge: A2A over HTTP, agent cards and health.
+//!
+//! [`Server`] listens, reads requests of two bindings, HTTP+JSON and JSON-RPC, and translates them into operations of the
+//! [`Exchange`]. It decides who calls and what a request says, never what an operation means. Work does not hang on a
+//! connection: a client that goes away takes nothing with it but its socket.
+
+mod accept;
+mod app;
+mod auth;
+mod body;
+mod cards;
+mod connection;
+mod headers;
+mod health;
+mod operation;
+mod path;
+mod query;
+mod reply;
+mod rest;
+mod rpc;
+mod sse;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::Router;
+use exchange::Exchange;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Where to listen, and bounds.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The address to listen at.
+    pub listen: SocketAddr,
+    /// What URLs on cards begin with; the address when there is none.
+    pub public_url: Option<String>,
+    /// Whether callers need a token.
+    pub auth: bool,
+    /// The size of a request's body, in bytes.
+    pub body_limit: usize,
+    /// How long a request's head may take.
+    pub header_timeout: Duration,
+    /// How long a request's body may stand still.
+    pub body_timeout: Duration,
+    /// How many connections are open at once; more wait in the backlog.
+    pub max_connections: usize,
+    /// How long a connection may take nothing of what is written to it.
+    pub stall: Duration,
+    /// How long a stream of events is silent before it carries a comment.
+    pub keep_alive: Duration,
+    /// How long open requests have to finish when the server stops.
+    pub drain: Duration,
+}
+
+/// A server that listens and has not begun to answer.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    base_url: String,
+    router: Router,
+    options: Options,
+}
+
+impl Options {
+    /// The defaults, at this address.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            public_url: None,
+            auth: true,
+            body_limit: 10 * 1024 * 1024,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            max_connections: 10_000,
+            stall: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(15),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Server {
+    /// Listens. From here on clients can connect, and wait until [`run`](Self::run).
+    ///
+    /// Refused are a wildcard address without a public URL, since no card could name it, and an address beyond
+    /// loopback without authentication.
+    pub async fn bind(exchange: Exchange, options: Options) -> io::Result<Self> {
+        let refuse = |message: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        if !options.auth && !options.listen.ip().is_loopback() {
+            return refuse("without authentication only a loopback address can be listened at");
+        }
+        if options.listen.ip().is_unspecified() && options.public_url.is_none() {
+            return refuse("a wildcard address needs a public URL");
+        }
+        let listener = TcpListener::bind(options.listen).await?;
+        let address = listener.local_addr()?;
+        let base_url = match &options.public_url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => format!("http://{address}"),
+        };
+        let auth = auth::Auth::new(Arc::clone(exchange.store()), options.auth).await.map_err(io::Error::other)?;
+        let cards = cards::Cards::new(&base_url, auth.required()).map_err(io::Error::other)?;
+        let router = app::router(Arc::new(app::App {
+            exchange,
+            auth,
+            cards,
+            bounds: body::Bounds { limit: options.body_limit, pause: options.body_timeout },
+            keep_alive: options.keep_alive,
+        }));
+        Ok(Self { listener, address, base_url, router, options })
+    }
+
+    /// The address that is listened at, with its port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What URLs on cards begin with.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// Answers until `stop` is set, then lets open requests finish and returns.
+    ///
+    /// Streams end when the exchange drains: whoever sets `stop` drains it first or at the same time.
+    pub async fn run(self, stop: CancellationToken) {
+        accept::run(self.listener, self.router, &self.options, stop).await;
+    }
+}

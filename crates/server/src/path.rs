@@ -1,0 +1,185 @@
+//! What a path under `/a2a` names: an agent or none, and a resource. Nothing here looks at who asks.
+//!
+//! One agent has two spellings, `/a2a/agents/{id}/…` and the protocol's `/a2a/{tenant}/…`; both mean the same.
+
+use percent_encoding::percent_decode_str;
+
+/// A place under `/a2a`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The agent that the path names.
+    pub(crate) agent: Option<String>,
+    /// What is asked for.
+    pub(crate) resource: Resource,
+}
+
+/// What can stand at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Resource {
+    JsonRpc,
+    SendMessage,
+    StreamMessage,
+    Tasks,
+    Task(String),
+    CancelTask(String),
+    SubscribeToTask(String),
+    PushConfigs,
+    PushConfig,
+    ExtendedCard,
+    /// The card of the agent that the path names.
+    AgentCard,
+}
+
+impl Place {
+    /// Reads a request path. `None` is an unknown route.
+    pub(crate) fn parse(path: &str) -> Option<Self> {
+        let tail = path.strip_prefix("/a2a")?;
+        let mut segments = Vec::new();
+        for segment in tail.split('/').skip(1) {
+            segments.push(percent_decode_str(segment).decode_utf8().ok()?.into_owned());
+        }
+        if !tail.is_empty() && !tail.starts_with('/') {
+            return None;
+        }
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        if let Some(resource) = Resource::parse(&segments) {
+            return Some(Self { agent: None, resource });
+        }
+        match segments.as_slice() {
+            ["agents", agent, rest @ ..] if !agent.is_empty() => {
+                let resource = if *rest == [".well-known", "agent-card.json"] {
+                    Resource::AgentCard
+                } else {
+                    Resource::parse(rest)?
+                };
+                Some(Self { agent: Some((*agent).to_owned()), resource })
+            }
+            // A bare `/a2a/{tenant}` is no route of the protocol, so an endpoint needs a word after it.
+            [agent, rest @ ..] if !agent.is_empty() && *agent != "agents" && *agent != "tasks" => {
+                if matches!(rest, [] | [""]) {
+                    return None;
+                }
+                Some(Self { agent: Some((*agent).to_owned()), resource: Resource::parse(rest)? })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Resource {
+    fn parse(segments: &[&str]) -> Option<Self> {
+        match segments {
+            // JSON-RPC answers with and without a trailing slash; nothing else does.
+            [] | [""] | ["jsonrpc"] | ["jsonrpc", ""] => Some(Self::JsonRpc),
+            ["message:send"] => Some(Self::SendMessage),
+            ["message:stream"] => Some(Self::StreamMessage),
+            ["extendedAgentCard"] => Some(Self::ExtendedCard),
+            ["tasks"] => Some(Self::Tasks),
+            ["tasks", task] => Self::task(task),
+            ["tasks", task, "pushNotificationConfigs"] if !task.is_empty() => Some(Self::PushConfigs),
+            ["tasks", task, "pushNotificationConfigs", config] if !task.is_empty() && !config.is_empty() => {
+                Some(Self::PushConfig)
+            }
+            _ => None,
+        }
+    }
+
+    fn task(segment: &str) -> Option<Self> {
+        let (id, make): (&str, fn(String) -> Self) = if let Some(id) = segment.strip_suffix(":cancel") {
+            (id, Self::CancelTask)
+        } else if let Some(id) = segment.strip_suffix(":subscribe") {
+            (id, Self::SubscribeToTask)
+        } else {
+            (segment, Self::Task)
+        };
+        (!id.is_empty()).then(|| make(id.to_owned()))
+    }
+
+    /// The methods that it answers, as the `Allow` header names them.
+    pub(crate) fn allow(&self) -> &'static str {
+        match self {
+            Self::JsonRpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => "POST, OPTIONS",
+            Self::SubscribeToTask(_) => "GET, POST, OPTIONS",
+            Self::Tasks | Self::Task(_) | Self::ExtendedCard | Self::AgentCard => "GET, HEAD, OPTIONS",
+            Self::PushConfigs => "GET, POST, OPTIONS",
+            Self::PushConfig => "GET, DELETE, OPTIONS",
+        }
+    }
+}
+
+/// Whether a method is one of those that an `Allow` header names.
+pub(crate) fn allows(allow: &str, method: &http::Method) -> bool {
+    allow.split(", ").any(|name| name == method.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str) -> Option<(Option<String>, Resource)> {
+        Place::parse(path).map(|place| (place.agent, place.resource))
+    }
+
+    #[test]
+    fn gateway_routes() {
+        for path in ["/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/"] {
+            assert_eq!(place(path), Some((None, Resource::JsonRpc)), "{path}");
+        }
+        assert_eq!(place("/a2a/message:send"), Some((None, Resource::SendMessage)));
+        assert_eq!(place("/a2a/message%3Astream"), Some((None, Resource::StreamMessage)));
+        assert_eq!(place("/a2a/tasks"), Some((None, Resource::Tasks)));
+        assert_eq!(place("/a2a/tasks/t-1"), Some((None, Resource::Task("t-1".into()))));
+        assert_eq!(place("/a2a/tasks/a%20b:cancel"), Some((None, Resource::CancelTask("a b".into()))));
+        assert_eq!(place("/a2a/tasks/t:subscribe"), Some((None, Resource::SubscribeToTask("t".into()))));
+        assert_eq!(place("/a2a/tasks/t/pushNotificationConfigs"), Some((None, Resource::PushConfigs)));
+        assert_eq!(place("/a2a/tasks/t/pushNotificationConfigs/c"), Some((None, Resource::PushConfig)));
+        assert_eq!(place("/a2a/extendedAgentCard"), Some((None, Resource::ExtendedCard)));
+    }
+
+    #[test]
+    fn an_agent_has_two_spellings() {
+        for prefix in ["/a2a/agents/echo", "/a2a/echo"] {
+            let agent = Some("echo".to_owned());
+            assert_eq!(place(&format!("{prefix}/message:send")), Some((agent.clone(), Resource::SendMessage)));
+            assert_eq!(place(&format!("{prefix}/tasks/t")), Some((agent.clone(), Resource::Task("t".into()))));
+            assert_eq!(place(&format!("{prefix}/jsonrpc/")), Some((agent.clone(), Resource::JsonRpc)));
+            assert_eq!(place(&format!("{prefix}/extendedAgentCard")), Some((agent, Resource::ExtendedCard)));
+        }
+        let echo = Some("echo".to_owned());
+        assert_eq!(place("/a2a/agents/echo"), Some((echo.clone(), Resource::JsonRpc)));
+        assert_eq!(place("/a2a/agents/echo/"), Some((echo.clone(), Resource::JsonRpc)));
+        assert_eq!(place("/a2a/agents/echo/.well-known/agent-card.json"), Some((echo, Resource::AgentCard)));
+    }
+
+    #[test]
+    fn unknown_routes() {
+        for path in [
+            "/a2ax",
+            "/a2a/nope",
+            "/a2a/echo",
+            "/a2a/tasks/",
+            "/a2a/tasks/:cancel",
+            "/a2a/tasks/t/",
+            "/a2a/tasks/t/nope",
+            "/a2a/agents",
+            "/a2a/agents/",
+            "/a2a/agents/echo/nope",
+            "/a2a/agents//message:send",
+            "/a2a//message:send",
+            "/a2a/message:nope",
+            "/a2a/message:send/",
+            "/a2a/echo/.well-known/agent-card.json",
+            "/a2a/tasks/%ff",
+        ] {
+            assert_eq!(place(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn methods() {
+        assert!(allows(Resource::Tasks.allow(), &http::Method::HEAD));
+        assert!(allows(Resource::SubscribeToTask(String::new()).allow(), &http::Method::POST));
+        assert!(!allows(Resource::SubscribeToTask(String::new()).allow(), &http::Method::HEAD));
+        assert!(!allows(Resource::JsonRpc.allow(), &http::Method::GET));
+    }
+}

@@ -1,0 +1,221 @@
+//! Server-sent events: a cursor of the exchange as an HTTP body.
+//!
+//! The body is pulled by the connection. A reader that stalls is a cursor that nobody moves and costs nothing else. An
+//! event's bytes are the journal's own; around them go its number and, for JSON-RPC, an envelope that was made once.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io::Write,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use a2a::jsonrpc::{self, Id};
+use bytes::Bytes;
+use exchange::{Frame, Frames};
+use futures_util::stream::{self, Stream};
+use http_body::{Body, SizeHint};
+use tokio::time::{Instant, Sleep, sleep};
+
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+/// Above this an event's bytes go out by themselves instead of being copied between prefix and suffix.
+const COPY_LIMIT: usize = 16 * 1024;
+
+/// What goes around each event.
+#[derive(Debug, Clone)]
+pub(crate) struct Envelope {
+    prefix: Bytes,
+    suffix: &'static [u8],
+}
+
+type Events = Pin<Box<dyn Stream<Item = Result<Frame, a2a::Error>> + Send>>;
+
+/// A stream of events as a body.
+pub(crate) struct EventStream {
+    events: Events,
+    envelope: Envelope,
+    keep_alive: Duration,
+    next_keep_alive: Pin<Box<Sleep>>,
+    /// What is left of an event that was too large to be copied.
+    body: Option<Bytes>,
+    suffix: Option<Bytes>,
+    ended: bool,
+}
+
+impl Envelope {
+    /// The event alone.
+    pub(crate) fn plain() -> Self {
+        Self { prefix: Bytes::new(), suffix: b"\n\n" }
+    }
+
+    /// The event as the result of a JSON-RPC response.
+    pub(crate) fn jsonrpc(id: &Id) -> Self {
+        const SUFFIX: &[u8] = b"}\n\n";
+        debug_assert_eq!(&SUFFIX[..1], jsonrpc::FRAME_SUFFIX);
+        Self { prefix: jsonrpc::frame_prefix(id), suffix: SUFFIX }
+    }
+
+    fn head(&self, seq: u64, room: usize) -> Vec<u8> {
+        // "id: ", twenty digits, "\ndata: ".
+        let mut head = Vec::with_capacity(31 + self.prefix.len() + room);
+        // Writing to a vector does not fail.
+        let _ = write!(head, "id: {seq}\ndata: ");
+        head.extend_from_slice(&self.prefix);
+        head
+    }
+}
+
+impl EventStream {
+    /// A stream of what `frames` gives, with a comment whenever nothing came for `keep_alive`.
+    pub(crate) fn new(frames: Frames, envelope: Envelope, keep_alive: Duration) -> Self {
+        // The state of `next` lives inside this one allocation, not in one per event.
+        let events = stream::unfold(frames, |mut frames| async move {
+            let next = frames.next().await?;
+            Some((next, frames))
+        });
+        Self::over(Box::pin(events), envelope, keep_alive)
+    }
+
+    fn over(events: Events, envelope: Envelope, keep_alive: Duration) -> Self {
+        Self {
+            events,
+            envelope,
+            keep_alive,
+            next_keep_alive: Box::pin(sleep(keep_alive)),
+            body: None,
+            suffix: None,
+            ended: false,
+        }
+    }
+
+    /// The first piece of an event; the others wait in `self`.
+    fn begin(&mut self, frame: Frame) -> Bytes {
+        let suffix = self.envelope.suffix;
+        if frame.body.len() > COPY_LIMIT {
+            self.body = Some(frame.body);
+            self.suffix = Some(Bytes::from_static(suffix));
+            return self.envelope.head(frame.seq, 0).into();
+        }
+        let mut event = self.envelope.head(frame.seq, frame.body.len() + suffix.len());
+        event.extend_from_slice(&frame.body);
+        event.extend_from_slice(suffix);
+        event.into()
+    }
+
+    fn rearm(&mut self) {
+        let deadline = Instant::now() + self.keep_alive;
+        self.next_keep_alive.as_mut().reset(deadline);
+    }
+}
+
+impl Body for EventStream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+        let this = self.get_mut();
+        let data = |bytes| Poll::Ready(Some(Ok(http_body::Frame::data(bytes))));
+        if let Some(piece) = this.body.take().or_else(|| this.suffix.take()) {
+            return data(piece);
+        }
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        match this.events.as_mut().poll_next(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.rearm();
+                return data(this.begin(frame));
+            }
+            Poll::Ready(Some(Err(error))) => {
+                // The answer has begun; all that can be said is its end, and the client takes it up from its cursor.
+                tracing::warn!(error = %error, "a stream of events ended early");
+                this.ended = true;
+                return Poll::Ready(None);
+            }
+            Poll::Ready(None) => {
+                this.ended = true;
+                return Poll::Ready(None);
+            }
+            Poll::Pending => {}
+        }
+        ready!(this.next_keep_alive.as_mut().poll(context));
+        this.rearm();
+        data(Bytes::from_static(KEEP_ALIVE))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended && self.body.is_none() && self.suffix.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::{Error, TaskState};
+    use http_body_util::BodyExt;
+    use store::EventKind;
+
+    use super::*;
+
+    fn frame(seq: u64, body: impl Into<Bytes>) -> Result<Frame, Error> {
+        let kind = EventKind::Status { state: TaskState::Working, ends_turn: false };
+        Ok(Frame { seq, body: body.into(), kind })
+    }
+
+    fn over(events: Vec<Result<Frame, Error>>, envelope: Envelope) -> EventStream {
+        EventStream::over(Box::pin(stream::iter(events)), envelope, Duration::from_secs(15))
+    }
+
+    #[tokio::test]
+    async fn events_carry_their_number() {
+        let stream = over(vec![frame(1, r#"{"task":{}}"#), frame(3, "{}")], Envelope::plain());
+        let bytes = stream.collect().await.unwrap().to_bytes();
+        assert_eq!(bytes, "id: 1\ndata: {\"task\":{}}\n\nid: 3\ndata: {}\n\n");
+    }
+
+    #[tokio::test]
+    async fn an_envelope_goes_around_the_same_bytes() {
+        let stream = over(vec![frame(2, "{}")], Envelope::jsonrpc(&Id::string("a")));
+        let bytes = stream.collect().await.unwrap().to_bytes();
+        assert_eq!(bytes, "id: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\n\n");
+    }
+
+    #[tokio::test]
+    async fn a_large_event_is_not_copied() {
+        let large = Bytes::from(vec![b'x'; COPY_LIMIT + 1]);
+        let mut stream = over(vec![frame(1, large.clone())], Envelope::plain());
+        let mut pieces = Vec::new();
+        while let Some(piece) = stream.frame().await {
+            pieces.push(piece.unwrap().into_data().unwrap());
+        }
+        assert_eq!(pieces.len(), 3);
+        assert_eq!(pieces[1].as_ptr(), large.as_ptr());
+        assert_eq!(pieces.concat().len(), large.len() + "id: 1\ndata: \n\n".len());
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_the_stream() {
+        let stream = over(vec![frame(1, "{}"), Err(Error::internal("x")), frame(2, "{}")], Envelope::plain());
+        assert_eq!(stream.collect().await.unwrap().to_bytes(), "id: 1\ndata: {}\n\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_filled_with_comments() {
+        let events = Box::pin(stream::pending());
+        let mut stream = EventStream::over(events, Envelope::plain(), Duration::from_secs(15));
+        let start = Instant::now();
+        for n in 1..=3 {
+            let piece = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(piece, KEEP_ALIVE);
+            assert_eq!(start.elapsed().as_secs(), 15 * n);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Sockets: bounds, both versions of HTTP, and the end of the server.
+
+use std::{io, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use server::{Options, Server};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::support::{Fixture, TOKEN, message, read_until};
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[tokio::test]
+async fn http_2_without_tls() {
+    let fixture = Fixture::start().await;
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = hyper::Request::post(format!("http://{}/a2a/message:stream", fixture.address))
+        .header("x-sb-token", TOKEN)
+        .header("a2a-version", "1.0")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(message("stream").to_string())))
+        .unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("TASK_STATE_COMPLETED"));
+}
+
+#[tokio::test]
+async fn slow_heads_and_bodies_are_given_up() {
+    let fixture = Fixture::with(|options| {
+        options.header_timeout = Duration::from_millis(200);
+        options.body_timeout = Duration::from_millis(200);
+    })
+    .await;
+    for start in [&b""[..], b"P", b"PRI * HTTP/2.0", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
+        let mut stream = TcpStream::connect(fixture.address).await.unwrap();
+        stream.write_all(start).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = timeout(Duration::from_secs(5), stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "still open after {:?}", String::from_utf8_lossy(start));
+    }
+
+    let ask = fixture.ask("POST", "/a2a/jsonrpc").header("Content-Type", "application/json");
+    let reply = ask.header("Content-Length", "10").send().await;
+    assert_eq!((reply.status, reply.reason().as_str()), (408, "REQUEST_TIMEOUT"));
+}
+
+#[tokio::test]
+async fn connections_over_the_bound_wait() {
+    let fixture = Fixture::with(|options| options.max_connections = 1).await;
+    let mut first = TcpStream::connect(fixture.address).await.unwrap();
+    first.write_all(HEALTH).await.unwrap();
+    read_until(&mut first, "{\"status\":\"ok\"}").await;
+    let mut second = TcpStream::connect(fixture.address).await.unwrap();
+    second.write_all(HEALTH).await.unwrap();
+    let mut byte = [0];
+    assert!(timeout(Duration::from_millis(200), second.read(&mut byte)).await.is_err(), "it waits");
+    drop(first);
+    read_until(&mut second, "{\"status\":\"ok\"}").await;
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_is_dropped() {
+    let fixture = Fixture::with(|options| options.stall = Duration::from_millis(300)).await;
+    // More than the sockets' buffers hold.
+    let text = "x".repeat(9 * 1024 * 1024);
+    let sent = fixture.post("/a2a/message:send", &message(&text)).await.json();
+    let id = sent["task"]["id"].as_str().unwrap().to_owned();
+    let mut stream = fixture.ask("GET", &format!("/a2a/tasks/{id}:subscribe?afterSequence=0")).open().await;
+    sleep(Duration::from_secs(2)).await;
+    let mut bytes = Vec::new();
+    let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes)).await.expect("it was closed");
+    let complete = String::from_utf8_lossy(&bytes).contains("TASK_STATE_COMPLETED");
+    assert!(read.is_err() || !complete, "the stream went on");
+    assert_eq!(fixture.bare("GET", "/healthz").send().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_drain_ends_streams_and_lets_requests_finish() {
+    let fixture = Fixture::start().await;
+    let id = fixture.slow_task("long").await;
+    let mut stream = fixture.ask("GET", &format!("/a2a/tasks/{id}:subscribe")).open().await;
+    read_until(&mut stream, "{\"task\":").await;
+    let mut idle = TcpStream::connect(fixture.address).await.unwrap();
+    idle.write_all(HEALTH).await.unwrap();
+    read_until(&mut idle, "{\"status\":\"ok\"}").await;
+
+    let start = Instant::now();
+    fixture.exchange.draining().cancel();
+    let ready = fixture.bare("GET", "/readyz").send().await;
+    assert_eq!((ready.status, ready.body.as_str()), (503, "{\"status\":\"draining\"}"));
+    fixture.stop.cancel();
+    fixture.running.await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the stream was ended properly");
+    assert!(TcpStream::connect(fixture.address).await.is_err());
+}
+
+#[tokio::test]
+async fn addresses_that_would_be_wrong_are_refused() {
+    let fixture = Fixture::start().await;
+    let refused = async |options: Options| {
+        let error = Server::bind(fixture.exchange.clone(), options).await.err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+    };
+    refused(Options::new(([0, 0, 0, 0], 0).into())).await;
+    let public_url = Some("https://sb.example".to_owned());
+    refused(Options { auth: false, public_url, ..Options::new(([0, 0, 0, 0], 0).into()) }).await;
+    let taken = Server::bind(fixture.exchange.clone(), Options::new(fixture.address)).await.err().unwrap();
+    assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+}
+
+#[tokio::test]
+async fn clients_that_vanish_leave_their_work_behind() {
+    let fixture = Fixture::start().await;
+    for n in 0..200 {
+        let ask = fixture.ask("POST", "/a2a/message:send").json(&message("hello"));
+        let stream = ask.open().await;
+        // Closed at every moment between arrival and answer.
+        sleep(Duration::from_micros(n * 10)).await;
+        drop(stream);
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let working = fixture.get("/a2a/tasks?status=TASK_STATE_WORKING").await.json()["totalSize"].clone();
+        let waiting = fixture.get("/a2a/tasks?status=TASK_STATE_SUBMITTED").await.json()["totalSize"].clone();
+        if working == 0 && waiting == 0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{working} tasks are working and {waiting} wait, with nobody to run them");
+        sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,10 @@
+//! The edge over real sockets, on a real journal, with small agents.
+
+mod auth;
+mod cards;
+mod connections;
+mod rest;
+mod rpc;
+mod streams;
+#[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+mod support;

@@ -1,0 +1,142 @@
+//! What every [`Store`] must do, as cases that any implementation can run.
+//!
+//! A case gets a fresh, empty store and panics when a promise is broken. [`run`] runs them all;
+//! [`for_each_conformance_case!`](crate::for_each_conformance_case) makes a test of each.
+
+#![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
+
+mod accepting;
+mod canceling;
+mod installation;
+mod leasing;
+mod reading;
+mod turns;
+mod world;
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use crate::Store;
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One promise.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// What it proves.
+    pub name: &'static str,
+    run: fn(Arc<dyn Store>) -> Running,
+}
+
+impl Case {
+    /// Runs the case on an empty store.
+    pub async fn run(&self, store: Arc<dyn Store>) {
+        (self.run)(store).await;
+    }
+}
+
+/// Calls the macro `$with` with the names of all cases, separated by commas.
+#[macro_export]
+macro_rules! for_each_conformance_case {
+    ($with:ident) => {
+        $with! {
+            a_new_task_is_submitted_and_due,
+            a_leased_task_is_working_at_once,
+            a_repeated_key_finds_the_first_task,
+            a_key_with_other_content_is_a_conflict,
+            a_key_is_its_tenants_own,
+            an_expired_key_is_forgotten,
+            ten_at_once_with_one_key_make_one_task,
+            a_repetition_is_answered_after_the_end,
+            a_repeated_continuation_is_written_once,
+            a_continuation_answers_a_question,
+            a_continuation_without_a_lease_is_due,
+            a_continuation_of_an_ended_task_is_refused,
+            the_inbox_is_bounded,
+            a_message_waits_behind_one_that_is_due,
+            events_are_numbered_without_gaps,
+            concurrent_writers_leave_no_gap,
+            artifacts_grow_and_are_replaced,
+            replaced_status_messages_become_history,
+            a_turn_cannot_report_an_end,
+            a_refused_append_changes_nothing,
+            nothing_follows_the_end,
+            a_waiting_message_is_the_next_turn,
+            a_failure_ends_a_task_with_waiting_messages,
+            only_one_of_two_ends_wins,
+            a_held_reply_stays_out_of_sight,
+            output_shows_a_held_task,
+            a_held_task_can_be_revealed,
+            a_reply_to_a_visible_task_completes_it,
+            a_cancel_ends_an_idle_task,
+            a_cancel_marks_a_running_task,
+            the_mark_overrules_every_end,
+            the_mark_ends_released_and_due_work,
+            a_forced_cancel_voids_the_lease,
+            cancel_and_completion_race_to_one_end,
+            due_work_is_leased_once,
+            only_ones_own_agents_are_leased,
+            a_lease_that_ran_out_is_taken_over,
+            a_stale_lease_writes_nothing,
+            a_renewed_lease_lives_on,
+            a_retry_waits_until_it_is_due,
+            a_release_does_not_count,
+            an_attempt_clears_the_artifacts_of_the_last,
+            the_last_attempt_keeps_earlier_turns,
+            watchers_see_committed_events,
+            work_that_becomes_due_is_announced,
+            a_task_is_read_as_one_sum,
+            history_is_cut_from_the_front,
+            the_log_is_read_in_pages,
+            a_turn_hears_what_was_said_before,
+            lists_are_newest_first_in_pages,
+            lists_are_filtered_and_counted,
+            totals_follow_every_change,
+            others_tasks_do_not_exist,
+            a_context_remembers_its_older_tasks,
+            one_value_of_a_setting_wins,
+            tenants_have_names_of_their_own,
+            tokens_live_until_they_expire,
+            writing_can_be_proven,
+        }
+    };
+}
+
+macro_rules! list {
+    ($($name:ident),* $(,)?) => {
+        /// All cases.
+        pub const CASES: &[Case] = &[$(Case { name: stringify!($name), run: |store| Box::pin($name(store)) }),*];
+    };
+}
+
+use accepting::*;
+use canceling::*;
+use installation::*;
+use leasing::*;
+use reading::*;
+use turns::*;
+
+for_each_conformance_case!(list);
+
+/// Runs the case of that name.
+///
+/// # Panics
+/// When the store breaks the promise, or there is no such case.
+pub async fn run_case(name: &str, store: Arc<dyn Store>) {
+    let case = CASES.iter().find(|case| case.name == name);
+    case.unwrap_or_else(|| panic!("there is no case {name}")).run(store).await;
+}
+
+/// Runs all cases, each on a store of its own.
+///
+/// # Panics
+/// When the store breaks a promise.
+pub async fn run<F, S>(open: F)
+where
+    F: Fn() -> S,
+    S: Future<Output = Arc<dyn Store>>,
+{
+    for case in CASES {
+        tracing::info!(case = case.name, "running");
+        case.run(open().await).await;
+    }
+}

@@ -1,0 +1,114 @@
+//! Canceling: the mark decides, whoever comes first.
+
+use std::sync::Arc;
+
+use a2a::TaskState::{AuthRequired, Canceled, Completed, Failed, InputRequired, Rejected, Working};
+
+use super::world::*;
+use crate::{CancelMark, Error, Store, TurnEnd};
+
+pub(super) async fn a_cancel_ends_an_idle_task(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let asking = world.asking("which?").await;
+    let waiting = world.waiting("hello").await;
+    for task in [asking, waiting] {
+        let mark = |task| world.store.mark_cancel(world.tenant, task);
+        assert_eq!(mark(task).await.unwrap(), CancelMark::Canceled { already: false });
+        let events = world.events(task).await;
+        assert_eq!(events.last().map(|e| e.kind), Some(ends(Canceled)));
+        assert_eq!(mark(task).await.unwrap(), CancelMark::Canceled { already: true });
+        world.store.force_cancel(world.tenant, task).await.unwrap();
+        assert_eq!(world.events(task).await, events);
+    }
+    assert_eq!(bytes_say(&world.task(asking).await.history), ["go", "which?"], "nothing said is lost");
+    assert!(world.lease(later(60_000)).await.is_empty());
+}
+
+pub(super) async fn a_cancel_marks_a_running_task(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    assert!(world.store.marked().await.unwrap().is_empty());
+    let early = world.store.force_cancel(world.tenant, task).await;
+    assert!(matches!(early, Err(Error::Illegal(Canceled))), "{early:?}");
+    for _ in 0..2 {
+        let mark = world.store.mark_cancel(world.tenant, task).await.unwrap();
+        assert_eq!(mark, CancelMark::Running);
+    }
+    assert_eq!(world.store.marked().await.unwrap(), [task]);
+    assert_eq!(world.state(task).await, Working);
+    // The turn may still speak before it ends.
+    world.append(&lease, vec![artifact(task, "a", "x", false)]).await.unwrap();
+    world.end(&lease, Canceled, None).await.unwrap();
+    assert!(world.store.marked().await.unwrap().is_empty());
+
+    let (done, lease) = world.running("hello").await;
+    world.end(&lease, Completed, None).await.unwrap();
+    let mark = world.store.mark_cancel(world.tenant, done).await.unwrap();
+    assert_eq!(mark, CancelMark::NotCancelable(Completed));
+    let late = world.store.force_cancel(world.tenant, done).await;
+    assert!(matches!(late, Err(Error::Terminal(Completed))), "{late:?}");
+}
+
+pub(super) async fn the_mark_overrules_every_end(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for state in [Completed, Failed, Rejected, InputRequired, AuthRequired, Canceled] {
+        let (task, lease) = world.running("hello").await;
+        world.accept(world.more(task, "more")).await.unwrap();
+        world.store.mark_cancel(world.tenant, task).await.unwrap();
+        let appended = world.end(&lease, state, Some("words")).await.unwrap();
+        assert_eq!((appended.state, appended.next.is_none()), (Canceled, true));
+        let snapshot = world.task(task).await;
+        assert_eq!((snapshot.state, bytes_say(snapshot.status_message.as_slice())), (Canceled, vec!["words".into()]));
+        assert_eq!(bytes_say(&snapshot.history), ["hello", "more"]);
+        let last: a2a::StreamResponse = serde_json::from_slice(&world.events(task).await.last().unwrap().body).unwrap();
+        assert!(matches!(last, a2a::StreamResponse::StatusUpdate(u) if u.status.state == Canceled));
+    }
+}
+
+pub(super) async fn the_mark_ends_released_and_due_work(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for end in [TurnEnd::Release, TurnEnd::Retry { due: later(60_000) }] {
+        let (task, lease) = world.running("hello").await;
+        world.store.mark_cancel(world.tenant, task).await.unwrap();
+        assert_eq!(world.finish(&lease, end).await.unwrap().state, Canceled);
+        assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Canceled)]);
+    }
+    // Its owner vanished after the mark: whoever finds it ends it.
+    let (task, lease) = world.running("hello").await;
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    world.store.renew(std::slice::from_ref(&lease), past()).await.unwrap();
+    assert!(world.lease(later(60_000)).await.is_empty());
+    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Canceled)]);
+    assert!(matches!(world.end(&lease, Completed, None).await, Err(Error::LeaseLost)));
+}
+
+pub(super) async fn a_forced_cancel_voids_the_lease(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    world.store.force_cancel(world.tenant, task).await.unwrap();
+    world.store.force_cancel(world.tenant, task).await.unwrap();
+    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Canceled)]);
+    let late = world.end(&lease, Completed, None).await;
+    assert!(matches!(late, Err(Error::LeaseLost)), "{late:?}");
+    assert_eq!(world.store.renew(std::slice::from_ref(&lease), later(1000)).await.unwrap(), [lease]);
+    assert!(world.store.marked().await.unwrap().is_empty());
+}
+
+pub(super) async fn cancel_and_completion_race_to_one_end(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for _ in 0..20 {
+        let (task, lease) = world.running("hello").await;
+        let (mark, end) = tokio::join!(world.store.mark_cancel(world.tenant, task), world.end(&lease, Completed, None));
+        let (mark, end) = (mark.unwrap(), end.unwrap());
+        match mark {
+            CancelMark::Running => assert_eq!(end.state, Canceled),
+            CancelMark::NotCancelable(state) => {
+                assert_eq!((state, end.state), (Completed, Completed))
+            }
+            CancelMark::Canceled { .. } => panic!("it was running"),
+        }
+        assert_eq!(world.events(task).await.len(), 3);
+        assert_eq!(world.state(task).await, end.state);
+    }
+}

@@ -1,0 +1,236 @@
+//! Reading back: snapshots, logs, histories, lists, and that others' tasks do not exist.
+
+use std::sync::Arc;
+
+use a2a::TaskState::{Completed, Failed, InputRequired, Submitted, Working};
+
+use super::world::*;
+use crate::{Append, Error, Filter, Lease, PageKey, Store, TaskId, TurnEnd, View};
+
+pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let drafts = vec![artifact(task, "a", "one ", false), artifact(task, "a", "two", true)];
+    world.append(&lease, drafts).await.unwrap();
+    world.end(&lease, Completed, Some("done")).await.unwrap();
+    let snapshot = world.task(task).await;
+    assert_eq!((snapshot.seq, snapshot.state, &snapshot.agent), (5, Completed, &world.agent));
+    let last = world.events(task).await.pop().unwrap();
+    assert_eq!(snapshot.status_at, last.at);
+    let typed = snapshot.to_task().unwrap();
+    assert_eq!((typed.id, typed.context_id), (task.to_string(), CONTEXT.to_owned()));
+    assert_eq!(typed.status.message.map(|m| says(&m)), Some("done".into()));
+    assert_eq!(all_say(&typed.history), ["hello"]);
+    assert_eq!(typed.artifacts.len(), 1);
+    let head = world.store.head(world.tenant, task).await.unwrap();
+    assert_eq!((head.seq, head.state, head.hidden, &*head.context), (5, Completed, false, CONTEXT));
+}
+
+pub(super) async fn history_is_cut_from_the_front(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let task = world.asking("which?").await;
+    world.accept(world.more(task, "that")).await.unwrap();
+    for (limit, expected) in [
+        (None, vec!["go", "which?", "that"]),
+        (Some(9), vec!["go", "which?", "that"]),
+        (Some(2), vec!["which?", "that"]),
+        (Some(0), vec![]),
+    ] {
+        let view = View { history: limit, artifacts: true };
+        let snapshot = world.store.task(world.tenant, task, view).await.unwrap();
+        assert_eq!(bytes_say(&snapshot.history), expected, "{limit:?}");
+    }
+}
+
+pub(super) async fn the_log_is_read_in_pages(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let drafts = (0..8).map(|n| artifact(task, "a", &n.to_string(), true)).collect();
+    world.append(&lease, drafts).await.unwrap();
+    let all = world.events(task).await;
+    assert_eq!(all.len(), 10);
+    let mut read = Vec::new();
+    while read.len() < all.len() {
+        let page = world.store.events(world.tenant, task, read.len() as u64, 3).await.unwrap();
+        assert!(!page.is_empty() && page.len() <= 3);
+        read.extend(page);
+    }
+    assert_eq!(read, all);
+    assert!(world.store.events(world.tenant, task, 10, 3).await.unwrap().is_empty());
+    assert!(world.store.events(world.tenant, task, u64::MAX, 3).await.unwrap().is_empty());
+}
+
+pub(super) async fn a_turn_hears_what_was_said_before(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("one").await;
+    world.accept(world.more(task, "two")).await.unwrap();
+    let hears = || async { all_say(&world.store.history(world.tenant, task).await.unwrap()) };
+    assert_eq!(hears().await, ["one"], "what waits has not been heard");
+    world.end(&lease, Completed, Some("first")).await.unwrap();
+    assert_eq!(hears().await, ["one", "first", "two"]);
+    world.end(&lease, InputRequired, Some("second")).await.unwrap();
+    assert_eq!(hears().await, ["one", "first", "two", "second"]);
+    world.accept(leased(world.more(task, "three"))).await.unwrap();
+    assert_eq!(hears().await, ["one", "first", "two", "second", "three"]);
+}
+
+pub(super) async fn lists_are_newest_first_in_pages(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let mut tasks = Vec::new();
+    for n in 0..7 {
+        let (task, mut accept) = world.begin("hello");
+        // Some share a millisecond: then the id decides.
+        accept.at = a2a::Timestamp::from_millis(1_000_000 + n / 3);
+        world.accept(accept).await.unwrap();
+        tasks.push(task);
+    }
+    tasks.reverse();
+    let mut seen: Vec<TaskId> = Vec::new();
+    let mut after = None;
+    loop {
+        let filter = Filter { after, limit: 3, ..everything() };
+        let page = world.store.list(world.tenant, filter).await.unwrap();
+        assert_eq!(page.total, 7);
+        seen.extend(page.tasks.iter().map(|task| task.task));
+        let Some(next) = page.next else { break };
+        let last = page.tasks.last().unwrap();
+        assert_eq!(next, PageKey { status_at: last.status_at, task: last.task });
+        after = Some(next);
+    }
+    assert_eq!(seen, tasks);
+    // A page that holds exactly the rest has no next.
+    let page = world.store.list(world.tenant, Filter { limit: 7, ..everything() }).await.unwrap();
+    assert_eq!((page.tasks.len(), page.next), (7, None));
+
+    // A new status moves a task to the front.
+    let due = world.lease_one_of(tasks[6]).await;
+    let page = world.store.list(world.tenant, Filter { limit: 1, ..everything() }).await.unwrap();
+    assert_eq!(page.tasks[0].task, due.task);
+}
+
+impl World {
+    /// Leases everything that is due and returns the lease of `task`.
+    async fn lease_one_of(&self, task: TaskId) -> Lease {
+        let mut leased = self.store.lease(later(60_000), std::slice::from_ref(&self.agent), 1).await.unwrap();
+        let turn = leased.pop().unwrap();
+        assert_eq!(turn.lease.task, task, "the oldest is leased first");
+        turn.lease
+    }
+}
+
+pub(super) async fn lists_are_filtered_and_counted(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let (first, lease) = world.running("one").await;
+    world.end(&lease, Completed, None).await.unwrap();
+    tick().await;
+    let second = world.waiting("two").await;
+    let since = world.task(second).await.status_at;
+    tick().await;
+    world.agent = agent("other");
+    let (third, lease) = world.running("three").await;
+    world.end(&lease, Completed, None).await.unwrap();
+    world.held("hidden").await;
+
+    let list = |filter: Filter| async {
+        let page = world.store.list(world.tenant, filter).await.unwrap();
+        let tasks: Vec<TaskId> = page.tasks.iter().map(|task| task.task).collect();
+        assert_eq!(page.total, tasks.len() as u64, "the total is that of the filter");
+        tasks
+    };
+    let echo = Some(agent("echo"));
+    assert_eq!(list(everything()).await, [third, second, first]);
+    assert_eq!(list(Filter { agent: echo.clone(), ..everything() }).await, [second, first]);
+    assert_eq!(list(Filter { state: Some(Completed), ..everything() }).await, [third, first]);
+    assert_eq!(list(Filter { agent: echo, state: Some(Completed), ..everything() }).await, [first]);
+    assert_eq!(list(Filter { state: Some(Failed), ..everything() }).await, []);
+    assert_eq!(list(Filter { since: Some(since), ..everything() }).await, [third, second]);
+    assert_eq!(list(Filter { context: Some(CONTEXT.into()), ..everything() }).await, [third, second, first]);
+    assert_eq!(list(Filter { context: Some("none".into()), ..everything() }).await, []);
+    let view = View { history: Some(0), artifacts: false };
+    let page = world.store.list(world.tenant, Filter { view, ..everything() }).await.unwrap();
+    assert!(page.tasks.iter().all(|task| task.history.is_empty()));
+}
+
+pub(super) async fn totals_follow_every_change(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let counts = || async {
+        let mut counts = Vec::new();
+        for state in [Submitted, Working, InputRequired, Completed, a2a::TaskState::Canceled] {
+            let filter = Filter { state: Some(state), ..everything() };
+            counts.push(world.store.list(world.tenant, filter).await.unwrap().total);
+        }
+        counts
+    };
+    let task = world.waiting("hello").await;
+    assert_eq!(counts().await, [1, 0, 0, 0, 0]);
+    let turn = world.lease_one().await;
+    assert_eq!(counts().await, [0, 1, 0, 0, 0]);
+    world.append(&turn.lease, vec![status(task, Working, Some("still"))]).await.unwrap();
+    assert_eq!(counts().await, [0, 1, 0, 0, 0]);
+    world.end(&turn.lease, InputRequired, None).await.unwrap();
+    assert_eq!(counts().await, [0, 0, 1, 0, 0]);
+    let lease = world.accept(leased(world.more(task, "more"))).await.unwrap().lease.unwrap();
+    assert_eq!(counts().await, [0, 1, 0, 0, 0]);
+    world.end(&lease, Completed, None).await.unwrap();
+    let canceled = world.waiting("hello").await;
+    world.store.mark_cancel(world.tenant, canceled).await.unwrap();
+    assert_eq!(counts().await, [0, 0, 0, 1, 1]);
+    let (held, lease) = world.held("hello").await;
+    assert_eq!(counts().await, [0, 0, 0, 1, 1]);
+    world.finish(&lease, reply(held, "direct")).await.unwrap();
+    assert_eq!(counts().await, [0, 0, 0, 1, 1]);
+}
+
+pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let other = world.other().await;
+    let (task, lease) = world.running("secret").await;
+    let before = (world.task(task).await, world.events(task).await);
+    let (store, tenant) = (&other.store, other.tenant);
+    let stolen = Lease { tenant, ..lease.clone() };
+
+    assert!(matches!(store.head(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(store.task(tenant, task, View::FULL).await, Err(Error::NotFound)));
+    assert!(matches!(store.events(tenant, task, 0, 10).await, Err(Error::NotFound)));
+    assert!(matches!(store.history(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(store.mark_cancel(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(store.force_cancel(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(store.reveal(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(other.accept(other.more(task, "more")).await, Err(Error::NotFound)));
+    let end = Append { drafts: vec![], end: Some(TurnEnd::Release) };
+    assert!(matches!(store.append(&stolen, end).await, Err(Error::NotFound)));
+    assert_eq!(store.renew(std::slice::from_ref(&stolen), past()).await.unwrap(), [stolen]);
+    let page = store.list(tenant, everything()).await.unwrap();
+    assert_eq!((page.tasks.len(), page.total), (0, 0));
+    let context = store.context_history(tenant, &other.agent, CONTEXT, TaskId::mint(), 10).await.unwrap();
+    assert!(context.is_empty());
+
+    assert_eq!((world.task(task).await, world.events(task).await), before);
+    world.end(&lease, Completed, None).await.unwrap();
+}
+
+pub(super) async fn a_context_remembers_its_older_tasks(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let (first, lease) = world.running("one").await;
+    world.end(&lease, Completed, Some("first")).await.unwrap();
+    let (second, lease) = world.held("two").await;
+    world.finish(&lease, reply(second, "second")).await.unwrap();
+    let (third, _lease) = world.running("three").await;
+    world.agent = agent("other");
+    world.running("foreign").await;
+    world.agent = agent("echo");
+    let before = TaskId::mint();
+    world.running("later").await;
+
+    let hears = |before, limit| {
+        let (store, tenant, agent) = (&world.store, world.tenant, &world.agent);
+        async move { all_say(&store.context_history(tenant, agent, CONTEXT, before, limit).await.unwrap()) }
+    };
+    assert_eq!(hears(before, 10).await, ["one", "first", "two", "second", "three"]);
+    assert_eq!(hears(third, 10).await, ["one", "first", "two", "second"]);
+    assert_eq!(hears(before, 2).await, ["second", "three"]);
+    assert_eq!(hears(before, 0).await, Vec::<String>::new());
+    assert_eq!(hears(first, 10).await, Vec::<String>::new());
+    let none = world.store.context_history(world.tenant, &world.agent, "none", before, 10).await.unwrap();
+    assert!(none.is_empty());
+}

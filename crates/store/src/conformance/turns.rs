@@ -1,0 +1,252 @@
+//! What a turn says: numbering, artifacts, ends, the next turn, direct replies.
+
+use std::sync::Arc;
+
+use a2a::TaskState::{
+    AuthRequired, Canceled, Completed, Failed, InputRequired, Rejected, Submitted, Unspecified, Working,
+};
+
+use super::world::*;
+use crate::{Append, Error, Store, TurnEnd, View};
+
+pub(super) async fn events_are_numbered_without_gaps(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let drafts = vec![
+        status(task, Working, Some("thinking")),
+        artifact(task, "a", "one", false),
+        artifact(task, "a", "two", true),
+    ];
+    let appended = world.append(&lease, drafts).await.unwrap();
+    assert_eq!((appended.seq, appended.state), (5, Working));
+    let end = Append {
+        drafts: vec![artifact(task, "b", "three", false)],
+        end: Some(TurnEnd::Status(status(task, Completed, Some("done")))),
+    };
+    let appended = world.store.append(&lease, end).await.unwrap();
+    assert_eq!((appended.seq, appended.state), (7, Completed));
+    assert!(appended.next.is_none());
+    let expected = [CREATED, is(Working), is(Working), ARTIFACT, ARTIFACT, ARTIFACT, ends(Completed)];
+    assert_eq!(world.kinds(task).await, expected);
+}
+
+pub(super) async fn concurrent_writers_leave_no_gap(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let mut calls = Vec::new();
+    for n in 0..40 {
+        let (store, lease) = (Arc::clone(&world.store), lease.clone());
+        let (tenant, more) = (world.tenant, world.more(task, "more"));
+        calls.push(tokio::spawn(async move {
+            if n % 4 == 0 {
+                // Most of them find the inbox full.
+                let _ = store.accept(tenant, more).await;
+            } else {
+                let drafts = vec![artifact(task, "a", "x", true), artifact(task, "a", "y", true)];
+                store.append(&lease, Append { drafts, end: None }).await.unwrap();
+            }
+        }));
+    }
+    for call in calls {
+        call.await.unwrap();
+    }
+    let events = world.events(task).await;
+    assert_eq!(events.iter().filter(|e| e.kind == ARTIFACT).count(), 60);
+    assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "xy".repeat(30))], "one call's are adjacent");
+}
+
+pub(super) async fn artifacts_grow_and_are_replaced(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let first =
+        vec![artifact(task, "a", "one ", false), artifact(task, "b", "other", true), artifact(task, "a", "two", true)];
+    world.append(&lease, first).await.unwrap();
+    let snapshot = world.task(task).await;
+    assert_eq!(artifacts_say(&snapshot), [("a".into(), "one two".into()), ("b".into(), "other".into())]);
+    assert_eq!(snapshot.artifacts[0].len(), 2, "chunks are kept as they came");
+    world.append(&lease, vec![artifact(task, "b", "new", false)]).await.unwrap();
+    let said = artifacts_say(&world.task(task).await);
+    assert_eq!(said, [("a".into(), "one two".into()), ("b".into(), "new".into())]);
+    let bare = View { history: Some(0), artifacts: false };
+    let bare = world.store.task(world.tenant, task, bare).await.unwrap();
+    assert!(bare.artifacts.is_empty() && bare.history.is_empty());
+}
+
+pub(super) async fn replaced_status_messages_become_history(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.append(&lease, vec![status(task, Working, Some("one")), status(task, Working, Some("two"))]).await.unwrap();
+    let snapshot = world.task(task).await;
+    assert_eq!(bytes_say(&snapshot.history), ["hello", "one"]);
+    assert_eq!(bytes_say(snapshot.status_message.as_slice()), ["two"]);
+    world.end(&lease, Completed, Some("done")).await.unwrap();
+    let snapshot = world.task(task).await;
+    assert_eq!(bytes_say(&snapshot.history), ["hello", "one", "two"]);
+    assert_eq!(bytes_say(snapshot.status_message.as_slice()), ["done"]);
+}
+
+pub(super) async fn a_turn_cannot_report_an_end(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    for state in [Unspecified, Submitted, Completed, Failed, Canceled, InputRequired, Rejected] {
+        let refused = world.append(&lease, vec![status(task, state, None)]).await;
+        assert!(matches!(refused, Err(Error::Illegal(s)) if s == state), "{refused:?}");
+    }
+    for state in [Unspecified, Submitted, Working] {
+        let refused = world.end(&lease, state, None).await;
+        assert!(matches!(refused, Err(Error::Illegal(s)) if s == state), "{refused:?}");
+    }
+    let TurnEnd::Reply { reply, .. } = reply(task, "reply") else { unreachable!() };
+    let refused = world.append(&lease, vec![reply]).await;
+    assert!(matches!(refused, Err(Error::Illegal(_))), "{refused:?}");
+    assert_eq!(world.kinds(task).await, [CREATED, is(Working)]);
+    world.append(&lease, vec![status(task, AuthRequired, None)]).await.unwrap();
+    assert_eq!(world.state(task).await, AuthRequired);
+    world.append(&lease, vec![status(task, Working, None)]).await.unwrap();
+}
+
+pub(super) async fn a_refused_append_changes_nothing(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let before = (world.task(task).await, world.events(task).await);
+    let drafts = vec![artifact(task, "a", "x", false), status(task, Working, Some("y")), status(task, Failed, None)];
+    assert!(world.append(&lease, drafts).await.is_err());
+    let bad_end = Append {
+        drafts: vec![artifact(task, "a", "x", false)],
+        end: Some(TurnEnd::Status(status(task, Submitted, None))),
+    };
+    assert!(world.store.append(&lease, bad_end).await.is_err());
+    assert_eq!((world.task(task).await, world.events(task).await), before);
+}
+
+pub(super) async fn nothing_follows_the_end(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for state in [Completed, Failed, Rejected, Canceled] {
+        let (task, lease) = world.running("hello").await;
+        world.end(&lease, state, Some("end")).await.unwrap();
+        let before = (world.task(task).await, world.events(task).await);
+        let refused = world.append(&lease, vec![artifact(task, "a", "late", false)]).await;
+        assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
+        let refused = world.end(&lease, Completed, None).await;
+        assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
+        let refused = world.accept(world.more(task, "more")).await;
+        assert!(matches!(refused, Err(Error::Terminal(s)) if s == state), "{refused:?}");
+        world.store.mark_cancel(world.tenant, task).await.unwrap();
+        assert!(world.lease(later(60_000)).await.is_empty());
+        assert_eq!(world.store.renew(std::slice::from_ref(&lease), later(1000)).await.unwrap(), [lease]);
+        assert_eq!((world.task(task).await, world.events(task).await), before);
+    }
+}
+
+pub(super) async fn a_waiting_message_is_the_next_turn(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("one").await;
+    world.accept(world.more(task, "two")).await.unwrap();
+    world.accept(world.more(task, "three")).await.unwrap();
+    for (state, next, number) in [(Completed, "two", 2), (InputRequired, "three", 3)] {
+        let appended = world.end(&lease, state, Some("reply")).await.unwrap();
+        assert_eq!(appended.state, Working);
+        let turn = appended.next.unwrap();
+        assert_eq!((turn_says(&turn), turn.number), (next.to_owned(), number));
+    }
+    let last = world.end(&lease, Completed, Some("last")).await.unwrap();
+    assert_eq!((last.state, last.next.is_none()), (Completed, true));
+    let expected = [CREATED, is(Working), INPUT, INPUT, ends(Working), ends(Working), ends(Completed)];
+    assert_eq!(world.kinds(task).await, expected);
+    let history = bytes_say(&world.task(task).await.history);
+    assert_eq!(history, ["one", "two", "three", "reply", "reply"]);
+}
+
+pub(super) async fn a_failure_ends_a_task_with_waiting_messages(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for state in [Failed, Rejected] {
+        let (task, lease) = world.running("one").await;
+        world.accept(world.more(task, "two")).await.unwrap();
+        let appended = world.end(&lease, state, Some("no")).await.unwrap();
+        assert_eq!((appended.state, appended.next.is_none()), (state, true));
+        assert_eq!(bytes_say(&world.task(task).await.history), ["one", "two"]);
+        assert!(world.lease(later(60_000)).await.is_empty());
+    }
+}
+
+pub(super) async fn only_one_of_two_ends_wins(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let (one, two) = tokio::join!(world.end(&lease, Completed, None), world.end(&lease, Failed, None));
+    assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
+    assert!(matches!(one.and(two), Err(Error::LeaseLost)));
+    assert_eq!(world.events(task).await.len(), 3);
+}
+
+pub(super) async fn a_held_reply_stays_out_of_sight(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, accept) = world.begin("hello");
+    let accepted = world.accept(keyed(held(leased(accept)), 1, 1)).await.unwrap();
+    let hidden = || async {
+        assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
+        assert!(matches!(world.store.task(world.tenant, task, View::FULL).await, Err(Error::NotFound)));
+        assert!(matches!(world.store.mark_cancel(world.tenant, task).await, Err(Error::NotFound)));
+        assert!(matches!(world.accept(world.more(task, "more")).await, Err(Error::NotFound)));
+        let page = world.store.list(world.tenant, everything()).await.unwrap();
+        assert_eq!((page.tasks.len(), page.total), (0, 0));
+    };
+    hidden().await;
+    let appended = world.finish(&accepted.lease.unwrap(), reply(task, "hi")).await.unwrap();
+    assert_eq!((appended.state, appended.seq), (Completed, 3));
+    hidden().await;
+    assert_eq!(world.kinds(task).await, [CREATED, is(Working), REPLY]);
+    let (_, again) = world.begin("hello");
+    let again = world.accept(keyed(held(leased(again)), 1, 1)).await.unwrap();
+    assert_eq!((again.task, again.duplicate, again.seq), (task, true, 3));
+    let late = world.store.reveal(world.tenant, task).await;
+    assert!(matches!(late, Err(Error::Terminal(Completed))), "{late:?}");
+}
+
+pub(super) async fn output_shows_a_held_task(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.held("hello").await;
+    world.append(&lease, vec![artifact(task, "a", "x", false)]).await.unwrap();
+    assert_eq!(world.total().await, 1);
+    assert!(!world.store.head(world.tenant, task).await.unwrap().hidden);
+    world.finish(&lease, reply(task, "done")).await.unwrap();
+    let snapshot = world.task(task).await;
+    assert_eq!((snapshot.state, bytes_say(snapshot.status_message.as_slice())), (Completed, vec!["done".into()]));
+
+    let (failing, lease) = world.held("hello").await;
+    world.end(&lease, Failed, Some("no")).await.unwrap();
+    assert_eq!(world.task(failing).await.state, Failed);
+
+    let (both, lease) = world.held("hello").await;
+    let append = Append { drafts: vec![artifact(both, "a", "x", false)], end: Some(reply(both, "done")) };
+    world.store.append(&lease, append).await.unwrap();
+    assert_eq!(world.task(both).await.state, Completed);
+    assert_eq!(world.total().await, 3);
+}
+
+pub(super) async fn a_held_task_can_be_revealed(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.held("hello").await;
+    world.store.reveal(world.tenant, task).await.unwrap();
+    world.store.reveal(world.tenant, task).await.unwrap();
+    assert_eq!((world.task(task).await.state, world.total().await), (Working, 1));
+    world.finish(&lease, reply(task, "done")).await.unwrap();
+    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Completed)]);
+
+    // Another attempt is no output.
+    let (task, lease) = world.held("again").await;
+    world.finish(&lease, TurnEnd::Retry { due: past() }).await.unwrap();
+    assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
+    let again = world.lease_one().await;
+    assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
+    world.finish(&again.lease, reply(task, "at last")).await.unwrap();
+    assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
+}
+
+pub(super) async fn a_reply_to_a_visible_task_completes_it(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let appended = world.finish(&lease, reply(task, "hi")).await.unwrap();
+    assert_eq!(appended.state, Completed);
+    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Completed)]);
+    assert_eq!(bytes_say(world.task(task).await.status_message.as_slice()), ["hi"]);
+}

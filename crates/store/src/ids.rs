@@ -1,0 +1,140 @@
+//! The names of things, as types, so that one cannot be passed for another.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use uuid::Uuid;
+
+/// Who owns tasks and tokens. Every call of the store names one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TenantId(pub i64);
+
+/// A task's id: a UUIDv7, so that ids sort by age.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(Uuid);
+
+/// One running process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InstanceId(Uuid);
+
+/// An agent's id: `[A-Za-z0-9._-]{1,64}`, and none of the words that routes use.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AgentId(Arc<str>);
+
+const RESERVED: [&str; 5] = ["agents", "tasks", "jsonrpc", "extendedAgentCard", ".well-known"];
+
+impl TaskId {
+    /// A new id.
+    pub fn mint() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// Reads an id as a caller sends it. What is not one of ours names no task.
+    pub fn parse(text: &str) -> Option<Self> {
+        // Only the hyphenated form is ours: one task must not have several spellings.
+        if text.len() != 36 {
+            return None;
+        }
+        let id = Uuid::try_parse(text).ok()?;
+        text.bytes().all(|b| !b.is_ascii_uppercase()).then_some(Self(id))
+    }
+
+    /// Spreads tasks over `n` shards by the random end of the id.
+    pub(crate) fn shard(self, n: usize) -> usize {
+        usize::from(self.0.as_bytes()[15]) % n
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+impl fmt::Debug for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl InstanceId {
+    /// A new id.
+    pub fn mint() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// Reads an id as it is stored.
+    pub fn parse(text: &str) -> Option<Self> {
+        Uuid::try_parse(text).ok().map(Self)
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+impl fmt::Debug for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl AgentId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for AgentId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() || text.len() > 64 {
+            return Err("an agent id has 1 to 64 characters");
+        }
+        if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+            return Err("an agent id has only letters, digits, '.', '_' and '-'");
+        }
+        if RESERVED.contains(&text) || text.bytes().all(|b| b == b'.') {
+            return Err("this agent id is reserved");
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_ids_are_what_routes_can_carry() {
+        for good in ["echo", "agent.research.v1", "a_b-c", &"x".repeat(64)] {
+            assert!(good.parse::<AgentId>().is_ok(), "{good}");
+        }
+        for bad in ["", "a:b", "tasks", ".well-known", "a/b", "..", "ä", &"x".repeat(65)] {
+            assert!(bad.parse::<AgentId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_task_id_has_one_spelling() {
+        let id = TaskId::mint();
+        assert_eq!(TaskId::parse(&id.to_string()), Some(id));
+        assert_eq!(TaskId::parse(&id.to_string().to_uppercase()), None);
+        assert_eq!(TaskId::parse(&id.to_string().replace('-', "")), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! The journal: every task, message, artifact and event, durable before anyone hears of it.
+//!
+//! [`Store`] is the contract; [`sqlite`] implements it on one file, [`conformance`] tests any
+//! implementation of it. Nothing outside this crate knows SQL, and nothing inside it decides what an
+//! operation means: it decides only what may follow what ([`machine`]) and in which order.
+
+pub mod clock;
+pub mod conformance;
+mod draft;
+mod error;
+mod hub;
+mod ids;
+pub mod machine;
+pub mod sqlite;
+mod types;
+
+use async_trait::async_trait;
+
+pub use draft::{Draft, TurnEnd};
+pub use error::Error;
+pub use hub::{Hub, Recent, Watch};
+pub use ids::{AgentId, InstanceId, TaskId, TenantId};
+pub use types::{
+    Accept, Accepted, Append, Appended, CancelMark, Event, EventKind, Filter, IdempotencyKey, Lease, LeasedTurn,
+    NewToken, Page, PageKey, Snapshot, Stats, Target, TaskHead, Tenant, Token, Turn, View,
+};
+
+/// A `Result` of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The journal and everything that lives beside it.
+///
+/// What every implementation promises:
+/// - **Durable first.** A call that returns `Ok` is on disk. What a [`Hub`] publishes is on disk.
+/// - **Gapless.** The events of a task are numbered 1, 2, 3, …; one call's events are adjacent.
+/// - **One terminal event.** After a terminal state nothing is appended to a task, ever.
+/// - **Fenced.** A write under a lease whose generation is no longer current changes nothing and is
+///   [`Error::LeaseLost`].
+/// - **Scoped.** A task of another tenant is [`Error::NotFound`], as is one that never existed.
+/// - **All or nothing.** A call that returns `Err` has changed nothing.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Accepts a message: a new task or the continuation of one, with its idempotency record, its
+    /// first events and, when asked for and possible, a lease, in one transaction.
+    ///
+    /// Races it names: [`Error::NotFound`] (continuation of nothing), [`Error::Terminal`] (it ended
+    /// before this message came), [`Error::IdempotencyConflict`] (same key, other content),
+    /// [`Error::InboxFull`]. A repeated key with the same content is `Ok` with `duplicate` set, whatever
+    /// the task's state is by now, and nothing is written.
+    async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted>;
+
+    /// Appends what a turn has produced and, when the turn is over, its end.
+    ///
+    /// The machine has the last word on the end: with a cancel mark every end becomes CANCELED; with a
+    /// waiting message an end that is not FAILED or REJECTED becomes WORKING, the lease is kept and the
+    /// next turn is returned. What a turn cannot say is [`Error::Illegal`].
+    async fn append(&self, lease: &Lease, append: Append) -> Result<Appended>;
+
+    /// Leases up to `limit` turns that are due: never started, released for retry, or whose lease ran out.
+    /// Only tasks of `agents` are considered. Each is journaled as WORKING; the attempt is counted.
+    async fn lease(&self, until: a2a::Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>>;
+
+    /// Prolongs leases; returns those that are lost, so that their turns can stop.
+    async fn renew(&self, leases: &[Lease], until: a2a::Timestamp) -> Result<Vec<Lease>>;
+
+    /// Makes the leases of owners that are proven dead due at once. Returns how many there were.
+    async fn reclaim_dead(&self) -> Result<usize>;
+
+    /// Writes the durable cancel mark, the moment that decides. A task that nobody runs ends as CANCELED
+    /// in the same transaction.
+    async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark>;
+
+    /// Ends a marked task as CANCELED although its turn has not answered; its lease is void after that.
+    /// `Ok` also when it has ended as CANCELED in the meantime; [`Error::Terminal`] when it has ended
+    /// otherwise, [`Error::Illegal`] when it carries no mark.
+    async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+
+    /// Which of the tasks that this instance runs carry a cancel mark.
+    async fn marked(&self) -> Result<Vec<TaskId>>;
+
+    /// Shows a task whose first output was held back for a direct reply that did not come in time.
+    /// [`Error::Terminal`] when the reply came after all; the task stays hidden.
+    async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+
+    /// What is needed to decide about a task, without its content. Hidden tasks are found.
+    async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead>;
+
+    /// The task as of one sequence number. Hidden tasks are not found.
+    async fn task(&self, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot>;
+
+    /// One page of the tenant's visible tasks, newest status first, with the exact total of the filter.
+    async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page>;
+
+    /// Up to `limit` events after `after`, in order. Hidden tasks are found (their sender follows them).
+    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>>;
+
+    /// The task's messages, oldest first: what its current turn and those before it said and were told.
+    async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>>;
+
+    /// The last `limit` messages of other, older tasks of the same agent and context, oldest first,
+    /// the replies that ended them included, direct ones too.
+    async fn context_history(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        context: &str,
+        before: TaskId,
+        limit: usize,
+    ) -> Result<Vec<a2a::Message>>;
+
+    /// A value of the installation, created by the first who asks: all instances get the same one.
+    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>>;
+
+    /// Creates a tenant. [`Error::Exists`] when the name is taken.
+    async fn create_tenant(&self, name: &str) -> Result<Tenant>;
+    /// All tenants, by name.
+    async fn tenants(&self) -> Result<Vec<Tenant>>;
+    /// Adds a token (its hash; the token itself is never stored). [`Error::Exists`] for a known hash.
+    async fn add_token(&self, token: NewToken) -> Result<Token>;
+    /// The live token with this hash, of a tenant that is enabled.
+    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>>;
+
+    /// Proves that the journal can be written (for readiness).
+    async fn ping(&self) -> Result<()>;
+
+    /// Commits and events since start, for tests and `sb bench`.
+    fn stats(&self) -> Stats;
+
+    /// Where committed events are announced.
+    fn hub(&self) -> &Hub;
+
+    /// Announces this process as an owner of leases until the store is closed.
+    fn instance(&self) -> InstanceId;
+}

@@ -1,0 +1,253 @@
+//! The journal on one SQLite file: WAL, every commit synced, one thread that writes and a few that read.
+//!
+//! Several processes may open the same directory. Each sees the others' commits by looking at the file (about
+//! ten times a second while anyone waits for something), and takes over the work of those that have died.
+
+mod accept;
+mod append;
+mod cancel;
+mod codec;
+mod instances;
+mod lease;
+mod read;
+mod readers;
+mod registry;
+mod row;
+mod schema;
+mod writer;
+
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use a2a::Timestamp;
+use async_trait::async_trait;
+
+use self::{
+    instances::Presence,
+    readers::Readers,
+    writer::{Counters, Writer},
+};
+use crate::{
+    Accept, Accepted, AgentId, Append, Appended, CancelMark, Error, Event, Filter, Hub, InstanceId, Lease, LeasedTurn,
+    NewToken, Page, Result, Snapshot, Stats, Store, TaskHead, TaskId, Tenant, TenantId, Token, View, clock,
+};
+
+/// The journal's file in the data directory.
+pub const FILE: &str = "switchboard.db";
+
+/// A commit this young proves that the journal can be written.
+const PROOF_MS: i64 = 1000;
+
+/// What can be tuned.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Threads that read.
+    pub readers: usize,
+    /// How many operations may wait for the writer, and as many for the readers; more wait outside.
+    pub queue: usize,
+    /// Page cache of each connection, in KiB.
+    pub cache_kib: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { readers: 2, queue: 4096, cache_kib: 32 * 1024 }
+    }
+}
+
+/// The journal on SQLite. Dropping it commits what waits, closes the file and gives up this instance's leases.
+pub struct SqliteStore {
+    // Fields are dropped in this order: the writer is the last connection and cleans up, then the proof of
+    // life goes.
+    readers: Readers,
+    writer: Writer,
+    _presence: Presence,
+    hub: Hub,
+    counters: Arc<Counters>,
+    id: InstanceId,
+    me: Arc<str>,
+    instances: PathBuf,
+}
+
+/// Opens or creates the journal in `dir`.
+pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
+    let failed = |error: io::Error| Error::Unavailable(format!("{}: {error}", dir.display()));
+    create_private_dir(dir).map_err(failed)?;
+    let file = dir.join(FILE);
+    create_private_file(&file).map_err(failed)?;
+    let instances = dir.join("instances");
+    let id = InstanceId::mint();
+    let presence = Presence::announce(&instances, id)?;
+    let hub = Hub::default();
+    let counters = Arc::new(Counters::default());
+    let queue = options.queue.max(1);
+    let writer = Writer::start(&file, options.cache_kib, queue, id.to_string(), hub.clone(), Arc::clone(&counters))?;
+    let readers = Readers::start(&file, options.cache_kib, options.readers, queue)?;
+    let me = id.to_string().into();
+    Ok(Arc::new(SqliteStore { readers, writer, _presence: presence, hub, counters, id, me, instances }))
+}
+
+#[cfg(unix)]
+fn create_private_dir(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+#[cfg(not(unix))]
+fn create_private_dir(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)
+}
+
+/// SQLite gives the files beside this one the same permissions.
+fn create_private_file(file: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file).map(drop)
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
+        self.writer.run(move |batch| accept::accept(batch, tenant, &accept)).await
+    }
+
+    async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
+        let lease = lease.clone();
+        self.writer.run(move |batch| append::append(batch, &lease, &append)).await
+    }
+
+    async fn lease(&self, until: Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>> {
+        let agents = agents.to_vec();
+        self.writer.run(move |batch| lease::lease(batch, until, &agents, limit)).await
+    }
+
+    async fn renew(&self, leases: &[Lease], until: Timestamp) -> Result<Vec<Lease>> {
+        let leases = leases.to_vec();
+        self.writer.run(move |batch| lease::renew(batch, &leases, until)).await
+    }
+
+    async fn reclaim_dead(&self) -> Result<usize> {
+        let (dir, me) = (self.instances.clone(), Arc::clone(&self.me));
+        let dead = self.readers.run(move |conn| {
+            let mut others = lease::other_instances(conn, &me)?;
+            others.retain(|id| instances::is_dead(&dir, id));
+            Ok(others)
+        });
+        let dead = dead.await?;
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        let dir = self.instances.clone();
+        let gone = dead.clone();
+        let reclaimed = self.writer.run(move |batch| lease::reclaim(batch, &dead)).await?;
+        self.readers
+            .run(move |_| {
+                gone.iter().for_each(|id| instances::bury(&dir, id));
+                Ok(())
+            })
+            .await?;
+        Ok(reclaimed)
+    }
+
+    async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
+        self.writer.run(move |batch| cancel::mark(batch, tenant, task)).await
+    }
+
+    async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(move |batch| cancel::force(batch, tenant, task)).await
+    }
+
+    async fn marked(&self) -> Result<Vec<TaskId>> {
+        let me = Arc::clone(&self.me);
+        self.readers.run(move |conn| lease::marked(conn, &me)).await
+    }
+
+    async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(move |batch| cancel::reveal(batch, tenant, task)).await
+    }
+
+    async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
+        self.readers.run(move |conn| read::head(conn, tenant, task)).await
+    }
+
+    async fn task(&self, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
+        self.readers.run(move |conn| read::task(conn, tenant, task, view)).await
+    }
+
+    async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page> {
+        self.readers.run(move |conn| read::list(conn, tenant, &filter)).await
+    }
+
+    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        self.readers.run(move |conn| read::events(conn, tenant, task, after, limit)).await
+    }
+
+    async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
+        self.readers.run(move |conn| read::history(conn, tenant, task)).await
+    }
+
+    async fn context_history(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        context: &str,
+        before: TaskId,
+        limit: usize,
+    ) -> Result<Vec<a2a::Message>> {
+        let (agent, context) = (agent.clone(), context.to_owned());
+        self.readers.run(move |conn| read::context_history(conn, tenant, &agent, &context, before, limit)).await
+    }
+
+    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>> {
+        let name = name.to_owned();
+        let asked = name.clone();
+        if let Some(value) = self.readers.run(move |conn| registry::setting(conn, &asked)).await? {
+            return Ok(value);
+        }
+        self.writer.run(move |batch| registry::create_setting(batch, &name, &create)).await
+    }
+
+    async fn create_tenant(&self, name: &str) -> Result<Tenant> {
+        let name = name.to_owned();
+        self.writer.run(move |batch| registry::create_tenant(batch, &name)).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.readers.run(registry::tenants).await
+    }
+
+    async fn add_token(&self, token: NewToken) -> Result<Token> {
+        self.writer.run(move |batch| registry::add_token(batch, &token)).await
+    }
+
+    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {
+        let hash = *hash;
+        self.readers.run(move |conn| registry::token(conn, &hash)).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        let age = clock::now().as_millis() - self.counters.last_commit.load(Relaxed);
+        if (0..PROOF_MS).contains(&age) {
+            return Ok(());
+        }
+        self.writer.run(|batch| registry::heartbeat(batch)).await
+    }
+
+    fn stats(&self) -> Stats {
+        Stats { commits: self.counters.commits.load(Relaxed), events: self.counters.events.load(Relaxed) }
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn instance(&self) -> InstanceId {
+        self.id
+    }
+}

@@ -1,0 +1,131 @@
+//! How values look in columns. The numbers and names here are in every database file: add, never change.
+
+use a2a::{TaskState, Timestamp};
+use bytes::Bytes;
+
+use crate::{AgentId, Error, EventKind, Result, TaskId};
+
+/// Every state and its name in `a2a_tasks.state` and `task_counts.state`.
+const STATES: [(TaskState, &str); 9] = [
+    (TaskState::Unspecified, "unspecified"),
+    (TaskState::Submitted, "submitted"),
+    (TaskState::Working, "working"),
+    (TaskState::Completed, "completed"),
+    (TaskState::Failed, "failed"),
+    (TaskState::Canceled, "canceled"),
+    (TaskState::InputRequired, "input-required"),
+    (TaskState::Rejected, "rejected"),
+    (TaskState::AuthRequired, "auth-required"),
+];
+
+// `a2a_events.kind`: a status is 16 plus the number of its state, and 32 more when it ends a turn.
+const CREATED: i64 = 1;
+const INPUT: i64 = 2;
+const ARTIFACT: i64 = 3;
+const REPLY: i64 = 4;
+const STATUS: i64 = 16;
+const ENDS_TURN: i64 = 32;
+
+pub(super) fn state_name(state: TaskState) -> &'static str {
+    STATES.iter().find(|(s, _)| *s == state).map_or("unspecified", |(_, name)| name)
+}
+
+pub(super) fn parse_state(name: &str) -> Result<TaskState> {
+    let found = STATES.iter().find(|(_, n)| *n == name);
+    found.map(|(state, _)| *state).ok_or_else(|| Error::Damaged(format!("unknown state {name:?}")))
+}
+
+pub(super) fn kind_code(kind: EventKind) -> i64 {
+    match kind {
+        EventKind::Created => CREATED,
+        EventKind::Input => INPUT,
+        EventKind::Artifact => ARTIFACT,
+        EventKind::Reply => REPLY,
+        EventKind::Status { state, ends_turn } => {
+            STATUS + i64::from(state.number()) + if ends_turn { ENDS_TURN } else { 0 }
+        }
+    }
+}
+
+pub(super) fn parse_kind(code: i64) -> Result<EventKind> {
+    let kind = match code {
+        CREATED => EventKind::Created,
+        INPUT => EventKind::Input,
+        ARTIFACT => EventKind::Artifact,
+        REPLY => EventKind::Reply,
+        code => {
+            let ends_turn = code >= STATUS + ENDS_TURN;
+            let number = code - STATUS - if ends_turn { ENDS_TURN } else { 0 };
+            let state = STATES.iter().find(|(s, _)| i64::from(s.number()) == number);
+            let (state, _) = state.ok_or_else(|| Error::Damaged(format!("unknown event kind {code}")))?;
+            EventKind::Status { state: *state, ends_turn }
+        }
+    };
+    Ok(kind)
+}
+
+pub(super) fn parse_task(text: &str) -> Result<TaskId> {
+    TaskId::parse(text).ok_or_else(|| Error::Damaged(format!("{text:?} is no task id")))
+}
+
+pub(super) fn parse_agent(text: &str) -> Result<AgentId> {
+    text.parse().map_err(|why| Error::Damaged(format!("{text:?}: {why}")))
+}
+
+pub(super) fn time(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+/// JSON that is kept in a TEXT column.
+pub(super) fn text(json: &Bytes) -> Result<&str> {
+    std::str::from_utf8(json).map_err(|error| Error::Damaged(error.to_string()))
+}
+
+/// SQLite has no unsigned numbers. Ours never come near the difference.
+pub(super) fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+pub(super) fn unsigned(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_one_code() {
+        let mut kinds = vec![EventKind::Created, EventKind::Input, EventKind::Artifact, EventKind::Reply];
+        for (state, _) in STATES {
+            for ends_turn in [false, true] {
+                kinds.push(EventKind::Status { state, ends_turn });
+            }
+        }
+        let mut codes: Vec<i64> = kinds.iter().map(|kind| kind_code(*kind)).collect();
+        for (kind, code) in kinds.iter().zip(&codes) {
+            assert_eq!(parse_kind(*code).unwrap(), *kind);
+        }
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), kinds.len());
+        for unknown in [0, 5, 15, 25, 31, 47, 57, -1] {
+            assert!(parse_kind(unknown).is_err(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn codes_stay_what_they_are() {
+        assert_eq!(kind_code(EventKind::Status { state: TaskState::Working, ends_turn: false }), 18);
+        assert_eq!(kind_code(EventKind::Status { state: TaskState::Completed, ends_turn: true }), 51);
+    }
+
+    #[test]
+    fn every_state_has_one_name() {
+        for (state, name) in STATES {
+            assert_eq!(state_name(state), name);
+            assert_eq!(parse_state(name).unwrap(), state);
+        }
+        assert!(parse_state("WORKING").is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! The file: how a connection to it is set up and how its schema comes up to date.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::{Error, Result};
+
+/// In order; the number of those applied is the file's `user_version`. Never edit one that was released.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_journal.sql")];
+
+/// How long a connection waits for another process's write.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// More than the distinct statements of this crate, so that none is compiled twice.
+const STATEMENTS: usize = 128;
+
+/// Opens the connection that writes, and brings the schema up to date.
+pub(super) fn open_writer(file: &Path, cache_kib: u32) -> Result<Connection> {
+    let mut conn = Connection::open_with_flags(
+        file,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    set_up(&conn, cache_kib)?;
+    refuse_future(version(&conn)?)?;
+    use_wal(&conn)?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "wal_autocheckpoint", 4000)?;
+    migrate(&mut conn)?;
+    Ok(conn)
+}
+
+/// Opens a connection that can only read. The writer must have opened the file before.
+pub(super) fn open_reader(file: &Path, cache_kib: u32) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(file, flags)?;
+    set_up(&conn, cache_kib)?;
+    conn.pragma_update(None, "query_only", true)?;
+    Ok(conn)
+}
+
+fn set_up(conn: &Connection, cache_kib: u32) -> Result<()> {
+    conn.busy_timeout(BUSY)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // A negative cache size is in KiB.
+    conn.pragma_update(None, "cache_size", -i64::from(cache_kib))?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.pragma_update(None, "foreign_keys", false)?;
+    Ok(())
+}
+
+/// Switching to WAL does not wait for locks by itself, and two processes may do it at once.
+fn use_wal(conn: &Connection) -> Result<()> {
+    let deadline = Instant::now() + BUSY;
+    loop {
+        let switched = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+        match switched {
+            Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
+            Ok(mode) => {
+                let why = format!("the file system does not support WAL (journal mode is {mode})");
+                return Err(Error::Unavailable(why));
+            }
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn migrate(conn: &mut Connection) -> Result<()> {
+    if version(conn)? == known() {
+        return Ok(());
+    }
+    // The version is read again under the write lock: another process may have been first.
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let found = version(&tx)?;
+    refuse_future(found)?;
+    let applied = usize::try_from(found).unwrap_or(0);
+    for migration in &MIGRATIONS[applied..] {
+        tx.execute_batch(migration)?;
+    }
+    tx.pragma_update(None, "user_version", known())?;
+    tx.commit()?;
+    Ok(())
+}
+
+fn refuse_future(found: i64) -> Result<()> {
+    if found > known() {
+        return Err(Error::FromTheFuture { found, known: known() });
+    }
+    Ok(())
+}
+
+fn known() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+fn version(conn: &Connection) -> Result<i64> {
+    Ok(conn.pragma_query_value(None, "user_version", |row| row.get(0))?)
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
+    matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_may_open_a_new_file_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("new.db");
+        thread::scope(|scope| {
+            let openers: Vec<_> = (0..8).map(|_| scope.spawn(|| open_writer(&file, 1024).map(drop))).collect();
+            for opener in openers {
+                opener.join().unwrap().unwrap();
+            }
+        });
+        let conn = open_reader(&file, 1024).unwrap();
+        assert_eq!(version(&conn).unwrap(), known());
+    }
+
+    #[test]
+    fn commits_are_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("new.db"), 1024).unwrap();
+        let synchronous: i64 = conn.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
+        assert_eq!(synchronous, 2, "FULL");
+    }
+
+    #[test]
+    fn finding_due_work_uses_its_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("new.db"), 1024).unwrap();
+        let plan: String = conn
+            .query_row(&format!("EXPLAIN QUERY PLAN {}", crate::sqlite::lease::DUE), ("[]", 0, 1), |row| {
+                row.get("detail")
+            })
+            .unwrap();
+        assert!(plan.contains("a2a_tasks_due"), "{plan}");
+    }
+}

@@ -1,0 +1,404 @@
+//! The one thread that writes. It takes everything that waits, commits it as one transaction, and only
+//! then tells anyone: watchers first, then callers.
+//!
+//! An operation decides whether it is refused before its first write, so a refusal costs the batch nothing.
+//! Whatever fails otherwise rolls the batch back, and each operation runs again in a transaction of its own:
+//! only the guilty one fails.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, params};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::{codec, schema};
+use crate::{AgentId, Error, Event, Hub, Result, TaskId, TenantId, clock};
+
+/// The most operations of one transaction.
+const MAX_BATCH: usize = 1024;
+
+/// How often commits of other processes are looked for while anyone wants to hear of them.
+const POLL: Duration = Duration::from_millis(100);
+
+/// How often, and how many at a time, expired idempotency keys are removed. The lookup ignores them anyway.
+const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP_ROWS: i64 = 1000;
+
+/// What the writer counts.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) commits: AtomicU64,
+    pub(super) events: AtomicU64,
+    /// When the last commit succeeded, in milliseconds.
+    pub(super) last_commit: AtomicI64,
+}
+
+/// The way to the writer thread. Dropping it commits what waits and ends the thread.
+pub(super) struct Writer {
+    jobs: Option<SyncSender<Queued>>,
+    room: Arc<Semaphore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The transaction that an operation is part of.
+pub(super) struct Batch<'c> {
+    pub(super) conn: &'c Connection,
+    /// This instance, as it stands in `a2a_tasks.owner`.
+    pub(super) me: &'c str,
+    /// Work became due or a cancel mark was set.
+    pub(super) poke: bool,
+    events: Vec<(TaskId, Arc<Event>)>,
+    last_pos: Option<i64>,
+    counts: HashMap<(TenantId, AgentId, &'static str), i64>,
+    next_pk: Option<i64>,
+}
+
+/// An operation with someone who waits for its outcome. It can run several times; the last run counts.
+trait Job: Send {
+    /// `Err` when the transaction must be rolled back.
+    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<()>;
+    /// Tells the caller. Only the first call has an effect.
+    fn finish(&mut self, failure: Option<Error>);
+}
+
+struct Queued {
+    job: Box<dyn Job>,
+    /// Its place in the queue, free again when the writer takes the job.
+    room: OwnedSemaphorePermit,
+}
+
+struct Call<T, F> {
+    op: F,
+    outcome: Option<Result<T>>,
+    reply: Option<oneshot::Sender<Result<T>>>,
+}
+
+enum Failure {
+    /// The transaction could not be begun: nobody's fault, and not worth another wait for each.
+    Begin(Error),
+    /// One of the operations, or the commit.
+    Batch(Error),
+}
+
+struct Thread {
+    conn: Connection,
+    jobs: Receiver<Queued>,
+    hub: Hub,
+    me: String,
+    counters: Arc<Counters>,
+    /// Changes when another connection has committed.
+    seen_version: i64,
+    /// The last event that was published, or that nobody watched.
+    seen_pos: i64,
+    last_sweep: Instant,
+    /// Negative control for crash tests: callers are told before the commit.
+    ack_before_commit: bool,
+}
+
+impl Writer {
+    pub(super) fn start(
+        file: &Path,
+        cache_kib: u32,
+        queue: usize,
+        me: String,
+        hub: Hub,
+        counters: Arc<Counters>,
+    ) -> Result<Self> {
+        let conn = schema::open_writer(file, cache_kib)?;
+        let (seen_version, seen_pos) = {
+            let tx = conn.unchecked_transaction()?;
+            (data_version(&tx)?, last_pos(&tx)?)
+        };
+        conn.execute("INSERT INTO instances (id, started_at) VALUES (?1, ?2)", params![me, clock::now().as_millis()])?;
+        let (sender, jobs) = sync_channel(queue);
+        let ack_before_commit =
+            cfg!(debug_assertions) && std::env::var("SB_FAULT").is_ok_and(|fault| fault == "ack-before-commit");
+        let thread = Thread {
+            conn,
+            jobs,
+            hub,
+            me,
+            counters,
+            seen_version,
+            seen_pos,
+            last_sweep: Instant::now(),
+            ack_before_commit,
+        };
+        let thread = thread::Builder::new()
+            .name("journal-writer".into())
+            .spawn(move || thread.run())
+            .map_err(|error| Error::Unavailable(error.to_string()))?;
+        Ok(Self { jobs: Some(sender), room: Arc::new(Semaphore::new(queue)), thread: Some(thread) })
+    }
+
+    /// Runs an operation in the next transaction and returns when that is committed.
+    pub(super) async fn run<T, F>(&self, op: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Batch<'_>) -> Result<T> + Send + 'static,
+    {
+        let closed = || Error::Unavailable("the writer has stopped".into());
+        let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| closed())?;
+        let (reply, outcome) = oneshot::channel();
+        let job = Box::new(Call { op, outcome: None, reply: Some(reply) });
+        let jobs = self.jobs.as_ref().ok_or_else(closed)?;
+        // With a permit in hand the channel has room.
+        jobs.try_send(Queued { job, room }).map_err(|_| closed())?;
+        outcome.await.map_err(|_| closed())?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // It has said why it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<'c> Batch<'c> {
+    fn new(conn: &'c Connection, me: &'c str) -> Self {
+        Self { conn, me, poke: false, events: Vec::new(), last_pos: None, counts: HashMap::new(), next_pk: None }
+    }
+
+    /// The number of a new task.
+    pub(super) fn allocate_pk(&mut self) -> Result<i64> {
+        let pk = match self.next_pk {
+            Some(pk) => pk,
+            None => self
+                .conn
+                .prepare_cached("SELECT coalesce(max(pk), 0) + 1 FROM a2a_tasks")?
+                .query_row((), |row| row.get(0))?,
+        };
+        self.next_pk = Some(pk + 1);
+        Ok(pk)
+    }
+
+    /// Writes an event and keeps it for those who watch.
+    pub(super) fn log(&mut self, task: TaskId, pk: i64, event: Event) -> Result<()> {
+        self.conn
+            .prepare_cached("INSERT INTO a2a_events (task, seq, at, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![
+                pk,
+                codec::signed(event.seq),
+                event.at.as_millis(),
+                codec::kind_code(event.kind),
+                &event.body[..]
+            ])?;
+        self.last_pos = Some(self.conn.last_insert_rowid());
+        self.events.push((task, Arc::new(event)));
+        Ok(())
+    }
+
+    /// Changes the number of visible tasks. The sums are written once, before the commit.
+    pub(super) fn count(&mut self, tenant: TenantId, agent: &AgentId, state: a2a::TaskState, n: i64) {
+        *self.counts.entry((tenant, agent.clone(), codec::state_name(state))).or_default() += n;
+    }
+
+    fn write_counts(&mut self) -> Result<()> {
+        let mut add = self.conn.prepare_cached(
+            "INSERT INTO task_counts (tenant_id, agent_id, state, n) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT DO UPDATE SET n = n + excluded.n",
+        )?;
+        for ((tenant, agent, state), n) in self.counts.drain().filter(|(_, n)| *n != 0) {
+            add.execute(params![tenant.0, agent.as_str(), state, n])?;
+        }
+        Ok(())
+    }
+}
+
+impl<T, F> Job for Call<T, F>
+where
+    T: Send,
+    F: FnMut(&mut Batch<'_>) -> Result<T> + Send,
+{
+    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<()> {
+        let before = batch.conn.total_changes();
+        let outcome = (self.op)(batch);
+        match outcome {
+            Err(error) if !error.is_refusal() || batch.conn.total_changes() != before => Err(error),
+            outcome => {
+                self.outcome = Some(outcome);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self, failure: Option<Error>) {
+        let Some(reply) = self.reply.take() else {
+            return;
+        };
+        let outcome = match failure {
+            Some(error) => Err(error),
+            None => self.outcome.take().unwrap_or_else(|| Err(Error::Unavailable("the operation did not run".into()))),
+        };
+        // A caller that is gone has no use for the outcome; what was committed stays.
+        let _ = reply.send(outcome);
+    }
+}
+
+impl Thread {
+    fn run(mut self) {
+        loop {
+            match self.jobs.recv_timeout(POLL) {
+                Ok(first) => self.process(first),
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.hub.is_heard()
+                        && let Err(error) = self.look_around()
+                    {
+                        tracing::warn!(%error, "looking for other instances' commits failed");
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if let Err(error) = self.conn.execute("DELETE FROM instances WHERE id = ?1", [&self.me]) {
+            tracing::warn!(%error, "signing off failed");
+        }
+    }
+
+    fn process(&mut self, first: Queued) {
+        let mut jobs = Vec::new();
+        let mut next = Some(first);
+        while let Some(queued) = next {
+            drop(queued.room);
+            jobs.push(queued.job);
+            next = if jobs.len() < MAX_BATCH { self.jobs.try_recv().ok() } else { None };
+        }
+        match self.attempt(&mut jobs) {
+            Ok(()) => finish(&mut jobs, None),
+            Err(Failure::Begin(error)) => finish(&mut jobs, Some(&error)),
+            Err(Failure::Batch(error)) if jobs.len() == 1 => jobs[0].finish(Some(error)),
+            Err(Failure::Batch(error)) => {
+                tracing::warn!(%error, jobs = jobs.len(), "a transaction failed, running its operations one by one");
+                for job in jobs.chunks_mut(1) {
+                    match self.attempt(job) {
+                        Ok(()) => finish(job, None),
+                        Err(Failure::Begin(error) | Failure::Batch(error)) => job[0].finish(Some(error)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// One transaction. After an error nothing of it is left.
+    fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+        self.conn
+            .prepare_cached("BEGIN IMMEDIATE")
+            .and_then(|mut s| s.execute(()))
+            .map_err(|error| Failure::Begin(Error::Unavailable(format!("cannot begin a transaction: {error}"))))?;
+        let done = self.transact(jobs);
+        if done.is_err()
+            && !self.conn.is_autocommit()
+            && let Err(error) = self.conn.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "rolling back failed");
+        }
+        done.map_err(Failure::Batch)
+    }
+
+    fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
+        // Events of other processes come before ours in the log, so they are published before ours.
+        self.look_around()?;
+        let changes = self.conn.total_changes();
+        let mut batch = Batch::new(&self.conn, &self.me);
+        for job in jobs.iter_mut() {
+            job.apply(&mut batch)?;
+        }
+        batch.write_counts()?;
+        if self.conn.total_changes() == changes {
+            // Nothing to make durable: no sync.
+            self.conn.prepare_cached("ROLLBACK")?.execute(())?;
+            return Ok(());
+        }
+        if self.last_sweep.elapsed() > SWEEP {
+            sweep(&self.conn)?;
+            self.last_sweep = Instant::now();
+        }
+        if self.ack_before_commit {
+            finish(jobs, None);
+            thread::sleep(Duration::from_millis(50));
+        }
+        self.conn.prepare_cached("COMMIT")?.execute(())?;
+
+        self.counters.commits.fetch_add(1, Relaxed);
+        self.counters.events.fetch_add(batch.events.len() as u64, Relaxed);
+        self.counters.last_commit.store(clock::now().as_millis(), Relaxed);
+        if let Some(pos) = batch.last_pos {
+            self.seen_pos = pos;
+        }
+        for (task, event) in &batch.events {
+            self.hub.publish(*task, event);
+        }
+        if batch.poke {
+            self.hub.poke();
+        }
+        Ok(())
+    }
+
+    /// Publishes what other processes have committed since the last look.
+    fn look_around(&mut self) -> Result<()> {
+        let version = data_version(&self.conn)?;
+        if version == self.seen_version {
+            return Ok(());
+        }
+        if self.hub.is_watched() {
+            let mut tail = self.conn.prepare_cached(
+                "SELECT e.pos, t.task_id, e.seq, e.at, e.kind, e.body
+                 FROM a2a_events e CROSS JOIN a2a_tasks t ON t.pk = e.task
+                 WHERE e.pos > ?1 ORDER BY e.pos",
+            )?;
+            let mut rows = tail.query([self.seen_pos])?;
+            while let Some(row) = rows.next()? {
+                self.seen_pos = row.get(0)?;
+                let task = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+                match (codec::parse_task(task), super::read::event(row, 2)) {
+                    (Ok(task), Ok(event)) => self.hub.publish(task, &Arc::new(event)),
+                    // Written by a newer version. Its watchers notice the gap; our own writes must go on.
+                    (Err(error), _) | (_, Err(error)) => {
+                        tracing::warn!(%error, pos = self.seen_pos, "an event of another instance is unreadable");
+                    }
+                }
+            }
+        } else {
+            self.seen_pos = last_pos(&self.conn)?;
+        }
+        self.seen_version = version;
+        self.hub.poke();
+        Ok(())
+    }
+}
+
+fn finish(jobs: &mut [Box<dyn Job>], failure: Option<&Error>) {
+    for job in jobs {
+        job.finish(failure.map(|error| Error::Unavailable(error.to_string())));
+    }
+}
+
+fn sweep(conn: &Connection) -> Result<()> {
+    conn.prepare_cached(
+        "DELETE FROM idempotency WHERE (tenant_id, key) IN
+           (SELECT tenant_id, key FROM idempotency WHERE expires <= ?1 LIMIT ?2)",
+    )?
+    .execute(params![clock::now().as_millis(), SWEEP_ROWS])?;
+    Ok(())
+}
+
+fn data_version(conn: &Connection) -> Result<i64> {
+    Ok(conn.prepare_cached("PRAGMA data_version")?.query_row((), |row| row.get(0))?)
+}
+
+fn last_pos(conn: &Connection) -> Result<i64> {
+    Ok(conn.prepare_cached("SELECT coalesce(max(pos), 0) FROM a2a_events")?.query_row((), |row| row.get(0))?)
+}

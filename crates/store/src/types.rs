@@ -1,0 +1,420 @@
+//! What goes into the store and comes out of it, in plain data.
+
+use std::sync::Arc;
+
+use a2a::{TaskState, Timestamp};
+use bytes::Bytes;
+
+use crate::{AgentId, Draft, Result, TaskId, TenantId, TurnEnd};
+
+/// One entry of a task's log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Its number in the task, from 1, without gaps. Also the SSE id and the resume cursor.
+    pub seq: u64,
+    /// When it was written.
+    pub at: Timestamp,
+    /// What it is.
+    pub kind: EventKind,
+    /// A 1.0 `StreamResponse` as JSON, the wire bytes themselves; for [`EventKind::Input`] a `Message`.
+    pub body: Bytes,
+}
+
+/// What an event is, readable without its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// The task came to be. The body holds the whole task.
+    Created,
+    /// A caller's further message. It has no 1.0 frame.
+    Input,
+    /// A part of an artifact.
+    Artifact,
+    /// A direct reply: the end of a task that callers never see.
+    Reply,
+    /// A new status.
+    Status {
+        /// The state from here on.
+        state: TaskState,
+        /// Whether a turn ended with it.
+        ends_turn: bool,
+    },
+}
+
+/// A message to take in.
+#[derive(Debug, Clone)]
+pub struct Accept {
+    /// For whom it is.
+    pub target: Target,
+    /// The sender's message id.
+    pub message_id: String,
+    /// The message as 1.0 JSON, its task and context filled in.
+    pub message: Bytes,
+    /// Makes a repetition of the same message find the first one's task.
+    pub idempotency: Option<IdempotencyKey>,
+    /// Lease the turn to this instance until then, if nothing else of the task runs or waits.
+    pub lease_until: Option<Timestamp>,
+    /// The WORKING status, used when the lease is given.
+    pub working: Draft,
+    /// Now.
+    pub at: Timestamp,
+}
+
+/// What an accepted message belongs to.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// A task that this message begins.
+    New {
+        /// Its id, minted by the caller.
+        task: TaskId,
+        /// Its agent.
+        agent: AgentId,
+        /// Its context.
+        context: Arc<str>,
+        /// The first event: a `StreamResponse` with the whole task.
+        created: Bytes,
+        /// Keep the task out of sight until its first output: it may be a direct reply.
+        hold: bool,
+    },
+    /// A task that exists.
+    Continue {
+        /// Its id.
+        task: TaskId,
+        /// How many messages may wait behind a running turn.
+        max_waiting: u32,
+        /// The SUBMITTED status, used when the turn is not leased at once and none runs.
+        submitted: Draft,
+    },
+}
+
+/// Who repeats what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// Hash of what makes the key.
+    pub key: [u8; 32],
+    /// Hash of what must be equal.
+    pub fingerprint: [u8; 32],
+    /// When the key is forgotten; never before its task is.
+    pub expires: Option<Timestamp>,
+}
+
+/// The outcome of [`Store::accept`](crate::Store::accept).
+#[derive(Debug, Clone)]
+pub struct Accepted {
+    /// The task the message belongs to; for a repetition the first one's.
+    pub task: TaskId,
+    /// The log's end right after this message was taken in (for a repetition: the log's end now).
+    pub seq: u64,
+    /// The message was known already; nothing was written.
+    pub duplicate: bool,
+    /// How many turns must end before this message's own: those that run and wait.
+    pub ahead: u32,
+    /// The lease, when one was asked for and given.
+    pub lease: Option<Lease>,
+    /// The number of this message's turn, from 1.
+    pub turn: u32,
+}
+
+/// The right to write to a task, until it expires or someone takes it over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The task.
+    pub task: TaskId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its agent.
+    pub agent: AgentId,
+    /// Its context.
+    pub context: Arc<str>,
+    /// Grows with each lease of the task; a write with an old one is refused.
+    pub generation: u64,
+    /// Which attempt at the turn this is, from 1.
+    pub attempt: u32,
+}
+
+/// One message to work on.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// The message.
+    pub message: a2a::Message,
+    /// Its number in the task, from 1.
+    pub number: u32,
+}
+
+/// A lease and what it is for.
+#[derive(Debug, Clone)]
+pub struct LeasedTurn {
+    /// The lease.
+    pub lease: Lease,
+    /// The work.
+    pub turn: Turn,
+    /// An earlier attempt vanished without a word (its lease ran out).
+    pub interrupted: bool,
+}
+
+/// What a turn has produced since its last commit.
+#[derive(Debug, Clone, Default)]
+pub struct Append {
+    /// In order.
+    pub drafts: Vec<Draft>,
+    /// The end of the turn.
+    pub end: Option<TurnEnd>,
+}
+
+/// The outcome of [`Store::append`](crate::Store::append).
+#[derive(Debug, Clone)]
+pub struct Appended {
+    /// The log's end.
+    pub seq: u64,
+    /// The task's state now.
+    pub state: TaskState,
+    /// The next turn, under the same lease, when a message was waiting at the end of this one.
+    pub next: Option<Turn>,
+}
+
+/// The outcome of [`Store::mark_cancel`](crate::Store::mark_cancel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelMark {
+    /// It is CANCELED, by this call or an earlier one.
+    Canceled {
+        /// It was so before this call.
+        already: bool,
+    },
+    /// A turn runs; it has to be told, and the task will end as CANCELED.
+    Running,
+    /// It has ended otherwise.
+    NotCancelable(TaskState),
+}
+
+/// A task without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskHead {
+    /// Its agent.
+    pub agent: AgentId,
+    /// Its context.
+    pub context: Arc<str>,
+    /// Its state.
+    pub state: TaskState,
+    /// Its log's end.
+    pub seq: u64,
+    /// It is not shown: its reply is, or may become, a direct message.
+    pub hidden: bool,
+}
+
+/// How much of a task to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// The last so many messages; all of them when `None`.
+    pub history: Option<u32>,
+    /// With artifacts.
+    pub artifacts: bool,
+}
+
+impl View {
+    /// Everything.
+    pub const FULL: Self = Self { history: None, artifacts: true };
+}
+
+/// A task as of one sequence number, in stored bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// Its id.
+    pub task: TaskId,
+    /// Its agent.
+    pub agent: AgentId,
+    /// Its context.
+    pub context: Arc<str>,
+    /// Its state.
+    pub state: TaskState,
+    /// Since when.
+    pub status_at: Timestamp,
+    /// The status message, as JSON.
+    pub status_message: Option<Bytes>,
+    /// The log's end that this is the sum of.
+    pub seq: u64,
+    /// Messages as JSON, oldest first.
+    pub history: Vec<Bytes>,
+    /// Artifacts as JSON in order of appearance: the artifact, then the chunks appended to it, each
+    /// itself an `Artifact`. Chunks of one artifact are adjacent.
+    pub artifacts: Vec<Vec<Bytes>>,
+}
+
+impl Snapshot {
+    /// The 1.0 task as JSON. Stored bytes are spliced; only chunked artifacts are parsed.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        let stored = |list: &[Bytes]| list.iter().map(Bytes::len).sum::<usize>();
+        let size = stored(&self.history) + self.artifacts.iter().map(|a| stored(a)).sum::<usize>();
+        let mut out = Vec::with_capacity(size + 512);
+        out.extend_from_slice(b"{\"id\":\"");
+        out.extend_from_slice(self.task.to_string().as_bytes());
+        out.extend_from_slice(b"\",\"contextId\":");
+        serde_json::to_writer(&mut out, self.context.as_ref())?;
+        out.extend_from_slice(b",\"status\":{\"state\":\"");
+        out.extend_from_slice(self.state.as_str().as_bytes());
+        out.extend_from_slice(b"\"");
+        if let Some(message) = &self.status_message {
+            out.extend_from_slice(b",\"message\":");
+            out.extend_from_slice(message);
+        }
+        out.extend_from_slice(b",\"timestamp\":");
+        serde_json::to_writer(&mut out, &self.status_at)?;
+        out.push(b'}');
+        if !self.artifacts.is_empty() {
+            out.extend_from_slice(b",\"artifacts\":[");
+            for (n, chunks) in self.artifacts.iter().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                match chunks.as_slice() {
+                    [whole] => out.extend_from_slice(whole),
+                    chunks => serde_json::to_writer(&mut out, &merge_chunks(chunks)?)?,
+                }
+            }
+            out.push(b']');
+        }
+        if !self.history.is_empty() {
+            out.extend_from_slice(b",\"history\":[");
+            for (n, message) in self.history.iter().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                out.extend_from_slice(message);
+            }
+            out.push(b']');
+        }
+        out.push(b'}');
+        Ok(out)
+    }
+
+    /// The 1.0 task, typed.
+    pub fn to_task(&self) -> Result<a2a::Task> {
+        Ok(serde_json::from_slice(&self.to_json()?)?)
+    }
+}
+
+fn merge_chunks(chunks: &[Bytes]) -> Result<a2a::Artifact> {
+    let mut merged: Option<a2a::Artifact> = None;
+    for chunk in chunks {
+        let next: a2a::Artifact = serde_json::from_slice(chunk)?;
+        match &mut merged {
+            None => merged = Some(next),
+            Some(artifact) => append_chunk(artifact, next),
+        }
+    }
+    merged.ok_or_else(|| crate::Error::Damaged("artifact without chunks".into()))
+}
+
+/// Appends a chunk: its parts, and whatever of its description the artifact does not have yet.
+/// Adjacent plain text is joined, so that a streamed answer reads as one part.
+fn append_chunk(artifact: &mut a2a::Artifact, chunk: a2a::Artifact) {
+    for part in chunk.parts {
+        if let (Some(last), a2a::PartContent::Text(more)) = (artifact.parts.last_mut(), &part.content) {
+            let same_shape =
+                last.metadata == part.metadata && last.filename == part.filename && last.media_type == part.media_type;
+            if let (a2a::PartContent::Text(text), true) = (&mut last.content, same_shape) {
+                text.push_str(more);
+                continue;
+            }
+        }
+        artifact.parts.push(part);
+    }
+    if artifact.name.is_empty() {
+        artifact.name = chunk.name;
+    }
+    if artifact.description.is_empty() {
+        artifact.description = chunk.description;
+    }
+    if chunk.metadata.is_some() {
+        artifact.metadata = chunk.metadata;
+    }
+}
+
+/// Which tasks to list.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    /// Of this agent only.
+    pub agent: Option<AgentId>,
+    /// Of this context only.
+    pub context: Option<String>,
+    /// In this state only.
+    pub state: Option<TaskState>,
+    /// Whose status is this old or newer.
+    pub since: Option<Timestamp>,
+    /// Those after this one.
+    pub after: Option<PageKey>,
+    /// At most so many.
+    pub limit: u32,
+    /// How much of each.
+    pub view: View,
+}
+
+/// Where a page ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageKey {
+    /// The last task's status time.
+    pub status_at: Timestamp,
+    /// The last task.
+    pub task: TaskId,
+}
+
+/// One page.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// Newest status first.
+    pub tasks: Vec<Snapshot>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<PageKey>,
+    /// How many tasks the filter matches in all.
+    pub total: u64,
+}
+
+/// An owner of tasks and tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Its name, unique.
+    pub name: String,
+    /// Whether its tokens are honoured.
+    pub enabled: bool,
+    /// Since when it exists.
+    pub created_at: Timestamp,
+}
+
+/// A token to add.
+#[derive(Debug, Clone)]
+pub struct NewToken {
+    /// Whose.
+    pub tenant: TenantId,
+    /// SHA-256 of the token.
+    pub hash: [u8; 32],
+    /// What people call it.
+    pub name: String,
+    /// When it ends.
+    pub expires: Option<Timestamp>,
+}
+
+/// A token as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Its number.
+    pub id: i64,
+    /// Whose.
+    pub tenant: TenantId,
+    /// SHA-256 of the token.
+    pub hash: [u8; 32],
+    /// What people call it.
+    pub name: String,
+    /// When it ends.
+    pub expires: Option<Timestamp>,
+    /// Since when it exists.
+    pub created_at: Timestamp,
+}
+
+/// What has happened since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions that wrote.
+    pub commits: u64,
+    /// Events appended.
+    pub events: u64,
+}

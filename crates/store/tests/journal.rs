@@ -1,0 +1,418 @@
+//! What only the journal on SQLite promises: group commit, several processes on one file, crashes, the schema.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::HashSet,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use a2a::{Message, Part, Role, TaskState, Timestamp};
+use store::{
+    Accept, Append, CancelMark, Draft, Error, Filter, Lease, Recent, Store, Target, TaskId, TenantId, TurnEnd, View,
+    clock, sqlite,
+};
+use tokio::time::timeout;
+
+const CONTEXT: &str = "context";
+const TENANT: TenantId = TenantId(1);
+
+fn open(dir: &Path) -> Arc<sqlite::SqliteStore> {
+    sqlite::open(dir, sqlite::Options::default()).unwrap()
+}
+
+fn raw(dir: &Path) -> rusqlite::Connection {
+    rusqlite::Connection::open(dir.join(sqlite::FILE)).unwrap()
+}
+
+fn agents() -> [store::AgentId; 1] {
+    ["echo".parse().unwrap()]
+}
+
+fn later(millis: i64) -> Timestamp {
+    Timestamp::from_millis(clock::now().as_millis() + millis)
+}
+
+fn status(task: TaskId, state: TaskState, says: Option<&str>) -> Draft {
+    let message = says.map(|says| Message {
+        message_id: "reply".into(),
+        role: Role::Agent,
+        parts: vec![Part::text(says)],
+        ..Message::default()
+    });
+    Draft::status(task, CONTEXT, state, message, None, clock::now()).unwrap()
+}
+
+fn begin(task: TaskId) -> Accept {
+    let message =
+        Message { message_id: "m".into(), role: Role::User, parts: vec![Part::text("hello")], ..Message::default() };
+    Accept {
+        target: Target::New {
+            task,
+            agent: agents()[0].clone(),
+            context: CONTEXT.into(),
+            created: "{}".into(),
+            hold: false,
+        },
+        message_id: "m".into(),
+        message: serde_json::to_vec(&message).unwrap().into(),
+        idempotency: None,
+        lease_until: Some(later(60_000)),
+        working: status(task, TaskState::Working, None),
+        at: clock::now(),
+    }
+}
+
+async fn running(store: &dyn Store) -> Lease {
+    store.accept(TENANT, begin(TaskId::mint())).await.unwrap().lease.unwrap()
+}
+
+async fn end(store: &dyn Store, lease: &Lease, state: TaskState, says: Option<&str>) {
+    let end = Some(TurnEnd::Status(status(lease.task, state, says)));
+    store.append(lease, Append { drafts: vec![], end }).await.unwrap();
+}
+
+async fn total(store: &dyn Store) -> u64 {
+    let view = View { history: Some(0), artifacts: false };
+    let all = Filter { agent: None, context: None, state: None, since: None, after: None, limit: 1, view };
+    store.list(TENANT, all).await.unwrap().total
+}
+
+#[tokio::test]
+async fn one_accept_is_one_commit_and_reading_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let before = store.stats();
+    let lease = running(&*store).await;
+    assert_eq!(store.stats().commits, before.commits + 1);
+    assert_eq!(store.stats().events, before.events + 2);
+    end(&*store, &lease, TaskState::Completed, Some("done")).await;
+    let after = store.stats();
+    assert_eq!(after.commits, before.commits + 2, "a send to an instant agent is two commits");
+
+    store.task(TENANT, lease.task, View::FULL).await.unwrap();
+    store.events(TENANT, lease.task, 0, 10).await.unwrap();
+    store.tenants().await.unwrap();
+    total(&*store).await;
+    // Neither do writes that find nothing to write.
+    assert!(store.lease(later(1000), &agents(), 10).await.unwrap().is_empty());
+    assert_eq!(store.renew(std::slice::from_ref(&lease), later(1000)).await.unwrap().len(), 1);
+    assert_eq!(store.reclaim_dead().await.unwrap(), 0);
+    assert!(matches!(store.mark_cancel(TENANT, lease.task).await, Ok(CancelMark::NotCancelable(_))));
+    assert!(store.mark_cancel(TENANT, TaskId::mint()).await.is_err());
+    assert_eq!(store.stats(), after);
+}
+
+#[tokio::test]
+async fn what_waits_together_is_committed_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let before = store.stats().commits;
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { running(&*store).await })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    let commits = store.stats().commits - before;
+    assert!((1..=25).contains(&commits), "100 accepts took {commits} commits");
+    assert_eq!(total(&*store).await, 100);
+}
+
+#[tokio::test]
+async fn a_failing_operation_fails_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let taken = TaskId::mint();
+    store.accept(TENANT, begin(taken)).await.unwrap();
+    let calls: Vec<_> = (0..50)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            // A task id that exists breaks a constraint of the database in the middle of the operation.
+            let task = if n % 10 == 5 { taken } else { TaskId::mint() };
+            tokio::spawn(async move { (task, store.accept(TENANT, begin(task)).await) })
+        })
+        .collect();
+    for call in calls {
+        let (task, outcome) = call.await.unwrap();
+        if task == taken {
+            assert!(matches!(outcome, Err(Error::Sqlite(_))), "{outcome:?}");
+        } else {
+            outcome.unwrap();
+            assert_eq!(store.events(TENANT, task, 0, 10).await.unwrap().len(), 2);
+        }
+    }
+    assert_eq!(store.events(TENANT, taken, 0, 10).await.unwrap().len(), 2);
+    assert_eq!(total(&*store).await, 46);
+}
+
+#[tokio::test]
+async fn a_full_queue_makes_callers_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = sqlite::Options { queue: 2, readers: 1, ..sqlite::Options::default() };
+    let store = sqlite::open(dir.path(), options).unwrap();
+    let calls: Vec<_> = (0..50)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let lease = running(&*store).await;
+                store.head(TENANT, lease.task).await.unwrap();
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(total(&*store).await, 50);
+}
+
+#[tokio::test]
+async fn everything_is_there_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let tenant = store.create_tenant("first").await.unwrap();
+    let lease = running(&*store).await;
+    let task = lease.task;
+    end(&*store, &lease, TaskState::InputRequired, Some("which?")).await;
+    let setting = store.setting("key", vec![1]).await.unwrap();
+    let before = (
+        store.task(TENANT, task, View::FULL).await.unwrap(),
+        store.events(TENANT, task, 0, 100).await.unwrap(),
+        total(&*store).await,
+    );
+    drop(store);
+    let store = open(dir.path());
+    let after = (
+        store.task(TENANT, task, View::FULL).await.unwrap(),
+        store.events(TENANT, task, 0, 100).await.unwrap(),
+        total(&*store).await,
+    );
+    assert_eq!(after, before);
+    assert_eq!(store.tenants().await.unwrap(), [tenant]);
+    assert_eq!(store.setting("key", vec![2]).await.unwrap(), setting);
+}
+
+#[tokio::test]
+async fn two_instances_hear_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (open(dir.path()), open(dir.path()));
+    assert_ne!(one.instance(), two.instance());
+    let lease = running(&*one).await;
+    let mut watch = two.hub().watch(lease.task);
+    let mut due = two.hub().due();
+    due.mark_unchanged();
+
+    end(&*one, &lease, TaskState::InputRequired, Some("which?")).await;
+    timeout(Duration::from_secs(2), watch.changed()).await.unwrap();
+    timeout(Duration::from_secs(2), due.changed()).await.unwrap().unwrap();
+    let Recent::Events(events) = watch.recent(2) else { panic!("nothing was published") };
+    assert_eq!(events.iter().map(|e| e.seq).collect::<Vec<_>>(), [3]);
+
+    // A write of its own comes after those of the other that it has not heard of yet.
+    let again = begin(TaskId::mint());
+    let submitted = status(lease.task, TaskState::Submitted, None);
+    let target = Target::Continue { task: lease.task, max_waiting: 8, submitted };
+    one.accept(TENANT, Accept { target, lease_until: None, ..again }).await.unwrap();
+    assert_eq!(two.mark_cancel(TENANT, lease.task).await.unwrap(), CancelMark::Canceled { already: false });
+    let Recent::Events(events) = watch.recent(3) else { panic!("an event was skipped") };
+    let published: Vec<_> = events.iter().map(|event| (**event).clone()).collect();
+    assert_eq!(published, one.events(TENANT, lease.task, 3, 10).await.unwrap());
+    assert_eq!(published.len(), 3, "input, submitted, canceled");
+}
+
+#[tokio::test]
+async fn one_of_two_instances_gets_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (open(dir.path()), open(dir.path()));
+    for _ in 0..30 {
+        one.accept(TENANT, Accept { lease_until: None, ..begin(TaskId::mint()) }).await.unwrap();
+    }
+    let take = |store: Arc<sqlite::SqliteStore>| {
+        tokio::spawn(async move { store.lease(later(60_000), &agents(), 20).await.unwrap() })
+    };
+    let (a, b) = (take(Arc::clone(&one)), take(Arc::clone(&two)));
+    let (a, b) = (a.await.unwrap(), b.await.unwrap());
+    assert_eq!(a.len() + b.len(), 30);
+    let tasks: HashSet<_> = a.iter().chain(&b).map(|turn| turn.lease.task).collect();
+    assert_eq!(tasks.len(), 30);
+    // A lease is its owner's: the other instance cannot use it.
+    let theirs = &b[0].lease;
+    let refused = one.append(theirs, Append::default()).await;
+    assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn only_the_dead_lose_their_leases() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (open(dir.path()), open(dir.path()));
+    let task = running(&*one).await.task;
+    assert_eq!(two.reclaim_dead().await.unwrap(), 0, "it lives");
+    assert!(two.lease(later(60_000), &agents(), 10).await.unwrap().is_empty());
+
+    let id = one.instance();
+    drop(one);
+    // As a crash leaves it: the row and the file are there, the lock is free.
+    raw(dir.path()).execute("INSERT INTO instances VALUES (?1, 0)", [id.to_string()]).unwrap();
+    let file = dir.path().join("instances").join(format!("{id}.lock"));
+    std::fs::write(&file, "").unwrap();
+
+    assert_eq!(two.reclaim_dead().await.unwrap(), 1);
+    assert_eq!(two.reclaim_dead().await.unwrap(), 0);
+    assert!(!file.exists());
+    let left: i64 = raw(dir.path()).query_row("SELECT count(*) FROM instances", (), |row| row.get(0)).unwrap();
+    assert_eq!(left, 1, "itself");
+    let turns = two.lease(later(60_000), &agents(), 10).await.unwrap();
+    assert_eq!(turns.len(), 1);
+    assert!(turns[0].interrupted);
+    assert_eq!((turns[0].lease.task, turns[0].lease.attempt), (task, 2));
+}
+
+#[tokio::test]
+async fn a_database_from_the_future_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    raw(dir.path()).pragma_update(None, "user_version", 99).unwrap();
+    let refused = sqlite::open(dir.path(), sqlite::Options::default());
+    assert!(matches!(refused, Err(Error::FromTheFuture { found: 99, known: 1 })), "{:?}", refused.err());
+    let version: i64 = raw(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, 99);
+}
+
+#[tokio::test]
+async fn s0_45_tables_have_the_names_operators_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let lease = running(&*store).await;
+    end(&*store, &lease, TaskState::Failed, Some("it broke")).await;
+    let asking = running(&*store).await;
+    end(&*store, &asking, TaskState::InputRequired, Some("which?")).await;
+
+    let conn = raw(dir.path());
+    let row = |task: TaskId| {
+        let sql = "SELECT tenant_id, agent_id, context_id, state, created_at > 0, updated_at > 0,
+                     final_message_json, error_message FROM a2a_tasks WHERE task_id = ?1";
+        conn.query_row(sql, [task.to_string()], |row| {
+            assert_eq!(row.get::<_, i64>(0)?, TENANT.0);
+            assert_eq!(row.get::<_, String>(1)?, "echo");
+            assert_eq!(row.get::<_, String>(2)?, CONTEXT);
+            assert!(row.get::<_, bool>(4)? && row.get::<_, bool>(5)?);
+            Ok((row.get::<_, String>(3)?, row.get::<_, String>(6)?, row.get::<_, String>(7)?))
+        })
+        .unwrap()
+    };
+    let (state, last, error) = row(lease.task);
+    assert_eq!((state.as_str(), error.as_str()), ("failed", "it broke"));
+    assert!(serde_json::from_str::<Message>(&last).is_ok(), "{last}");
+    assert_eq!(row(asking.task), ("input-required".into(), String::new(), String::new()));
+    let key: String =
+        conn.query_row("SELECT name FROM pragma_table_info('a2a_tasks') WHERE pk = 1", (), |row| row.get(0)).unwrap();
+    assert_eq!(key, "task_id");
+    let statuses: Vec<String> = conn
+        .prepare("SELECT DISTINCT status FROM a2a_messages WHERE role = 'user'")
+        .unwrap()
+        .query_map((), |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(statuses, ["acked"]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_files_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("new/data");
+    let store = open(&data);
+    running(&*store).await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    for file in ["switchboard.db", "switchboard.db-wal", "switchboard.db-shm"] {
+        assert_eq!(mode(&data.join(file)), 0o600, "{file}");
+    }
+}
+
+/// The other half of the crash tests: a process that accepts tasks and prints each one that was acknowledged.
+#[tokio::test]
+async fn child_that_accepts_until_it_is_killed() {
+    let Ok(dir) = std::env::var("SB_TEST_JOURNAL") else {
+        return;
+    };
+    let store = open(Path::new(&dir));
+    loop {
+        println!("acknowledged {}", running(&*store).await.task);
+    }
+}
+
+/// Kills a process right after its n-th acknowledgement; returns what it acknowledged.
+fn accept_and_kill(dir: &Path, n: usize, fault: Option<&str>) -> Vec<TaskId> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_that_accepts_until_it_is_killed", "--nocapture"]);
+    command.env("SB_TEST_JOURNAL", dir).env_remove("SB_FAULT").stdout(Stdio::piped()).stderr(Stdio::null());
+    if let Some(fault) = fault {
+        command.env("SB_FAULT", fault);
+    }
+    let mut child = command.spawn().unwrap();
+    let mut acknowledged = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        // The first one shares its line with the test harness.
+        if let Some((_, task)) = line.unwrap().split_once("acknowledged ") {
+            acknowledged.push(TaskId::parse(task).unwrap());
+        }
+        if acknowledged.len() == n {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(acknowledged.len(), n);
+    acknowledged
+}
+
+async fn lost(store: &dyn Store, tasks: &[TaskId]) -> usize {
+    let mut lost = 0;
+    for task in tasks {
+        match store.events(TENANT, *task, 0, 10).await {
+            Ok(events) => assert_eq!(events.iter().map(|e| e.seq).collect::<Vec<_>>(), [1, 2]),
+            Err(_) => lost += 1,
+        }
+    }
+    lost
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut acknowledged = Vec::new();
+    for n in [1, 20, 150] {
+        acknowledged.extend(accept_and_kill(dir.path(), n, None));
+    }
+    let store = open(dir.path());
+    assert_eq!(lost(&*store, &acknowledged).await, 0);
+    let reclaimed = store.reclaim_dead().await.unwrap();
+    assert!(reclaimed >= acknowledged.len(), "the dead held {reclaimed} leases");
+    let turns = store.lease(later(60_000), &agents(), 1000).await.unwrap();
+    assert_eq!(turns.len(), reclaimed);
+    assert!(turns.iter().all(|turn| turn.interrupted && turn.lease.attempt == 2));
+}
+
+/// The negative control: the test above can fail.
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn what_is_acknowledged_too_early_is_lost() {
+    for _ in 0..5 {
+        let dir = tempfile::tempdir().unwrap();
+        let acknowledged = accept_and_kill(dir.path(), 3, Some("ack-before-commit"));
+        if lost(&*open(dir.path()), &acknowledged).await > 0 {
+            return;
+        }
+    }
+    panic!("a journal that acknowledges before it commits has lost nothing");
+}

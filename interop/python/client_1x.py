@@ -1,0 +1,268 @@
+"""The official Python SDK (1.x line) against a running server, over JSON-RPC and HTTP+JSON.
+
+Usage: client_1x.py BASE_URL TOKEN. Prints one line per check and stops at the first failure.
+"""
+
+import asyncio
+import sys
+import uuid
+
+import httpx
+
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types.a2a_pb2 import (
+    CancelTaskRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskState,
+)
+from a2a.utils.constants import TransportProtocol
+from a2a.utils.errors import (
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+
+BASE, TOKEN = sys.argv[1].rstrip("/"), sys.argv[2]
+PATIENCE = 20
+
+
+def ask(text, tenant="", task_id="", context_id="", at_once=False):
+    """A request with one text part."""
+    request = SendMessageRequest(
+        tenant=tenant,
+        message=Message(
+            message_id=str(uuid.uuid4()),
+            role=Role.ROLE_USER,
+            parts=[Part(text=text)],
+            task_id=task_id,
+            context_id=context_id,
+        ),
+    )
+    request.configuration.return_immediately = at_once
+    return request
+
+
+def text_of(parts):
+    return "".join(part.text for part in parts)
+
+
+def artifact_text(task):
+    return "".join(text_of(artifact.parts) for artifact in task.artifacts)
+
+
+class Checks:
+    """The checks of one binding."""
+
+    def __init__(self, binding):
+        self.binding = binding
+        self.count = 0
+        self.http = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=PATIENCE,
+            trust_env=False,
+        )
+
+    def ok(self, name):
+        self.count += 1
+        print(f"ok python {self.binding} {name}", flush=True)
+
+    def client(self, card, streaming=True):
+        config = ClientConfig(
+            streaming=streaming,
+            httpx_client=self.http,
+            supported_protocol_bindings=[self.binding],
+            use_client_preference=True,
+        )
+        return ClientFactory(config).create(card)
+
+    async def events(self, stream):
+        return [event async for event in stream]
+
+    async def send(self, client, request):
+        """The one event of a send that does not stream."""
+        events = await self.events(client.send_message(request))
+        assert len(events) == 1, events
+        return events[0]
+
+    async def wait(self, client, task_id, state):
+        for _ in range(PATIENCE * 50):
+            task = await client.get_task(GetTaskRequest(id=task_id))
+            if task.status.state == state:
+                return task
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{task_id} never reached {state}")
+
+    async def run(self):
+        async with httpx.AsyncClient(trust_env=False) as nobody:
+            card = await A2ACardResolver(nobody, BASE).get_agent_card()
+        bindings = {i.protocol_binding: i.url for i in card.supported_interfaces}
+        assert bindings["JSONRPC"] == f"{BASE}/a2a/jsonrpc", bindings
+        assert bindings["HTTP+JSON"] == f"{BASE}/a2a", bindings
+        assert card.capabilities.streaming
+        assert "bearerAuth" in card.security_schemes
+        self.ok("public card")
+
+        streaming = self.client(card)
+        blocking = self.client(card, streaming=False)
+
+        extended = await self.client(card).get_extended_agent_card(GetExtendedAgentCardRequest())
+        assert {"echo", "ask", "slow"} <= {skill.id for skill in extended.skills}, extended
+        self.ok("extended card")
+
+        resolver = A2ACardResolver(self.http, f"{BASE}/a2a/agents/ask")
+        asking_card = await resolver.get_agent_card()
+        asking = self.client(asking_card, streaming=False)
+        self.ok("agent card")
+
+        await self.check_send(blocking)
+        await self.check_parts(blocking)
+        await self.check_stream(streaming)
+        await self.check_list(blocking)
+        await self.check_cancel(blocking)
+        await self.check_subscribe(streaming, blocking)
+        await self.check_continue(asking, blocking)
+        await self.check_direct_reply(streaming, blocking)
+        await self.check_errors(blocking)
+        await self.http.aclose()
+
+    async def check_send(self, client):
+        event = await self.send(client, ask("hello python"))
+        task = event.task
+        assert task.status.state == TaskState.TASK_STATE_COMPLETED, event
+        assert artifact_text(task) == "hello python", task
+        assert task.id and task.context_id and task.status.HasField("timestamp")
+        self.ok("send to the default agent")
+        assert (await self.send(client, ask("by name", tenant="echo"))).task.artifacts
+        self.ok("send to a named agent")
+
+        read = await client.get_task(GetTaskRequest(id=task.id))
+        assert read == task, (read, task)
+        assert read.history[0].role == Role.ROLE_USER
+        short = await client.get_task(GetTaskRequest(id=task.id, history_length=0))
+        assert not short.history
+        self.ok("get")
+
+    async def check_parts(self, client):
+        request = ask("text", tenant="echo")
+        request.message.parts.append(Part(raw=bytes(range(256)), filename="b.bin", media_type="application/octet-stream"))
+        request.message.parts.append(Part(url="https://example.com/x.png", media_type="image/png"))
+        data = Part(media_type="application/json")
+        data.data.struct_value.update({"a": [1, "two", None, {"b": True}]})
+        request.message.parts.append(data)
+        request.message.metadata.update({"from": "python"})
+        task = (await self.send(client, request)).task
+        assert list(task.artifacts[0].parts) == list(request.message.parts), task
+        assert task.history[0].metadata == request.message.metadata
+        self.ok("all kinds of parts")
+
+    async def check_stream(self, client):
+        events = await self.events(client.send_message(ask("4 30", tenant="stream")))
+        assert events[0].HasField("task"), events
+        task_id = events[0].task.id
+        assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED, events
+        chunks = [e.artifact_update for e in events if e.HasField("artifact_update")]
+        assert len(chunks) >= 2 and not chunks[0].append and all(c.append for c in chunks[1:]), events
+        task = await client.get_task(GetTaskRequest(id=task_id))
+        assert artifact_text(task) == "".join(text_of(c.artifact.parts) for c in chunks)
+        self.ok("stream")
+
+    async def check_list(self, client):
+        context = str(uuid.uuid4())
+        ids = []
+        for n in range(3):
+            ids.append((await self.send(client, ask(f"task {n}", "echo", context_id=context))).task.id)
+        seen, token = [], ""
+        while True:
+            page = await client.list_tasks(
+                ListTasksRequest(context_id=context, page_size=2, page_token=token)
+            )
+            assert page.total_size == 3, page
+            assert all(not task.artifacts for task in page.tasks)
+            seen += [task.id for task in page.tasks]
+            token = page.next_page_token
+            if not token:
+                break
+        assert seen == ids[::-1], (seen, ids)
+        done = ListTasksRequest(
+            context_id=context,
+            status=TaskState.TASK_STATE_COMPLETED,
+            include_artifacts=True,
+            history_length=1,
+        )
+        page = await client.list_tasks(done)
+        assert len(page.tasks) == 3 and all(task.artifacts for task in page.tasks)
+        done.status = TaskState.TASK_STATE_FAILED
+        assert not (await client.list_tasks(done)).tasks
+        self.ok("list")
+
+    async def check_cancel(self, client):
+        task = (await self.send(client, ask("20000", "slow", at_once=True))).task
+        assert task.status.state in (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+        self.ok("return immediately")
+        canceled = await client.cancel_task(CancelTaskRequest(id=task.id))
+        assert canceled.id == task.id
+        assert canceled.status.state == TaskState.TASK_STATE_CANCELED, canceled
+        self.ok("cancel")
+
+    async def check_subscribe(self, streaming, blocking):
+        task = (await self.send(blocking, ask("700", "slow", at_once=True))).task
+        events = await self.events(streaming.subscribe(SubscribeToTaskRequest(id=task.id)))
+        assert events[0].task.id == task.id, events
+        assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED, events
+        self.ok("subscribe")
+
+    async def check_continue(self, asking, gateway):
+        asked = (await self.send(asking, ask("what is it"))).task
+        assert asked.status.state == TaskState.TASK_STATE_INPUT_REQUIRED, asked
+        assert text_of(asked.status.message.parts)
+        done = (await self.send(asking, ask("forty-two", task_id=asked.id, context_id=asked.context_id))).task
+        assert done.id == asked.id
+        assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
+        assert "forty-two" in artifact_text(done), done
+        self.ok("continue an input-required task")
+        asked = (await self.send(gateway, ask("what is it", tenant="ask"))).task
+        done = (await self.send(gateway, ask("forty-three", task_id=asked.id))).task
+        assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
+        self.ok("continue at the gateway")
+
+    async def check_direct_reply(self, streaming, blocking):
+        event = await self.send(blocking, ask("hello", tenant="message"))
+        assert event.HasField("message"), event
+        assert "hello" in text_of(event.message.parts)
+        self.ok("direct message")
+        events = await self.events(streaming.send_message(ask("hello", tenant="message")))
+        assert len(events) == 1 and events[0].HasField("message"), events
+        self.ok("direct message in a stream")
+
+    async def check_errors(self, client):
+        done = (await self.send(client, ask("hello"))).task
+        for expected, call in [
+            (TaskNotFoundError, lambda: client.get_task(GetTaskRequest(id="unknown"))),
+            (TaskNotCancelableError, lambda: client.cancel_task(CancelTaskRequest(id=done.id))),
+            (UnsupportedOperationError, lambda: self.send(client, ask("more", task_id=done.id))),
+        ]:
+            try:
+                await call()
+            except expected:
+                self.ok(f"error {expected.__name__}")
+            else:
+                raise AssertionError(f"no {expected.__name__}")
+
+
+async def main():
+    total = 0
+    for binding in (TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON):
+        checks = Checks(str(binding.value if hasattr(binding, "value") else binding))
+        await asyncio.wait_for(checks.run(), 120)
+        total += checks.count
+    print(f"{total} checks of the Python SDK passed")
+
+
+asyncio.run(main())
