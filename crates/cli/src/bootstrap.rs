@@ -5,13 +5,12 @@
 
 use std::path::Path;
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use sha2::{Digest, Sha256};
+use server::admin::{TOKEN_PREFIX, hash};
 use store::{NewToken, Store, TenantId};
 
 use crate::{
     failure::{Exit, Failure},
-    local::Local,
+    local::{Local, PrivateFile},
 };
 
 /// The tenant that exists from the start.
@@ -50,11 +49,7 @@ async fn with_given(
     tenant: TenantId,
     token: String,
 ) -> Result<Bootstrap, Failure> {
-    let usable = token.len() >= MIN_TOKEN && token.bytes().all(|byte| byte.is_ascii_graphic());
-    if !usable {
-        return Err(Failure::usage("SB_BOOTSTRAP_TOKEN cannot be a token")
-            .because(format!("a token has at least {MIN_TOKEN} characters, all of them visible ASCII")));
-    }
+    check_given("SB_BOOTSTRAP_TOKEN", &token)?;
     let hash = hash(&token);
     // With the claim taken no later start makes a token of its own beside this one.
     store.setting(CLAIM, hash.to_vec()).await.map_err(store_failure)?;
@@ -72,7 +67,7 @@ async fn with_own(store: &dyn Store, directory: &Path, tenant: TenantId) -> Resu
     let mut local = Local::load(directory)?;
     let kept = local.token.is_some();
     if !kept {
-        let candidate = Local { url: local.url.clone(), token: Some(mint()?) };
+        let candidate = Local { token: Some(mint(TOKEN_PREFIX)?), ..local.clone() };
         local = if local.url.is_some() {
             // The file is there without a token: an earlier start found that the claim is another's.
             candidate
@@ -123,16 +118,20 @@ async fn add(store: &dyn Store, tenant: TenantId, hash: [u8; 32]) -> Result<bool
     }
 }
 
-fn hash(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
+/// A new token.
+pub(crate) fn mint(prefix: &str) -> Result<String, Failure> {
+    server::admin::mint(prefix)
+        .map_err(|error| Failure::failed("the system gives no random numbers").because(error.to_string()))
 }
 
-/// A new token: 256 bits behind a prefix that scanners for leaked secrets can recognise.
-fn mint() -> Result<String, Failure> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Failure::failed("the system gives no random numbers").because(error.to_string()))?;
-    Ok(format!("sb_{}", URL_SAFE_NO_PAD.encode(bytes)))
+/// Refuses what is too easy to guess, or cannot stand in a header. `variable` is where it comes from.
+pub(crate) fn check_given(variable: &str, token: &str) -> Result<(), Failure> {
+    let usable = token.len() >= MIN_TOKEN && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if usable {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{variable} cannot be a token"))
+        .because(format!("a token has at least {MIN_TOKEN} characters, all of them visible ASCII")))
 }
 
 fn store_failure(error: store::Error) -> Failure {
@@ -156,14 +155,6 @@ mod tests {
         store::sqlite::open(directory, store::sqlite::Options::default()).unwrap()
     }
 
-    #[test]
-    fn a_token_has_a_prefix_and_256_bits() {
-        let token = mint().unwrap();
-        assert!(token.starts_with("sb_"));
-        assert_eq!(token.len(), 46);
-        assert_ne!(token, mint().unwrap());
-    }
-
     #[tokio::test]
     async fn the_token_is_fresh_once() {
         let directory = tempfile::tempdir().unwrap();
@@ -181,8 +172,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = open(directory.path());
         // The file was written, the claim made, and then the power went.
-        let token = mint().unwrap();
-        Local { url: None, token: Some(token.clone()) }.create(directory.path()).ok().unwrap();
+        let token = mint(TOKEN_PREFIX).unwrap();
+        Local { token: Some(token.clone()), ..Local::default() }.create(directory.path()).ok().unwrap();
         store.setting(CLAIM, hash(&token).to_vec()).await.unwrap();
         assert_eq!(start(&store, directory.path(), None).await.fresh, Some(token));
     }

@@ -34,10 +34,14 @@ pub(crate) struct Layer {
     pub(crate) cancel_grace: Option<Span>,
     pub(crate) lease: Option<Span>,
     pub(crate) log_format: Option<LogFormat>,
+    pub(crate) cards: Option<Cards>,
+    /// Where the file is or would be, and beside it the agents' files. Not a key.
+    #[serde(skip)]
+    pub(crate) config_dir: Option<PathBuf>,
 }
 
 /// Every key of a [`Layer`].
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "listen",
     "data_dir",
     "public_url",
@@ -48,7 +52,23 @@ const KEYS: [&str; 10] = [
     "cancel_grace",
     "lease",
     "log_format",
+    "cards",
 ];
+
+/// What agent cards say.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cards {
+    /// `"0.3"` puts the fields of that version beside those of 1.0, for clients that know no other.
+    pub(crate) compat: Option<Compat>,
+}
+
+/// A version of the protocol that cards can be made readable for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) enum Compat {
+    #[serde(rename = "0.3")]
+    V03,
+}
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
@@ -74,6 +94,10 @@ pub(crate) struct Config {
     pub(crate) cancel_grace: Duration,
     pub(crate) lease: Duration,
     pub(crate) log_format: LogFormat,
+    /// The public card can be read by clients of the 0.3 line.
+    pub(crate) compat_03: bool,
+    /// Where agent files are looked for; nowhere when there is no home.
+    pub(crate) config_dir: Option<PathBuf>,
 }
 
 /// The variables of this process; an empty one counts as unset.
@@ -84,17 +108,28 @@ pub(crate) fn process_environment(name: &str) -> Option<String> {
 /// All layers as one. `file` is the `--config` flag.
 pub(crate) fn load(flags: Layer, file: Option<&Path>, environment: Environment<'_>) -> Result<Layer, Failure> {
     let from_environment = Layer::from_environment(environment)?;
-    let from_file = match file.map(Path::to_owned).or_else(|| environment("SB_CONFIG").map(PathBuf::from)) {
-        Some(path) => Layer::from_file(&path)?.ok_or_else(|| {
-            Failure::usage(format!("there is no configuration file at `{}`", path.display()))
-                .hint("check --config or SB_CONFIG, or leave it out to run with the defaults")
-        })?,
-        None => match config_home(environment) {
-            Some(directory) => Layer::from_file(&directory.join("switchboard.toml"))?.unwrap_or_default(),
-            None => Layer::default(),
+    let given = file.map(Path::to_owned).or_else(|| environment("SB_CONFIG").map(PathBuf::from));
+    let path = given.clone().or_else(|| Some(config_home(environment)?.join("switchboard.toml")));
+    let mut from_file = match &path {
+        Some(path) => match (Layer::from_file(path)?, &given) {
+            (Some(layer), _) => layer,
+            (None, None) => Layer::default(),
+            (None, Some(path)) => {
+                return Err(Failure::usage(format!("there is no configuration file at `{}`", path.display()))
+                    .hint("check --config or SB_CONFIG, or leave it out to run with the defaults"));
+            }
         },
+        None => Layer::default(),
     };
+    from_file.config_dir = path.and_then(|path| Some(std::path::absolute(path).ok()?.parent()?.to_owned()));
     Ok(flags.over(from_environment).over(from_file))
+}
+
+impl Config {
+    /// Where agent files are looked for.
+    pub(crate) fn agents_dir(&self) -> Option<PathBuf> {
+        Some(self.config_dir.as_ref()?.join("agents"))
+    }
 }
 
 impl Layer {
@@ -134,6 +169,8 @@ impl Layer {
             cancel_grace: self.cancel_grace.map_or(defaults.cancel_grace, |span| span.0),
             lease: self.lease.map_or(defaults.lease, |span| span.0),
             log_format: self.log_format.unwrap_or_default(),
+            compat_03: self.cards.is_some_and(|cards| cards.compat == Some(Compat::V03)),
+            config_dir: self.config_dir,
         })
     }
 
@@ -163,6 +200,8 @@ impl Layer {
             cancel_grace: self.cancel_grace.or(below.cancel_grace),
             lease: self.lease.or(below.lease),
             log_format: self.log_format.or(below.log_format),
+            cards: self.cards.or(below.cards),
+            config_dir: self.config_dir.or(below.config_dir),
         }
     }
 
@@ -178,6 +217,8 @@ impl Layer {
             cancel_grace: variable(environment, "SB_CANCEL_GRACE", str::parse)?,
             lease: variable(environment, "SB_LEASE", str::parse)?,
             log_format: variable(environment, "SB_LOG_FORMAT", |text| LogFormat::from_str(text, true))?,
+            cards: None,
+            config_dir: None,
         })
     }
 
@@ -312,6 +353,7 @@ mod tests {
             cancel_grace = "500ms"
             lease = "10s"
             log_format = "json"
+            cards.compat = "0.3"
             "#,
         );
         let nothing = environment(&[]);
@@ -319,6 +361,7 @@ mod tests {
         assert_eq!(config.public_url.unwrap(), "https://agents.example.org");
         assert_eq!(config.data_dir, path.parent().unwrap().join("data"));
         assert_eq!(config.log_format, LogFormat::Json);
+        assert!(config.compat_03);
         assert_eq!(config.cancel_grace, Duration::from_millis(500));
         let text = std::fs::read_to_string(&path).unwrap();
         for key in KEYS {

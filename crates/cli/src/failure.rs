@@ -7,7 +7,7 @@ use crate::output;
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did not work: an error, or a task that failed, was rejected or canceled.
+    /// It did not work: an error, a task that failed, was rejected or canceled, or a stream that broke off for good.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
@@ -110,8 +110,8 @@ fn exit_of(error: &client::Error) -> Exit {
         client::Error::Unreachable { .. } => Exit::Unreachable,
         client::Error::Timeout { .. } => Exit::Timeout,
         client::Error::Auth(_) | client::Error::Token => Exit::Auth,
-        client::Error::Cut { source: Some(source), .. } => exit_of(source),
-        client::Error::Cut { source: None, .. } => Exit::Unreachable,
+        // Not unreachable: the server was there and has taken the work.
+        client::Error::Cut { .. } => Exit::Failed,
         _ => Exit::Failed,
     }
 }
@@ -132,8 +132,8 @@ mod tests {
         for (error, code) in [
             (Error::Url { url: "x".to_owned(), reason: "y".to_owned() }, 2),
             (unreachable(), 3),
-            (Error::Cut { attempts: 3, source: None }, 3),
-            (Error::Cut { attempts: 3, source: Some(Box::new(unreachable())) }, 3),
+            (Error::Cut { attempts: 3, source: None }, 1),
+            (Error::Cut { attempts: 3, source: Some(Box::new(unreachable())) }, 1),
             (Error::Auth(remote()), 4),
             (Error::Token, 4),
             (Error::Timeout { origin: "http://h".to_owned(), after: Duration::from_secs(1) }, 5),

@@ -1,4 +1,4 @@
-//! What the server leaves for the command line on the same machine: where it is and a token for it.
+//! What the server leaves for the command line on the same machine: where it is, and tokens for it.
 
 use std::{
     fs::{self, OpenOptions},
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::failure::Failure;
 
@@ -20,12 +20,27 @@ pub(crate) struct Local {
     /// A token that the server knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
+    /// Where the server looks for agent files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agents: Option<PathBuf>,
 }
 
-impl Local {
+/// The contents of `admin.json` in the data directory. Only its owner can read it.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct AdminFile {
+    /// The admin token, as far as this instance knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+}
+
+/// A file of the data directory that is private and replaced as a whole.
+pub(crate) trait PrivateFile: Clone + Default + Serialize + DeserializeOwned {
+    /// Its name.
+    const NAME: &'static str;
+
     /// Reads the file; what is not there is empty.
-    pub(crate) fn load(directory: &Path) -> Result<Self, Failure> {
-        let path = path(directory);
+    fn load(directory: &Path) -> Result<Self, Failure> {
+        let path = directory.join(Self::NAME);
         let failure = |error: &dyn std::error::Error| {
             Failure::failed(format!("cannot read `{}`", path.display()))
                 .caused_by(error)
@@ -39,45 +54,51 @@ impl Local {
     }
 
     /// Replaces the file.
-    pub(crate) fn save(&self, directory: &Path) -> Result<(), Failure> {
-        let written = self.write_beside(directory).and_then(|beside| fs::rename(&beside, path(directory)));
-        written.map_err(|error| not_written(directory, &error))
+    fn save(&self, directory: &Path) -> Result<(), Failure> {
+        let path = directory.join(Self::NAME);
+        let written = write_beside(self, &path).and_then(|beside| fs::rename(&beside, &path));
+        written.map_err(|error| not_written(&path, &error))
     }
 
     /// Writes the file unless there is one: of several servers that start at once, one wins.
     /// Gives what is in the file afterwards.
-    pub(crate) fn create(self, directory: &Path) -> Result<Self, Failure> {
-        let beside = self.write_beside(directory).map_err(|error| not_written(directory, &error))?;
-        let linked = fs::hard_link(&beside, path(directory));
+    fn create(self, directory: &Path) -> Result<Self, Failure> {
+        let path = directory.join(Self::NAME);
+        let beside = write_beside(&self, &path).map_err(|error| not_written(&path, &error))?;
+        let linked = fs::hard_link(&beside, &path);
         // The file has its name or is of no use; either way this one goes.
         let _ = fs::remove_file(&beside);
         match linked {
             Ok(()) => Ok(self),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(directory),
-            Err(error) => Err(not_written(directory, &error)),
+            Err(error) => Err(not_written(&path, &error)),
         }
-    }
-
-    fn write_beside(&self, directory: &Path) -> io::Result<PathBuf> {
-        let beside = directory.join(format!("cli.json.{}.tmp", std::process::id()));
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        Ok(beside)
     }
 }
 
-fn path(directory: &Path) -> PathBuf {
-    directory.join("cli.json")
+impl PrivateFile for Local {
+    const NAME: &'static str = "cli.json";
 }
 
-fn not_written(directory: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot write `{}`", path(directory).display()))
+impl PrivateFile for AdminFile {
+    const NAME: &'static str = "admin.json";
+}
+
+fn write_beside(content: &impl Serialize, path: &Path) -> io::Result<PathBuf> {
+    let beside = path.with_extension(format!("json.{}.tmp", std::process::id()));
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(&serde_json::to_vec_pretty(content)?)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    Ok(beside)
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write `{}`", path.display()))
         .caused_by(error)
         .hint("check the directory's permissions and free space, or choose another with --data-dir")
 }
@@ -92,11 +113,11 @@ mod tests {
     fn what_is_saved_is_private_and_comes_back() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Local::load(directory.path()).unwrap().token.is_none());
-        let local = Local { url: Some("http://h".to_owned()), token: Some("t".to_owned()) };
+        let local = Local { url: Some("http://h".to_owned()), token: Some("t".to_owned()), agents: None };
         local.save(directory.path()).unwrap();
         let loaded = Local::load(directory.path()).unwrap();
         assert_eq!((loaded.url.as_deref(), loaded.token.as_deref()), (Some("http://h"), Some("t")));
-        let mode = fs::metadata(path(directory.path())).unwrap().permissions().mode();
+        let mode = fs::metadata(directory.path().join("cli.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
     }
@@ -104,7 +125,7 @@ mod tests {
     #[test]
     fn the_first_to_create_wins() {
         let directory = tempfile::tempdir().unwrap();
-        let with = |token: &str| Local { url: None, token: Some(token.to_owned()) };
+        let with = |token: &str| AdminFile { token: Some(token.to_owned()) };
         assert_eq!(with("a").create(directory.path()).unwrap().token.as_deref(), Some("a"));
         assert_eq!(with("b").create(directory.path()).unwrap().token.as_deref(), Some("a"));
     }
@@ -112,7 +133,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_named() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(path(directory.path()), "{").unwrap();
+        fs::write(directory.path().join("cli.json"), "{").unwrap();
         let Err(failure) = Local::load(directory.path()) else { panic!("damaged file was read") };
         assert!(failure.error.contains("cli.json"));
     }

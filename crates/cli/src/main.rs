@@ -1,5 +1,9 @@
 //! The binary `sb`: reads the command line and hands over to the command.
 
+mod admin;
+mod admin_token;
+mod agent;
+mod audit;
 mod bootstrap;
 mod card;
 mod config;
@@ -10,7 +14,11 @@ mod logging;
 mod output;
 mod send;
 mod serve;
+mod table;
 mod target;
+mod task;
+mod tenant;
+mod token;
 
 use std::process::ExitCode;
 
@@ -38,8 +46,25 @@ enum Command {
     Serve(serve::Args),
     /// Send a message to an agent and print its reply
     Send(send::Args),
+    /// Look at tasks, follow and cancel them
+    Task(task::Args),
     /// Agent cards
     Card(card::Args),
+    /// The agents of the server, and their files
+    Agent(agent::Args),
+    /// Who may call
+    Tenant(tenant::Args),
+    /// What tenants authenticate with
+    Token(token::Args),
+    /// Who changed tenants and tokens
+    #[command(after_help = "Examples:\n  sb audit\n  sb audit --limit 10 -o json")]
+    Audit(audit::Args),
+    /// Ends the programs of a server that is gone; started by `sb serve`
+    #[command(hide = true)]
+    Guard {
+        /// Whose programs
+        instance: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -65,7 +90,14 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(args, log),
         Command::Send(args) => send::run(args, log),
+        Command::Task(args) => task::run(args, log),
         Command::Card(args) => card::run(args, log),
+        Command::Agent(args) => agent::run(args, log),
+        Command::Tenant(args) => tenant::run(args, log),
+        Command::Token(args) => token::run(args, log),
+        Command::Audit(args) => audit::run(args, log),
+        Command::Guard { instance } => agents::guard::run(&instance)
+            .map_err(|error| Failure::failed("the guard of programs ended badly").caused_by(&error)),
     }
 }
 

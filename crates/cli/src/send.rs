@@ -74,16 +74,35 @@ async fn send(args: &Args) -> Result<(), Failure> {
     }
 }
 
+/// What a stream had to say.
+pub(crate) enum Seen {
+    /// Nothing at all.
+    Nothing,
+    /// A direct message.
+    Message,
+    /// A task, and the last that is known of it.
+    Task(String, TaskStatus),
+}
+
+/// Prints a stream while it comes, and says what its end means.
+async fn follow(stream: EventStream, format: Format) -> Result<(), Failure> {
+    match watch(stream, format).await? {
+        Seen::Message => Ok(()),
+        Seen::Task(task, status) => verdict(&task, &status),
+        Seen::Nothing => Err(Failure::failed("the stream ended before it said anything")),
+    }
+}
+
 /// Prints a stream while it comes.
-async fn follow(mut stream: EventStream, format: Format) -> Result<(), Failure> {
+pub(crate) async fn watch(mut stream: EventStream, format: Format) -> Result<Seen, Failure> {
     let mut printer = Printer::default();
-    let mut last: Option<(String, TaskStatus)> = None;
+    let mut seen = Seen::Nothing;
     while let Some(event) = stream.next().await {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
                 printer.end();
-                return Err(error.into());
+                return Err(broken_off(error, &stream));
             }
         };
         match format {
@@ -91,12 +110,12 @@ async fn follow(mut stream: EventStream, format: Format) -> Result<(), Failure> 
             Format::Text => printer.event(&event.value),
         }
         match event.value {
-            StreamResponse::Message(_) => return Ok(()),
-            StreamResponse::Task(task) => last = Some((task.id, task.status)),
+            StreamResponse::Message(_) => return Ok(Seen::Message),
+            StreamResponse::Task(task) => seen = Seen::Task(task.id, task.status),
             StreamResponse::StatusUpdate(update) => {
                 // The stream stays open while authorization is awaited, but this command has nobody to wait for it.
                 let waits = update.status.state == TaskState::AuthRequired;
-                last = Some((update.task_id, update.status));
+                seen = Seen::Task(update.task_id, update.status);
                 if waits {
                     break;
                 }
@@ -105,9 +124,21 @@ async fn follow(mut stream: EventStream, format: Format) -> Result<(), Failure> 
         }
     }
     printer.end();
-    match last {
-        Some((task, status)) => verdict(&task, &status),
-        None => Err(Failure::failed("the stream ended before it said anything")),
+    Ok(seen)
+}
+
+/// Why a stream ended early, and how to go on with it.
+fn broken_off(error: client::Error, stream: &EventStream) -> Failure {
+    let is_cut = matches!(error, client::Error::Cut { .. });
+    let failure = Failure::from(error);
+    match (stream.task(), stream.last_id()) {
+        (Some(task), Some(last)) if is_cut => {
+            failure.hint(format!("the work goes on; `sb task subscribe {task} --after {last}` shows the rest"))
+        }
+        (Some(task), None) if is_cut => {
+            failure.hint(format!("the work may go on; `sb task get {task}` shows what came of it"))
+        }
+        _ => failure,
     }
 }
 
@@ -175,7 +206,7 @@ impl Printer {
 }
 
 /// The exit code that a task's state means, and what to say about it.
-fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
+pub(crate) fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
     let said = status.message.as_ref().map(message_text).filter(|text| !text.is_empty());
     let failed = |what: &str| {
         let failure = Failure::failed(format!("the task {what}"));
@@ -202,7 +233,7 @@ fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
 }
 
 /// The reply in a task: its artifacts, else its status; the status as well while the task waits.
-fn task_text(task: &Task) -> String {
+pub(crate) fn task_text(task: &Task) -> String {
     let mut texts: Vec<String> = task.artifacts.iter().map(|artifact| output::parts_text(&artifact.parts)).collect();
     texts.retain(|text| !text.is_empty());
     let status_counts = match task.status.state {
@@ -219,7 +250,7 @@ fn message_text(message: &Message) -> String {
     output::parts_text(&message.parts)
 }
 
-fn print_text(text: &str) {
+pub(crate) fn print_text(text: &str) {
     if text.is_empty() {
         return;
     }

@@ -2,6 +2,10 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use agents::{
+    AgentFiles,
+    guard::{self, Guard},
+};
 use exchange::{Agents, Exchange};
 use server::Server;
 use store::{Store, sqlite};
@@ -9,9 +13,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admin_token,
     bootstrap::bootstrap,
     config::{self, Config, Layer, LogFormat, process_environment},
     failure::Failure,
+    local::PrivateFile,
     logging, output,
 };
 
@@ -68,13 +74,12 @@ async fn serve(config: Config) -> Result<(), Failure> {
 
     let store: Arc<dyn Store> = open_store(&config)?;
     let bootstrap = bootstrap(store.as_ref(), &config.data_dir, process_environment("SB_BOOTSTRAP_TOKEN")).await?;
+    admin_token::ensure(store.as_ref(), &config.data_dir, process_environment("SB_ADMIN_TOKEN")).await?;
 
+    let instance = store.instance().to_string();
+    let _guard = guard_programs(&config, &instance)?;
     let agents = Agents::default();
-    if config.demo_agents {
-        for entry in agents::demo() {
-            agents.insert(entry);
-        }
-    }
+    let _files = load_agents(&config, &agents, instance)?;
 
     let options = exchange::Options {
         blocking_cap: config.blocking_cap,
@@ -90,6 +95,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let mut options = server::Options::new(config.listen);
     options.public_url = config.public_url.clone();
     options.auth = config.auth;
+    options.compat_03 = config.compat_03;
     options.drain = GRACE;
     let server = match Server::bind(exchange.clone(), options).await {
         Ok(server) => server,
@@ -101,12 +107,20 @@ async fn serve(config: Config) -> Result<(), Failure> {
 
     let mut local = bootstrap.local;
     local.url = Some(server.base_url().to_owned());
+    local.agents = config.agents_dir();
     local.save(&config.data_dir)?;
     announce(&server, bootstrap.fresh.as_deref());
 
     let stop = CancellationToken::new();
-    let running = tokio::spawn(server.run(stop.clone()));
-    let name = signals.next().await;
+    let mut running = tokio::spawn(server.run(stop.clone()));
+    let name = tokio::select! {
+        name = signals.next() => name,
+        ended = &mut running => {
+            exchange.shut_down(Duration::ZERO).await;
+            let failure = Failure::failed("the server has stopped by itself");
+            return Err(ended.err().map_or(failure, |error| Failure::failed("the server broke").caused_by(&error)));
+        }
+    };
     tracing::info!(signal = name, "stopping; a second signal ends at once");
     let drain = async {
         stop.cancel();
@@ -123,6 +137,38 @@ async fn serve(config: Config) -> Result<(), Failure> {
             Err(Failure::failed(format!("stopped at once by a second {name}"))
                 .hint("turns that were running go on with the next start"))
         }
+    }
+}
+
+/// Programs of agents end with the server: a guard sees to it, and what a server and its guard both left
+/// behind is ended here.
+fn guard_programs(config: &Config, instance: &str) -> Result<Option<Guard>, Failure> {
+    if store::fault::is_on("no-guard") {
+        return Ok(None);
+    }
+    for dead in sqlite::dead_instances(&config.data_dir) {
+        let programs = guard::sweep(&dead.to_string());
+        if programs > 0 {
+            tracing::info!(programs, "ended programs of a server that is gone");
+        }
+    }
+    guard::start(instance)
+        .map(Some)
+        .map_err(|error| Failure::failed("cannot start the guard of programs").caused_by(&error))
+}
+
+/// The demo agents and those of the configuration directory, which is watched from here on.
+fn load_agents(config: &Config, agents: &Agents, instance: String) -> Result<Option<AgentFiles>, Failure> {
+    let builtins = if config.demo_agents { agents::demo() } else { Vec::new() };
+    let Some(directory) = config.agents_dir() else {
+        builtins.into_iter().for_each(|entry| agents.insert(entry));
+        return Ok(None);
+    };
+    match AgentFiles::start(&directory, agents, agents::Options { builtins, instance }) {
+        Ok(files) => Ok(Some(files)),
+        Err(error) => Err(Failure::failed(format!("cannot read the agents in `{}`", directory.display()))
+            .caused_by(&error)
+            .hint("check that the directory can be read, or name another configuration with --config")),
     }
 }
 
@@ -164,6 +210,8 @@ fn announce(server: &Server, fresh: Option<&str>) {
 This is the first start. The token below is shown only this once; the CLI on this machine has it already.
 
   token: {token}
+
+Administration on this machine needs none: `sb tenant add NAME`, `sb token add`.
 
 Try it from another terminal:
 

@@ -9,7 +9,7 @@ use crate::{
     config::{self, Environment, Layer, process_environment},
     duration::Span,
     failure::{Exit, Failure},
-    local::Local,
+    local::{Local, PrivateFile},
 };
 
 /// The options that all client commands share.
@@ -37,6 +37,8 @@ pub(crate) struct Target {
     /// Where the agent's card is to be found.
     pub(crate) url: Url,
     pub(crate) token: Option<Secret>,
+    /// It was named, not found in the data directory.
+    pub(crate) named: bool,
 }
 
 impl TargetArgs {
@@ -71,15 +73,26 @@ impl TargetArgs {
         })
     }
 
-    fn find(&self, url: Option<&str>, agent: Option<&str>, environment: Environment<'_>) -> Result<Target, Failure> {
+    /// The configuration that the command line and the local server share.
+    pub(crate) fn layer(&self, environment: Environment<'_>) -> Result<Layer, Failure> {
         let flags = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
-        let layer = config::load(flags, self.config.as_deref(), environment)?;
+        config::load(flags, self.config.as_deref(), environment)
+    }
+
+    /// Whether the configuration was named.
+    pub(crate) fn names_config(&self) -> bool {
+        self.config.is_some() || process_environment("SB_CONFIG").is_some()
+    }
+
+    fn find(&self, url: Option<&str>, agent: Option<&str>, environment: Environment<'_>) -> Result<Target, Failure> {
+        let layer = self.layer(environment)?;
         // Without a home there is no local server either, which matters only if nothing else was named.
         let local = match layer.data_dir(environment) {
             Ok(directory) => Local::load(&directory),
             Err(_) => Ok(Local::default()),
         };
         let named = url.map(str::to_owned).or_else(|| environment("SB_URL"));
+        let is_named = named.is_some();
         let token = self.token.clone().or_else(|| environment("SB_TOKEN"));
         let (base, token) = match (named, token) {
             (Some(base), Some(token)) => (parse_url(&base)?, Some(token)),
@@ -100,7 +113,7 @@ impl TargetArgs {
             Some(id) => agent_url(base, id)?,
             None => base,
         };
-        Ok(Target { url, token: token.map(Secret::new) })
+        Ok(Target { url, token: token.map(Secret::new), named: is_named })
     }
 }
 
@@ -156,7 +169,8 @@ mod tests {
     #[test]
     fn the_stored_token_goes_only_where_it_belongs() {
         let directory = tempfile::tempdir().unwrap();
-        let local = Local { url: Some("http://127.0.0.1:1".to_owned()), token: Some("stored".to_owned()) };
+        let local =
+            Local { url: Some("http://127.0.0.1:1".to_owned()), token: Some("stored".to_owned()), agents: None };
         local.save(directory.path()).unwrap();
         let args = args(directory.path());
         let stored = Some("stored".to_owned());

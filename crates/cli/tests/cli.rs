@@ -1,5 +1,7 @@
 //! The binary as a person uses it: started, stopped, asked and misused.
 
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
@@ -295,4 +297,46 @@ fn a_start_that_cannot_work_says_why() {
     fs::write(&file, "").unwrap();
     let text = fails(&home.run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", file.to_str().unwrap()]), 1);
     assert!(text.contains("cannot open the journal") && text.contains("hint: "), "{text}");
+}
+
+#[test]
+fn a_database_from_the_future_is_refused() {
+    let home = Home::new();
+    home.serve(&[]).stop("-TERM");
+    // SQLite keeps the schema's version in bytes 60 to 63 of the file.
+    let path = home.data().join("switchboard.db");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[60..64].copy_from_slice(&9999_u32.to_be_bytes());
+    fs::write(&path, bytes).unwrap();
+    let text = fails(&home.run(&["serve", "--listen", "127.0.0.1:0"]), 1);
+    assert!(text.contains("9999") && text.contains("newer version"), "{text}");
+}
+
+#[test]
+fn running_work_has_a_grace_and_a_second_signal_ends_it() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let sender = home.command(&["send", "--agent", "slow", "1500"]).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let (code, _) = server.stop("-TERM");
+    assert_eq!(code, Some(0));
+    assert_eq!(succeeds(&sender.wait_with_output().unwrap()), "done after 1500 ms\n");
+
+    let server = home.serve(&[]);
+    let mut sender = home
+        .command(&["send", "--agent", "slow", "60000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    std::thread::sleep(Duration::from_millis(300));
+    let since = Instant::now();
+    let (code, _) = server.stop("-TERM");
+    assert_eq!(code, Some(1));
+    assert!(since.elapsed() < Duration::from_secs(5), "a second signal does not wait for the grace");
+    let _ = sender.kill();
+    let _ = sender.wait();
 }

@@ -1,14 +1,14 @@
-//! The operations as a binding has to carry them, and which binding a card leads to.
+//! The operations as a binding has to carry them, and which binding and dialect a card leads to.
 
 use a2a::{
-    AgentCard, CancelTaskRequest, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest, SendMessageRequest,
-    SubscribeToTaskRequest,
+    AgentInterface, CancelTaskRequest, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest,
+    SendMessageRequest, SubscribeToTaskRequest,
 };
 use http::Method;
 use serde_json::value::RawValue;
 use url::Url;
 
-use crate::{Error, rest, rpc};
+use crate::{Discovered, Error, rest, rpc, v03};
 
 /// A way to carry the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,15 @@ pub enum Binding {
     JsonRpc,
     /// HTTP+JSON.
     Rest,
+}
+
+/// The generation of the protocol that an agent speaks. Callers see 1.0 types either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// A2A 1.0.
+    V1,
+    /// A2A 0.3, over JSON-RPC.
+    V03,
 }
 
 /// One operation with its request.
@@ -44,6 +53,9 @@ pub(crate) struct Outbound {
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) binding: Binding,
+    pub(crate) dialect: Dialect,
+    /// What `A2A-Version` says. An old server whose card does not say 0.3 is not told a version that it may refuse.
+    pub(crate) version: Option<&'static str>,
     pub(crate) url: Url,
     /// What goes into the `tenant` field of every request.
     pub(crate) tenant: String,
@@ -55,13 +67,6 @@ impl Binding {
         match self {
             Self::JsonRpc => "JSONRPC",
             Self::Rest => "HTTP+JSON",
-        }
-    }
-
-    pub(crate) fn encode(self, endpoint: &Url, operation: Operation<'_>) -> Result<Outbound, Error> {
-        match self {
-            Self::JsonRpc => rpc::encode(endpoint, operation),
-            Self::Rest => rest::encode(endpoint, operation),
         }
     }
 
@@ -79,22 +84,58 @@ impl Binding {
     }
 }
 
-/// The interface to use: JSON-RPC before HTTP+JSON, unless the caller wants one of them.
-pub(crate) fn choose(card: &AgentCard, wanted: Option<Binding>) -> Result<Endpoint, Error> {
+impl Endpoint {
+    pub(crate) fn encode(&self, operation: Operation<'_>) -> Result<Outbound, Error> {
+        match (self.dialect, self.binding) {
+            (Dialect::V03, _) => v03::encode(&self.url, operation),
+            (Dialect::V1, Binding::JsonRpc) => rpc::encode(&self.url, operation),
+            (Dialect::V1, Binding::Rest) => rest::encode(&self.url, operation),
+        }
+    }
+}
+
+/// The interface to use: 1.0 before 0.3, JSON-RPC before HTTP+JSON, unless the caller wants one of them.
+pub(crate) fn choose(found: &Discovered, wanted: Option<Binding>) -> Result<Endpoint, Error> {
     let order = match wanted {
         Some(binding) => vec![binding],
         None => vec![Binding::JsonRpc, Binding::Rest],
     };
-    for binding in order {
-        for interface in &card.supported_interfaces {
-            if interface.protocol_binding != binding.as_str() || !speaks_1_0(&interface.protocol_version) {
-                continue;
-            }
-            let url = crate::parse_url(&interface.url)?;
-            return Ok(Endpoint { binding, url, tenant: interface.tenant.clone() });
+    // A card of the old shape speaks 0.3, whatever version it claims.
+    let old_shape = found.protocol_version.is_some();
+    for &binding in &order {
+        let speaks = |interface: &AgentInterface| !old_shape && speaks_1_0(&interface.protocol_version);
+        if let Some(interface) = interface(found, binding, speaks) {
+            return endpoint(interface, binding, Dialect::V1, Some(a2a::PROTOCOL_VERSION));
         }
     }
-    Err(Error::NoInterface)
+    let speaks = |interface: &AgentInterface| old_shape || speaks_0_3(&interface.protocol_version);
+    match interface(found, Binding::JsonRpc, speaks) {
+        Some(interface) if order.contains(&Binding::JsonRpc) => {
+            let said = found.protocol_version.as_deref().unwrap_or(&interface.protocol_version);
+            let version = speaks_0_3(said).then_some("0.3");
+            endpoint(interface, Binding::JsonRpc, Dialect::V03, version)
+        }
+        _ => Err(Error::NoInterface),
+    }
+}
+
+fn interface(
+    found: &Discovered,
+    binding: Binding,
+    speaks: impl Fn(&AgentInterface) -> bool,
+) -> Option<&AgentInterface> {
+    let mut interfaces = found.card.supported_interfaces.iter();
+    interfaces.find(|interface| interface.protocol_binding == binding.as_str() && speaks(interface))
+}
+
+fn endpoint(
+    interface: &AgentInterface,
+    binding: Binding,
+    dialect: Dialect,
+    version: Option<&'static str>,
+) -> Result<Endpoint, Error> {
+    let url = crate::parse_url(&interface.url)?;
+    Ok(Endpoint { binding, dialect, version, url, tenant: interface.tenant.clone() })
 }
 
 /// `1`, `1.0` and `1.0.x` are 1.0: patch numbers never count.
@@ -102,13 +143,17 @@ fn speaks_1_0(version: &str) -> bool {
     matches!(version, "1" | "1.0") || version.starts_with("1.0.")
 }
 
+fn speaks_0_3(version: &str) -> bool {
+    version == "0.3" || version.starts_with("0.3.")
+}
+
 #[cfg(test)]
 mod tests {
-    use a2a::AgentInterface;
+    use a2a::AgentCard;
 
     use super::*;
 
-    fn card(interfaces: &[(&str, &str, &str)]) -> AgentCard {
+    fn found(protocol_version: Option<&str>, interfaces: &[(&str, &str, &str)]) -> Discovered {
         let supported_interfaces = interfaces
             .iter()
             .map(|(binding, version, url)| AgentInterface {
@@ -118,21 +163,53 @@ mod tests {
                 tenant: String::new(),
             })
             .collect();
-        AgentCard { supported_interfaces, ..AgentCard::default() }
+        Discovered {
+            url: crate::parse_url("http://a/card.json").unwrap(),
+            card: AgentCard { supported_interfaces, ..AgentCard::default() },
+            protocol_version: protocol_version.map(str::to_owned),
+            json: bytes::Bytes::new(),
+        }
     }
 
     #[test]
     fn json_rpc_is_preferred() {
-        let card = card(&[("HTTP+JSON", "1.0", "http://a/rest"), ("JSONRPC", "1.0", "http://a/rpc")]);
+        let card = found(None, &[("HTTP+JSON", "1.0", "http://a/rest"), ("JSONRPC", "1.0", "http://a/rpc")]);
         assert_eq!(choose(&card, None).unwrap().binding, Binding::JsonRpc);
         assert_eq!(choose(&card, Some(Binding::Rest)).unwrap().url.as_str(), "http://a/rest");
     }
 
     #[test]
-    fn other_versions_and_bindings_are_passed_over() {
-        let card =
-            card(&[("JSONRPC", "0.3", "http://a/old"), ("GRPC", "1.0", "a:1"), ("HTTP+JSON", "1.0.1", "http://a/r")]);
-        assert_eq!(choose(&card, None).unwrap().url.as_str(), "http://a/r");
-        assert!(matches!(choose(&card, Some(Binding::JsonRpc)), Err(Error::NoInterface)));
+    fn the_newer_dialect_is_preferred() {
+        let interfaces =
+            [("JSONRPC", "0.3", "http://a/old"), ("GRPC", "1.0", "a:1"), ("HTTP+JSON", "1.0.1", "http://a/r")];
+        let card = found(None, &interfaces);
+        let chosen = choose(&card, None).unwrap();
+        assert_eq!((chosen.url.as_str(), chosen.dialect), ("http://a/r", Dialect::V1));
+        let chosen = choose(&card, Some(Binding::JsonRpc)).unwrap();
+        assert_eq!((chosen.url.as_str(), chosen.dialect, chosen.version), ("http://a/old", Dialect::V03, Some("0.3")));
+    }
+
+    #[test]
+    fn a_version_is_told_only_to_those_who_say_it() {
+        for (said, version) in
+            [("0.3.0", Some("0.3")), ("0.3", Some("0.3")), ("0.2.6", None), ("", None), ("1.0", None)]
+        {
+            let card = found(Some(said), &[("GRPC", "0.3.0", "a:1"), ("JSONRPC", "1.0", "http://a/rpc")]);
+            let chosen = choose(&card, None).unwrap();
+            assert_eq!((chosen.dialect, chosen.version), (Dialect::V03, version), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_speaks_is_no_interface() {
+        for (said, interfaces) in [
+            (None, vec![("JSONRPC", "2.0", "http://a/x"), ("GRPC", "1.0", "a:1"), ("HTTP+JSON", "0.3", "http://a/y")]),
+            (Some("0.3.0"), vec![("GRPC", "0.3.0", "a:1"), ("HTTP+JSON", "0.3.0", "http://a/y")]),
+            (None, vec![]),
+        ] {
+            assert!(matches!(choose(&found(said, &interfaces), None), Err(Error::NoInterface)), "{interfaces:?}");
+        }
+        let old = found(Some("0.3.0"), &[("JSONRPC", "0.3.0", "http://a/x")]);
+        assert!(matches!(choose(&old, Some(Binding::Rest)), Err(Error::NoInterface)));
     }
 }

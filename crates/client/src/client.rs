@@ -5,11 +5,10 @@ use a2a::{
     Message, Part, Role, SendMessageRequest, SendMessageResponse, SubscribeToTaskRequest, Task,
 };
 use http::{HeaderName, HeaderValue, header};
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use url::Url;
 
-pub use crate::binding::Binding;
+pub use crate::binding::{Binding, Dialect};
 use crate::{
     Connector, Discovered, Error, EventStream, Resume, Secret,
     binding::{Endpoint, Operation, choose},
@@ -17,6 +16,7 @@ use crate::{
     egress::{Request, Response},
     same_origin,
     stream::Until,
+    v03::Answer,
 };
 
 /// How to call an agent.
@@ -37,6 +37,7 @@ pub struct Options {
 pub struct Client {
     connector: Connector,
     endpoint: Endpoint,
+    streams: bool,
     options: Options,
 }
 
@@ -69,19 +70,30 @@ impl Client {
 
     /// Prepares to call the agent that a card describes.
     pub fn from_card(connector: Connector, found: &Discovered, options: Options) -> Result<Self, Error> {
-        let endpoint = choose(&found.card, options.binding)?;
+        let endpoint = choose(found, options.binding)?;
         if !options.allow_foreign_interface && !same_origin(&found.url, &endpoint.url) {
             return Err(Error::ForeignInterface {
                 card: egress::shown(&found.url),
                 interface: egress::shown(&endpoint.url),
             });
         }
-        Ok(Self { connector, endpoint, options })
+        let streams = found.card.capabilities.streaming == Some(true);
+        Ok(Self { connector, endpoint, streams, options })
     }
 
     /// The binding in use.
     pub fn binding(&self) -> Binding {
         self.endpoint.binding
+    }
+
+    /// The generation of the protocol that the agent speaks.
+    pub fn dialect(&self) -> Dialect {
+        self.endpoint.dialect
+    }
+
+    /// Whether the card says that the agent streams.
+    pub fn streams(&self) -> bool {
+        self.streams
     }
 
     /// Sends a message and waits for the answer.
@@ -137,6 +149,11 @@ impl Client {
         &self.options.resume
     }
 
+    /// Who is called, for people.
+    pub(crate) fn origin(&self) -> String {
+        self.endpoint.url.origin().ascii_serialization()
+    }
+
     pub(crate) async fn resubscribe(
         &self,
         mut request: SubscribeToTaskRequest,
@@ -153,11 +170,11 @@ impl Client {
         }
     }
 
-    async fn call<T: DeserializeOwned>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
+    async fn call<T: Answer>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
         let response = self.exchange(operation, None, false).await?;
         let status = response.status.as_u16();
         let json = self.endpoint.binding.decode(status, &response.bytes().await?)?;
-        read(json)
+        read(self.endpoint.dialect, json)
     }
 
     /// Opens a stream. Whatever is not one is an error.
@@ -178,9 +195,10 @@ impl Client {
         after: Option<&str>,
         streaming: bool,
     ) -> Result<Response, Error> {
-        let outbound = self.endpoint.binding.encode(&self.endpoint.url, operation)?;
+        let outbound = self.endpoint.encode(operation)?;
         let accept = if streaming { "text/event-stream" } else { "application/json, application/a2a+json" };
-        let mut headers = vec![version_header(), (header::ACCEPT, HeaderValue::from_static(accept))];
+        let mut headers = vec![(header::ACCEPT, HeaderValue::from_static(accept))];
+        headers.extend(self.endpoint.version.map(version_header));
         if let Some(media_type) = outbound.media_type {
             headers.push((header::CONTENT_TYPE, HeaderValue::from_static(media_type)));
         }
@@ -201,11 +219,16 @@ impl Client {
 }
 
 /// Reads JSON as a type of the protocol and keeps it.
-pub(crate) fn read<T: DeserializeOwned>(json: Box<RawValue>) -> Result<Received<T>, Error> {
-    let value = a2a::decode(json.get().as_bytes()).map_err(|error| Error::Malformed(error.to_string()))?;
+pub(crate) fn read<T: Answer>(dialect: Dialect, json: Box<RawValue>) -> Result<Received<T>, Error> {
+    let bytes = json.get().as_bytes();
+    let value = match dialect {
+        Dialect::V1 => a2a::decode(bytes),
+        Dialect::V03 => T::read_v03(bytes),
+    };
+    let value = value.map_err(|error| Error::Malformed(error.to_string()))?;
     Ok(Received { value, json })
 }
 
-pub(crate) fn version_header() -> (HeaderName, HeaderValue) {
-    (HeaderName::from_static("a2a-version"), HeaderValue::from_static(a2a::PROTOCOL_VERSION))
+pub(crate) fn version_header(version: &'static str) -> (HeaderName, HeaderValue) {
+    (HeaderName::from_static("a2a-version"), HeaderValue::from_static(version))
 }

@@ -1,6 +1,9 @@
 //! Finding an agent: its card, and whether what the card says may be followed.
 
-use a2a::AgentCard;
+use a2a::{
+    AgentCard,
+    v03::{AnyCard, decode_card},
+};
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use url::{Host, Url};
@@ -12,8 +15,10 @@ use crate::{Connector, Error, Secret, egress, egress::Request};
 pub struct Discovered {
     /// Where it was.
     pub url: Url,
-    /// What it says.
+    /// What it says, in 1.0's words also when it was written in those of 0.3.
     pub card: AgentCard,
+    /// What a card of the 0.3 shape says about its version, be it nothing. `None` for a 1.0 card.
+    pub protocol_version: Option<String>,
     /// What it says, as it came.
     pub json: Bytes,
 }
@@ -34,7 +39,8 @@ pub fn parse_url(text: &str) -> Result<Url, Error> {
 /// Fetches the card of the agent at `url`, or at `url` itself when its path ends in `.json`.
 pub async fn discover(connector: &Connector, url: &Url, token: Option<&Secret>) -> Result<Discovered, Error> {
     let at = card_url(url);
-    let headers = vec![(header::ACCEPT, HeaderValue::from_static("application/json")), crate::client::version_header()];
+    let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
+    let headers = vec![accept, crate::client::version_header(a2a::PROTOCOL_VERSION)];
     let request = Request { method: Method::GET, url: &at, token, headers, body: None, streaming: false };
     let response = connector.send(request).await?;
     let status = response.status;
@@ -43,9 +49,16 @@ pub async fn discover(connector: &Connector, url: &Url, token: Option<&Secret>) 
         let remote = a2a::error::RemoteError::from_status_body(status.as_u16(), &json);
         return Err(Error::told(status.as_u16(), remote));
     }
-    let card = a2a::decode(&json)
+    let card = decode_card(&json)
         .map_err(|error| Error::Malformed(format!("{} is not an agent card: {}", egress::shown(&at), error.message)))?;
-    Ok(Discovered { url: at, card, json })
+    let (card, protocol_version) = match card {
+        AnyCard::V1(card) => (card, None),
+        AnyCard::V03(card) => {
+            let said = card.protocol_version.clone();
+            (card.into(), Some(said))
+        }
+    };
+    Ok(Discovered { url: at, card, protocol_version, json })
 }
 
 /// Whether two URLs lead to one server. The names of the loopback interface are one.

@@ -58,11 +58,14 @@ pub enum Error {
         attempts: u32,
         /// Why the last attempt failed.
         #[source]
-        source: Option<Box<Error>>,
+        source: Option<Box<Self>>,
     },
     /// The card has no interface that this program speaks.
-    #[error("the card offers no interface for A2A 1.0 over JSONRPC or HTTP+JSON")]
+    #[error("the card offers no interface for A2A 1.0 over JSONRPC or HTTP+JSON, nor for 0.3 over JSONRPC")]
     NoInterface,
+    /// The agent speaks 0.3, which has no way to say this.
+    #[error("the agent speaks A2A 0.3, which cannot express this: {0}")]
+    Inexpressible(#[source] a2a::Error),
     /// The card's interface is somewhere else than the card.
     #[error("the card at {card} points to another origin: {interface}")]
     ForeignInterface {

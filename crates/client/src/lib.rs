@@ -1,4 +1,5 @@
-//! Calling A2A agents: discovery, the JSON-RPC and HTTP+JSON bindings, streams that resume.
+//! Calling A2A agents: discovery, the JSON-RPC and HTTP+JSON bindings, agents that still speak 0.3, streams that
+//! resume.
 //!
 //! [`egress`] is the one place of the product that opens outbound connections; everything here goes
 //! through it. What a remote says is data: capped, parsed strictly, never trusted.
@@ -23,15 +24,18 @@ mod client;
 mod discovery;
 pub mod egress;
 mod error;
+mod plain;
 mod rest;
 mod rpc;
 mod secret;
 pub mod sse;
 mod stream;
+mod v03;
 
-pub use client::{Binding, Client, Options, Received, user_message};
+pub use client::{Binding, Client, Dialect, Options, Received, user_message};
 pub use discovery::{Discovered, discover, parse_url, same_origin};
 pub use egress::{Connector, Limits, Policy};
 pub use error::Error;
+pub use plain::{call_json, check_answer};
 pub use secret::Secret;
 pub use stream::{EventStream, Resume};

@@ -6,10 +6,11 @@ use a2a::{ErrorKind, GetTaskRequest, StreamResponse, SubscribeToTaskRequest, Tas
 use serde_json::value::RawValue;
 
 use crate::{
-    Client, Error, Received,
+    Client, Dialect, Error, Received,
     client::read,
     egress::Response,
     sse::{Event, Parser},
+    v03,
 };
 
 /// How a cut stream is taken up again.
@@ -21,11 +22,18 @@ pub struct Resume {
     pub backoff: Duration,
     /// The longest wait.
     pub max_backoff: Duration,
+    /// How long a connection may be silent. Servers with streams like ours send a comment every 15 s.
+    pub idle: Duration,
 }
 
 impl Default for Resume {
     fn default() -> Self {
-        Self { attempts: 6, backoff: Duration::from_millis(200), max_backoff: Duration::from_secs(5) }
+        Self {
+            attempts: 6,
+            backoff: Duration::from_millis(200),
+            max_backoff: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+        }
     }
 }
 
@@ -55,6 +63,8 @@ pub struct EventStream {
     attempts: u32,
     /// Nothing has come over this connection yet.
     silent: bool,
+    /// Nothing can take this connection's place, so that its silence is borne.
+    patient: bool,
 }
 
 impl EventStream {
@@ -70,6 +80,7 @@ impl EventStream {
             interrupted: false,
             attempts: 0,
             silent: true,
+            patient: false,
         }
     }
 
@@ -100,7 +111,14 @@ impl EventStream {
             let Some(response) = &mut self.response else {
                 return Ok(None);
             };
-            let cause = match response.chunk().await {
+            let idle = if self.patient { Duration::MAX } else { self.client.resume().idle };
+            let Ok(chunk) = tokio::time::timeout(idle, response.chunk()).await else {
+                match self.revive().await? {
+                    Some(last) => return Ok(Some(last)),
+                    None => continue,
+                }
+            };
+            let cause = match chunk {
                 Ok(Some(bytes)) => {
                     let mut events = Vec::new();
                     self.parser.feed(&bytes, &mut events).map_err(|error| Error::TooLarge { cap: error.cap })?;
@@ -123,7 +141,9 @@ impl EventStream {
     fn take(&mut self, event: Event) -> Result<Received<StreamResponse>, Error> {
         self.silent = false;
         let json = self.client.binding().decode_frame(&event.data)?;
-        let received: Received<StreamResponse> = read(json)?;
+        let dialect = self.client.dialect();
+        let is_final = dialect == Dialect::V03 && v03::is_final(json.get().as_bytes());
+        let received: Received<StreamResponse> = read(dialect, json)?;
         // A snapshot may be the same one again; anything else is progress.
         if event.id != self.last_id || !matches!(received.value, StreamResponse::Task(_)) {
             self.attempts = 0;
@@ -132,6 +152,9 @@ impl EventStream {
             self.last_id = event.id;
         }
         self.note(&received.value);
+        if is_final {
+            self.response = None;
+        }
         Ok(received)
     }
 
@@ -169,22 +192,57 @@ impl EventStream {
             tokio::time::sleep(doubled.min(resume.max_backoff)).await;
             self.attempts += 1;
             tracing::debug!(task.id = %self.task, attempt = self.attempts, "stream was cut; subscribing again");
-            let request = SubscribeToTaskRequest { tenant: String::new(), id: self.task.clone() };
-            match self.client.resubscribe(request, self.last_id.as_deref()).await {
-                Ok(response) => {
-                    self.response = Some(response);
-                    self.parser = Parser::default();
-                    self.silent = true;
-                    return Ok(None);
-                }
+            match self.subscribe_again().await {
+                Ok(()) => return Ok(None),
                 Err(Error::Protocol(remote)) if remote.kind() == Some(ErrorKind::UnsupportedOperation) => {
                     return self.last_state().await.map(Some);
                 }
                 Err(error) if error.is_passing() => cause = Some(Box::new(error)),
+                // 0.3 has no one error for a task that nobody can subscribe to any more.
+                Err(error @ Error::Protocol(_)) if self.client.dialect() == Dialect::V03 => {
+                    return match self.final_state().await? {
+                        Some(last) => Ok(Some(last)),
+                        None => Err(error),
+                    };
+                }
                 Err(error) => return Err(error),
             }
         }
         Err(Error::Cut { attempts: self.attempts, source: cause })
+    }
+
+    /// Nothing has come for long. A new subscription takes over, and where there can be none the old connection stays: some
+    /// agents give no sign of life while they work.
+    async fn revive(&mut self) -> Result<Option<Received<StreamResponse>>, Error> {
+        if self.task.is_empty() {
+            self.patient = true;
+            return Ok(None);
+        }
+        tracing::debug!(task.id = %self.task, "stream is silent; subscribing again");
+        match self.subscribe_again().await {
+            Ok(()) => Ok(None),
+            Err(error) if error.is_passing() => self.take_up(Some(error)).await,
+            Err(_) => {
+                let last = self.final_state().await?;
+                self.patient = last.is_none();
+                Ok(last)
+            }
+        }
+    }
+
+    /// Puts a new subscription in the place of the connection.
+    async fn subscribe_again(&mut self) -> Result<(), Error> {
+        let request = SubscribeToTaskRequest { tenant: String::new(), id: self.task.clone() };
+        let after = self.client.resume().idle;
+        let opened = self.client.resubscribe(request, self.last_id.as_deref());
+        let response = match tokio::time::timeout(after, opened).await {
+            Ok(response) => response?,
+            Err(_) => return Err(Error::Timeout { origin: self.client.origin(), after }),
+        };
+        self.response = Some(response);
+        self.parser = Parser::default();
+        self.silent = true;
+        Ok(())
     }
 
     async fn has_ended(&self) -> Result<bool, Error> {
@@ -196,11 +254,29 @@ impl EventStream {
         }
     }
 
+    /// The task, if its turn is over.
+    async fn final_state(&mut self) -> Result<Option<Received<StreamResponse>>, Error> {
+        let kept = self.response.take();
+        let last = self.last_state().await?;
+        let StreamResponse::Task(task) = &last.value else {
+            return Ok(None);
+        };
+        let state = task.status.state;
+        if state.is_terminal() || (self.until == Until::TurnEnds && state.is_interrupted()) {
+            return Ok(Some(last));
+        }
+        self.response = kept;
+        Ok(None)
+    }
+
     async fn last_state(&mut self) -> Result<Received<StreamResponse>, Error> {
         let request = GetTaskRequest { id: self.task.clone(), ..GetTaskRequest::default() };
         let task = self.client.get(request).await?;
-        let json = RawValue::from_string(format!("{{\"task\":{}}}", task.json.get()))
-            .map_err(|error| Error::Malformed(error.to_string()))?;
+        let json = match self.client.dialect() {
+            Dialect::V1 => RawValue::from_string(format!("{{\"task\":{}}}", task.json.get()))
+                .map_err(|error| Error::Malformed(error.to_string()))?,
+            Dialect::V03 => task.json,
+        };
         self.response = None;
         Ok(Received { value: StreamResponse::Task(task.value), json })
     }

@@ -24,11 +24,30 @@ pub struct Call {
     pub extensions: Vec<String>,
     /// The `Idempotency-Key` header.
     pub idempotency_key: Option<String>,
+    /// What the surface does otherwise than A2A 1.0.
+    pub rules: Rules,
+}
+
+/// Where a surface departs from A2A 1.0. The default departs nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Every first message makes a task: an agent that would answer directly completes it with its message.
+    pub always_task: bool,
+    /// A message that was sent before under the same key finds the first one's task.
+    pub idempotent: bool,
+    /// A task that was canceled before can be canceled no more than one that ended otherwise.
+    pub cancel_once: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { always_task: false, idempotent: true, cancel_once: false }
+    }
 }
 
 impl Call {
     /// A call with nothing beside its caller.
     pub fn new(caller: Caller) -> Self {
-        Self { caller, agent: None, extensions: Vec::new(), idempotency_key: None }
+        Self { caller, agent: None, extensions: Vec::new(), idempotency_key: None, rules: Rules::default() }
     }
 }

@@ -4,6 +4,10 @@ use a2a::{Error, ErrorKind, Message, Part, PartContent};
 use sha2::{Digest, Sha256};
 use store::TaskId;
 
+/// When trying again makes sense, in seconds: tasks end all the time, storage is made free by people.
+const RETRY_TASKS: u32 = 5;
+const RETRY_STORED: u32 = 300;
+
 /// A store error as a caller may see it. Internals go to the log, not over the wire.
 pub(crate) fn store_error(error: &store::Error) -> Error {
     match error {
@@ -18,7 +22,19 @@ pub(crate) fn store_error(error: &store::Error) -> Error {
         store::Error::InboxFull => Error::new(
             ErrorKind::ResourceExhausted,
             "too many messages are waiting for this task; wait for a turn to end",
-        ),
+        )
+        .with_retry_after(RETRY_TASKS),
+        store::Error::TooManyTasks { limit } => Error::new(
+            ErrorKind::ResourceExhausted,
+            format!("{limit} tasks have not ended, as many as there may be; wait for one to end, or cancel one"),
+        )
+        .with_metadata("limitTasks", limit.to_string())
+        .with_retry_after(RETRY_TASKS),
+        store::Error::TooMuchStored { limit } => {
+            Error::new(ErrorKind::ResourceExhausted, format!("the {limit} bytes that may be stored are used up"))
+                .with_metadata("limitStoredBytes", limit.to_string())
+                .with_retry_after(RETRY_STORED)
+        }
         store::Error::Unavailable(why) => {
             tracing::warn!(error = %why, "the journal refused a call");
             Error::new(ErrorKind::Unavailable, "the journal cannot take this now; try again")

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use store::{Event, EventKind, Recent, Store, TaskId, TenantId, Watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::convert;
+use crate::{convert, streams::Place};
 
 /// How many events one read of the log takes.
 const BATCH: usize = 256;
@@ -48,6 +48,8 @@ pub struct Frames {
     cursor: Option<Cursor>,
     until: Until,
     draining: CancellationToken,
+    /// Held for as long as this stream counts.
+    _place: Option<Place>,
 }
 
 /// When a stream is over.
@@ -133,7 +135,12 @@ impl Frame {
 impl Frames {
     /// Begins with `first`, then follows the cursor, if there is one.
     pub(crate) fn new(first: Vec<Frame>, cursor: Option<Cursor>, until: Until, draining: CancellationToken) -> Self {
-        Self { extensions: Vec::new(), ready: first.into(), held: None, cursor, until, draining }
+        Self { extensions: Vec::new(), ready: first.into(), held: None, cursor, until, draining, _place: None }
+    }
+
+    /// Counts as one of its tenant's streams.
+    pub(crate) fn in_place(self, place: Place) -> Self {
+        Self { _place: Some(place), ..self }
     }
 
     pub(crate) fn with_extensions(self, extensions: Vec<String>) -> Self {

@@ -12,12 +12,13 @@ mod page_token;
 mod registry;
 mod scribe;
 mod send;
+mod streams;
 mod worker;
 
 use std::{sync::Arc, time::Duration};
 
 pub use agent::{Agent, OnCrash, Outcome, Output, Profile, ReplyMode, Turn, text_of};
-pub use call::{Call, Caller};
+pub use call::{Call, Caller, Rules};
 pub use cursor::{Frame, Frames};
 pub use operations::{Listing, Sent};
 pub use registry::{Agents, Entry};
@@ -43,6 +44,10 @@ pub struct Options {
     pub default_agent: Option<store::AgentId>,
     /// Sizes a message must keep.
     pub limits: a2a::Limits,
+    /// What each tenant may use.
+    pub quota: store::Quota,
+    /// How many streams each tenant may have open.
+    pub max_streams: Option<usize>,
 }
 
 impl Default for Options {
@@ -56,6 +61,8 @@ impl Default for Options {
             context_limit: 100,
             default_agent: None,
             limits: a2a::Limits::default(),
+            quota: store::Quota { tasks: Some(10_000), bytes: None },
+            max_streams: Some(10_000),
         }
     }
 }
@@ -71,6 +78,7 @@ pub(crate) struct Inner {
     pub(crate) agents: Agents,
     pub(crate) options: Options,
     pub(crate) workers: worker::Workers,
+    pub(crate) streams: streams::Streams,
     pub(crate) page_key: page_token::Key,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
@@ -83,6 +91,7 @@ impl Exchange {
         let page_key = page_token::Key::load(store.as_ref()).await?;
         let inner = Arc::new(Inner {
             workers: worker::Workers::default(),
+            streams: streams::Streams::new(options.max_streams),
             draining: CancellationToken::new(),
             tracker: TaskTracker::new(),
             store,

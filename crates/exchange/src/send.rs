@@ -90,6 +90,7 @@ impl Exchange {
 
     /// SendStreamingMessage.
     pub async fn stream(&self, call: &Call, request: SendMessageRequest) -> Result<Frames, Error> {
+        let place = self.inner.streams.enter(call.caller.tenant)?;
         let mut taken = self.take_in(call, request, Mode::Streaming).await?;
         let extensions = std::mem::take(&mut taken.extensions);
         let draining = self.inner.draining.clone();
@@ -126,7 +127,7 @@ impl Exchange {
         if taken.held {
             frames = frames.hold();
         }
-        Ok(frames.with_extensions(extensions))
+        Ok(frames.with_extensions(extensions).in_place(place))
     }
 
     /// Checks a message, commits it and starts its turn if there is a free slot.
@@ -183,7 +184,7 @@ impl Exchange {
         message.task_id = task.to_string();
 
         let may_reply = entry.as_ref().is_some_and(|entry| entry.profile.reply == ReplyMode::Auto);
-        let held = may_reply && mode != Mode::Immediate && continued.is_none();
+        let held = may_reply && !call.rules.always_task && mode != Mode::Immediate && continued.is_none();
         let (permit, lease_until) = self.try_slot(entry.as_deref(), at);
         let body = Bytes::from(serde_json::to_vec(&message).map_err(|e| convert::store_error(&e.into()))?);
         let draft = |state| Draft::status(task, &context, state, None, None, at).map_err(|e| convert::store_error(&e));
@@ -216,6 +217,7 @@ impl Exchange {
             idempotency,
             lease_until,
             working: draft(TaskState::Working)?,
+            quota: inner.options.quota,
             at,
         };
         let start = Start { entry, permit, message };
@@ -371,6 +373,9 @@ fn idempotency(
     keyed_by_context: bool,
     at: Timestamp,
 ) -> Result<Option<IdempotencyKey>, Error> {
+    if !call.rules.idempotent {
+        return Ok(None);
+    }
     let id = message.message_id.as_bytes();
     let (key, expires) = match &call.idempotency_key {
         Some(key) => (convert::digest(&[b"header", key.as_bytes()]), Some(worker::after(at, KEEP_KEYS))),

@@ -285,9 +285,13 @@ async fn commit(inner: &Inner, running: &Running, scribe: &mut Scribe, end: Opti
 async fn look_for_work(inner: Arc<Inner>) {
     let mut due = inner.store.hub().due();
     loop {
-        if let Err(error) = lease_due(&inner).await {
-            tracing::warn!(error = %error, "due work cannot be leased");
-        }
+        let wait = match lease_due(&inner).await {
+            Ok(wait) => wait,
+            Err(error) => {
+                tracing::warn!(error = %error, "due work cannot be leased");
+                inner.options.poll
+            }
+        };
         match inner.store.marked().await {
             Ok(marked) => marked.into_iter().for_each(|task| inner.workers.cancel(task)),
             Err(error) => tracing::warn!(error = %error, "cancel marks cannot be read"),
@@ -296,15 +300,24 @@ async fn look_for_work(inner: Arc<Inner>) {
             () = inner.draining.cancelled() => return,
             _ = due.changed() => {}
             () = inner.workers.freed.notified() => {}
-            () = tokio::time::sleep(inner.options.poll) => {}
+            () = tokio::time::sleep(wait) => {}
         }
     }
 }
 
-async fn lease_due(inner: &Arc<Inner>) -> store::Result<()> {
+/// Leases all that is due now; says how long to wait before the next look.
+async fn lease_due(inner: &Arc<Inner>) -> store::Result<Duration> {
+    let poll = inner.options.poll;
     loop {
         if inner.draining.is_cancelled() {
-            return Ok(());
+            return Ok(poll);
+        }
+        // A look first: slots that are held while nothing is due would be missing for messages that come in.
+        let all: Vec<_> = inner.agents.all().iter().map(|entry| entry.profile.id.clone()).collect();
+        let Some(due) = inner.store.next_due(&all).await? else { return Ok(poll) };
+        let ahead = due.as_millis().saturating_sub(clock::now().as_millis());
+        if let Some(ahead) = u64::try_from(ahead).ok().filter(|ahead| *ahead > 0) {
+            return Ok(poll.min(Duration::from_millis(ahead)));
         }
         // Slots are taken before the work is: what is leased can run.
         let mut slots: HashMap<store::AgentId, (Arc<Entry>, Vec<OwnedSemaphorePermit>)> = HashMap::new();
@@ -319,7 +332,7 @@ async fn lease_due(inner: &Arc<Inner>) -> store::Result<()> {
                 slots.insert(entry.profile.id.clone(), (entry, permits));
             }
         }
-        let Some(limit) = slots.values().map(|(_, permits)| permits.len()).min() else { return Ok(()) };
+        let Some(limit) = slots.values().map(|(_, permits)| permits.len()).min() else { return Ok(poll) };
         let agents: Vec<_> = slots.keys().cloned().collect();
         let until = after(clock::now(), inner.options.lease);
         let leased = inner.store.lease(until, &agents, limit).await?;
@@ -330,7 +343,7 @@ async fn lease_due(inner: &Arc<Inner>) -> store::Result<()> {
             begin(inner, Arc::clone(entry), leased_turn, permit).await;
         }
         if count < limit {
-            return Ok(());
+            return Ok(poll);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use a2a::{ErrorKind, GetTaskRequest, Message, Part, TaskState};
-use exchange::{OnCrash, Options, Outcome, ReplyMode};
+use exchange::{OnCrash, Options, Outcome, ReplyMode, Rules};
 use rig::{Rig, agent, message, state_of, task_of};
 
 #[tokio::test]
@@ -244,6 +244,33 @@ async fn a_direct_reply_is_no_task() {
     assert_eq!(done.status.state, TaskState::Completed);
     assert_eq!(done.status.message.unwrap().parts, [Part::text("later")]);
     assert_eq!(rig.total().await, 1);
+}
+
+#[tokio::test]
+async fn a_surface_may_want_a_task_for_every_message_and_one_cancel_for_each() {
+    let mut direct = agent("direct", |turn, _out| async move {
+        if turn.text() == "wait" {
+            turn.cancel.cancelled().await;
+            return Outcome::Canceled;
+        }
+        Outcome::Message(Message { parts: turn.message.parts, ..Default::default() })
+    });
+    direct.profile.reply = ReplyMode::Auto;
+    let mut rig = Rig::new(vec![direct]).await;
+    rig.call.rules = Rules { always_task: true, idempotent: false, cancel_once: true };
+    rig.call.idempotency_key = Some("key".into());
+
+    let mut keyed = message("hi");
+    keyed.context_id = "ctx".into();
+    let first = task_of(&rig.send("direct", keyed.clone()).await.unwrap());
+    assert_eq!(first.status.state, TaskState::Completed);
+    assert_eq!(first.status.message.unwrap().parts, [Part::text("hi")]);
+    let again = task_of(&rig.send("direct", keyed).await.unwrap());
+    assert_ne!(first.id, again.id, "nothing is a repetition");
+
+    let id = rig.start("direct", message("wait")).await;
+    assert_eq!(rig.cancel(&id).await.unwrap().status.state, TaskState::Canceled);
+    assert_eq!(rig.cancel(&id).await.unwrap_err().kind, ErrorKind::TaskNotCancelable);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, connection::Connection};
+use crate::{Options, connection::Connection, limits::Peered};
 
 /// How long to wait when no connection can be accepted, for want of file descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -40,9 +40,9 @@ pub(crate) async fn run(listener: TcpListener, router: Router, options: &Options
             () = stop.cancelled() => break,
         };
         let Ok(permit) = permit else { break };
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _peer)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     pause_after(&error).await;
                     continue;
@@ -52,7 +52,7 @@ pub(crate) async fn run(listener: TcpListener, router: Router, options: &Options
         };
         prepare(&stream);
         let io = TokioIo::new(Connection::new(stream, options.header_timeout, options.stall));
-        let service = TowerToHyperService::new(router.clone());
+        let service = TowerToHyperService::new(Peered::new(router.clone(), peer.ip()));
         let connection = graceful.watch(builder.serve_connection(io, service).into_owned());
         let abort = abort.clone();
         tokio::spawn(async move {

@@ -11,19 +11,25 @@ use axum::{
     response::Response,
     routing::any,
 };
-use exchange::{Call, Caller, Exchange};
+use exchange::{Call, Caller, Exchange, Rules};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, header};
 use http_body::Body as _;
 use tokio::time::Instant;
 
 use crate::{
+    admin,
     auth::Auth,
     body::Bounds,
     cards::Cards,
+    cors::Cors,
     headers, health,
+    limits::Limits,
+    origin::Names,
     path::{Place, Resource, allows},
-    reply, rest, rpc,
+    reply, rest,
+    rpc::{self, Contract},
+    v1,
 };
 
 /// What all handlers share.
@@ -33,6 +39,9 @@ pub(crate) struct App {
     pub(crate) cards: Cards,
     pub(crate) bounds: Bounds,
     pub(crate) keep_alive: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) names: Names,
+    pub(crate) cors: Cors,
 }
 
 impl App {
@@ -43,6 +52,7 @@ impl App {
             agent,
             extensions: headers::extensions(headers),
             idempotency_key: headers::idempotency_key(headers)?,
+            rules: Rules::default(),
         })
     }
 }
@@ -57,8 +67,15 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/a2a", any(surface))
         .route("/a2a/", any(surface))
         .route("/a2a/{*path}", any(surface))
+        .route("/v1/a2a", any(v1::surface))
+        .route("/v1/a2a/", any(v1::surface))
+        .route("/v1/a2a/{*path}", any(v1::surface))
+        .route("/v1/requests", any(v1::surface))
+        .route("/v1/requests/", any(v1::surface))
+        .route("/v1/requests/{*path}", any(v1::surface))
+        .route("/v1/admin/{*path}", any(admin::surface))
         .fallback(async || reply::no_route())
-        .layer(middleware::from_fn(observe))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)
 }
 
@@ -77,49 +94,70 @@ async fn public_card(State(app): State<Arc<App>>, method: Method, headers: Heade
 async fn surface(State(app): State<Arc<App>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let mut response = at_place(&app, &parts, body).await;
-    response.headers_mut().insert(headers::A2A_VERSION, HeaderValue::from_static(PROTOCOL_VERSION));
+    // What answers in another version has said so.
+    let version = HeaderValue::from_static(PROTOCOL_VERSION);
+    response.headers_mut().entry(headers::A2A_VERSION).or_insert(version);
     response
 }
 
 async fn at_place(app: &App, parts: &http::request::Parts, body: Body) -> Response {
     let place = Place::parse(parts.uri.path());
-    if parts.method == Method::OPTIONS {
-        return match place {
-            Some(place) => reply::options(place.resource.allow()),
-            None => reply::no_route(),
-        };
-    }
-    let caller = match app.auth.caller(&parts.headers).await {
+    let caller = match admit(app, parts, place.as_ref().map(|place| place.resource.allow())).await {
         Ok(caller) => caller,
-        Err(error) => return reply::error(&error),
+        Err(response) => return *response,
     };
     let Some(place) = place else {
         return reply::no_route();
     };
-    let allow = place.resource.allow();
-    if !allows(allow, &parts.method) {
-        return reply::wrong_method(allow);
-    }
     match place.resource {
-        Resource::JsonRpc => rpc::answer(app, caller, place.agent, parts, body).await,
+        Resource::JsonRpc => rpc::answer(app, Contract::A2a, caller, place.agent, parts, body).await,
         _ => rest::answer(app, caller, place, parts, body).await,
     }
 }
 
-/// Logs a request when its answer begins, and answers for a handler that panicked.
+/// The caller of a request whose path answers the methods of `allow`; none for a path that is no route. An error is the
+/// answer to send. Who may not come in does not learn which routes there are.
+pub(crate) async fn admit(
+    app: &App,
+    parts: &http::request::Parts,
+    allow: Option<&'static str>,
+) -> Result<Caller, Box<Response>> {
+    if parts.method == Method::OPTIONS {
+        return Err(Box::new(allow.map_or_else(reply::no_route, reply::options)));
+    }
+    let refuse = |error: Error| Box::new(reply::error(&error));
+    let known = app.auth.caller(&parts.headers).await;
+    let caller = known.map_err(|error| refuse(app.limits.failure(&parts.extensions, error)))?;
+    app.limits.request(caller.tenant).map_err(refuse)?;
+    match allow {
+        None => Err(Box::new(reply::no_route())),
+        Some(allow) if !allows(allow, &parts.method) => Err(Box::new(reply::wrong_method(allow))),
+        Some(_) => Ok(caller),
+    }
+}
+
+/// Lets a request in or not, says which pages may read its answer, logs it when that begins, and answers for a handler
+/// that panicked.
 ///
 /// Neither headers nor the query are logged: both may hold secrets.
-async fn observe(request: Request, next: Next) -> Response {
+async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let start = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(_panic) => {
-            tracing::error!(%method, path, "a handler panicked");
-            reply::error(&Error::internal("internal error"))
-        }
+    let asked = app.cors.asked(&method, request.uri(), request.headers());
+    let mut response = match app.names.check(&app.cors, request.uri(), request.headers()) {
+        Err(error) => reply::error(&error),
+        Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => response,
+            Err(_panic) => {
+                tracing::error!(%method, path, "a handler panicked");
+                reply::error(&Error::internal("internal error"))
+            }
+        },
     };
+    if let Some(asked) = asked {
+        app.cors.answer(asked, &mut response);
+    }
     if method == Method::HEAD {
         response = without_body(response);
     }

@@ -25,6 +25,8 @@ pub(crate) const VARY: &str = "Authorization, X-API-Key, x-sb-token";
 
 /// How long a token that was found is believed. A token that is revoked lives at most that much longer.
 const TTL: Duration = Duration::from_secs(2);
+/// How often the use of a token is written down.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
 /// How many tokens are remembered.
 const CAPACITY: usize = 4096;
 
@@ -39,13 +41,15 @@ pub(crate) struct Auth {
     /// Everybody is this one when nobody has to authenticate.
     everybody: Option<Caller>,
     known: Mutex<HashMap<Hash, (Instant, Caller)>>,
+    /// When the use of a token was last written down.
+    noted: Mutex<HashMap<i64, Instant>>,
 }
 
 impl Auth {
     /// With `required` every call needs a token; without it every call is the default tenant's.
     pub(crate) async fn new(store: Arc<dyn Store>, required: bool) -> store::Result<Self> {
         let everybody = if required { None } else { Some(open_tenant(store.as_ref()).await?) };
-        Ok(Self { store, everybody, known: Mutex::default() })
+        Ok(Self { store, everybody, known: Mutex::default(), noted: Mutex::default() })
     }
 
     /// Whether callers have to authenticate.
@@ -87,7 +91,35 @@ impl Auth {
         }
         let tenants = self.store.tenants().await?;
         let tenant = tenants.into_iter().find(|tenant| tenant.id == token.tenant && tenant.enabled);
+        if tenant.is_some() {
+            self.note_use(token.id);
+        }
         Ok(tenant.map(|tenant| Caller { tenant: tenant.id, name: tenant.name.into() }))
+    }
+
+    /// Forgets every token, so that what was just revoked or disabled here ends at once.
+    pub(crate) fn forget(&self) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Writes down now and then that a token is in use. No call waits for it.
+    fn note_use(&self, token: i64) {
+        let now = Instant::now();
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.get(&token).is_some_and(|at| now.duration_since(*at) < NOTE_EVERY) {
+            return;
+        }
+        if noted.len() >= CAPACITY {
+            noted.clear();
+        }
+        noted.insert(token, now);
+        drop(noted);
+        let store = Arc::clone(&self.store);
+        tokio::spawn(async move {
+            if let Err(error) = store.touch_token(token).await {
+                tracing::debug!(error = %error, "the use of a token could not be written down");
+            }
+        });
     }
 
     fn remembered(&self, hash: &Hash) -> Option<Caller> {
@@ -144,12 +176,12 @@ fn credential(headers: &HeaderMap) -> Option<Hash> {
 }
 
 /// The token of an `Authorization` header whose scheme is Bearer.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
+pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.trim_ascii().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-fn refused() -> Error {
+pub(crate) fn refused() -> Error {
     Error::new(ErrorKind::Unauthenticated, "a valid token is needed, as Authorization: Bearer, X-API-Key or x-sb-token")
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use a2a::{
     APIKeySecurityScheme, AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill, Error,
     HTTPAuthSecurityScheme, PROTOCOL_VERSION, SecurityRequirement, SecurityScheme, StringList,
+    v03::{self, arbiter},
 };
 use exchange::{Agents, Caller, Profile};
 use sha2::{Digest, Sha256};
@@ -25,9 +26,11 @@ pub(crate) struct Cards {
 }
 
 impl Cards {
-    /// Cards whose URLs begin with `base`, which say how to authenticate when `auth` is on.
-    pub(crate) fn new(base: &str, auth: bool) -> Result<Self, Error> {
-        let gateway = tagged(&gateway(base, auth))?;
+    /// Cards whose URLs begin with `base`, which say how to authenticate when `auth` is on. With `compat_03` the public
+    /// card has the fields of 0.3 beside those of 1.0.
+    pub(crate) fn new(base: &str, auth: bool, compat_03: bool) -> Result<Self, Error> {
+        let card = gateway(base, auth);
+        let gateway = if compat_03 { tag(v03::compat_card(&card, base)) } else { tagged(&card)? };
         Ok(Self { base: base.to_owned(), auth, gateway })
     }
 
@@ -67,6 +70,21 @@ impl Cards {
         }
         secure(&mut card, self.auth);
         tagged(&card)
+    }
+
+    /// An agent's card under `/v1/a2a`, in both sets of fields.
+    pub(crate) fn arbiter(&self, profile: &Profile) -> Tagged {
+        let nobody = arbiter::describe("", "");
+        let description = if profile.description.is_empty() { &nobody } else { &profile.description };
+        let facts = arbiter::AgentFacts {
+            id: profile.id.as_str(),
+            name: &profile.name,
+            description,
+            version: &profile.version,
+            // Only agents with a model have commands.
+            commands: &[],
+        };
+        tag(arbiter::agent_card(&facts, &self.base))
     }
 }
 
@@ -178,13 +196,17 @@ fn skill_of(profile: &Profile) -> AgentSkill {
 
 fn tagged(card: &AgentCard) -> Result<Tagged, Error> {
     let bytes = serde_json::to_vec(card).map_err(|_| Error::internal("the card cannot be written as JSON"))?;
+    Ok(tag(bytes))
+}
+
+fn tag(bytes: Vec<u8>) -> Tagged {
     let digest = Sha256::digest(&bytes);
     let mut etag = String::from("W/\"");
     for byte in &digest[..12] {
         etag.push_str(&format!("{byte:02x}"));
     }
     etag.push('"');
-    Ok(Tagged { bytes: bytes.into(), etag: etag.into() })
+    Tagged { bytes: bytes.into(), etag: etag.into() }
 }
 
 #[cfg(test)]
@@ -199,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_gateway_says_where_and_how() {
-        let card = parsed(Cards::new("https://sb.example", true).unwrap().gateway());
+        let card = parsed(Cards::new("https://sb.example", true, false).unwrap().gateway());
         assert_eq!(
             card["supportedInterfaces"],
             json!([
@@ -224,18 +246,33 @@ mod tests {
 
     #[test]
     fn without_auth_no_scheme_is_named() {
-        let card = parsed(Cards::new("http://127.0.0.1:1", false).unwrap().gateway());
+        let card = parsed(Cards::new("http://127.0.0.1:1", false, false).unwrap().gateway());
         assert!(card.get("securitySchemes").is_none());
         assert!(card.get("securityRequirements").is_none());
         assert!(!card["description"].as_str().unwrap().contains("token"));
     }
 
     #[test]
+    fn a_compatible_card_has_both_sets_of_fields() {
+        let card = parsed(Cards::new("https://sb.example", true, true).unwrap().gateway());
+        assert_eq!(card["supportedInterfaces"][0]["url"], "https://sb.example/a2a/jsonrpc");
+        assert_eq!(
+            (&card["url"], &card["preferredTransport"]),
+            (&json!("https://sb.example/a2a/jsonrpc"), &json!("JSONRPC"))
+        );
+        assert_eq!(card["protocolVersion"], "0.3.0");
+        let bearer = &card["securitySchemes"]["bearerAuth"];
+        assert_eq!((&bearer["type"], &bearer["scheme"]), (&json!("http"), &json!("Bearer")));
+        assert_eq!(bearer["httpAuthSecurityScheme"]["scheme"], "Bearer");
+        assert_eq!(card["security"], json!([{"bearerAuth": []}, {"sbTokenAuth": []}]));
+    }
+
+    #[test]
     fn the_tag_follows_the_bytes() {
-        let one = Cards::new("http://a", true).unwrap();
-        let two = Cards::new("http://b", true).unwrap();
+        let one = Cards::new("http://a", true, false).unwrap();
+        let two = Cards::new("http://b", true, false).unwrap();
         assert_ne!(one.gateway().etag, two.gateway().etag);
-        assert_eq!(one.gateway().etag, Cards::new("http://a", true).unwrap().gateway().etag);
+        assert_eq!(one.gateway().etag, Cards::new("http://a", true, false).unwrap().gateway().etag);
         assert!(one.gateway().etag.starts_with("W/\"") && one.gateway().etag.ends_with('"'));
     }
 
@@ -243,7 +280,7 @@ mod tests {
     fn an_agent_has_its_own_addresses() {
         let mut profile = Profile::new("echo".parse().unwrap(), "builtin");
         profile.extensions.push(AgentExtension { uri: "urn:x".into(), required: true, ..AgentExtension::default() });
-        let card = parsed(&Cards::new("http://a", false).unwrap().agent(&profile).unwrap());
+        let card = parsed(&Cards::new("http://a", false, false).unwrap().agent(&profile).unwrap());
         assert_eq!(card["name"], "echo");
         assert_eq!(card["supportedInterfaces"][0]["url"], "http://a/a2a/agents/echo/jsonrpc");
         assert_eq!(card["supportedInterfaces"][1]["url"], "http://a/a2a/agents/echo");

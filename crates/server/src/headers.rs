@@ -9,32 +9,68 @@ use crate::query::Query;
 pub(crate) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 /// The extensions that a caller asks for, and those that an answer used.
 pub(crate) const A2A_EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
-/// What 0.3 clients call [`A2A_EXTENSIONS`].
-const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
+/// What 0.3 calls [`A2A_EXTENSIONS`].
+pub(crate) const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Refuses a request that does not speak 1.0. Without a version it speaks 0.3 (A2A 1.0.1, section 3.6.2).
 pub(crate) fn check_version(headers: &HeaderMap, query: &Query) -> Result<(), Error> {
-    let mut versions = headers.get_all(A2A_VERSION).iter().filter(|value| !value.as_bytes().trim_ascii().is_empty());
-    let accepted = match versions.next() {
-        Some(first) => is_version_1(first.as_bytes()) && versions.all(|value| is_version_1(value.as_bytes())),
-        None => query.any("A2A-Version", "a2a-version").is_some_and(|value| is_version_1(value.as_bytes())),
-    };
-    if accepted {
+    let versions = versions(headers, Some(query));
+    if !versions.is_empty() && versions.into_iter().all(is_version_1) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::VersionNotSupported, "the request must carry the header A2A-Version: 1.0")
         .with_metadata("supported", PROTOCOL_VERSION))
 }
 
+/// Refuses a request with a method of 0.3 that names another version than 0.3 or 1.0. Clients that label 0.3 as 1.0 are
+/// about, and the method's name leaves no doubt.
+pub(crate) fn check_version_of_03(headers: &HeaderMap, query: &Query) -> Result<(), Error> {
+    if versions(headers, Some(query)).into_iter().all(|version| is_version_1(version) || is_version_03(version)) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::VersionNotSupported, "A2A-Version must be 0.3 or 1.0, or left out")
+        .with_metadata("supported", "0.3, 1.0"))
+}
+
+/// Refuses a request under `/v1/a2a` that names another version than 1.0, in the header, whatever is in its body.
+pub(crate) fn check_version_of_v1(headers: &HeaderMap) -> Result<(), Error> {
+    if versions(headers, None).into_iter().all(is_version_1) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::VersionNotSupported, "A2A-Version must be 1.0, or left out")
+        .with_metadata("supported", PROTOCOL_VERSION))
+}
+
+/// The versions that a request names: in its headers, else in its query. Empty ones are none.
+fn versions<'a>(headers: &'a HeaderMap, query: Option<&'a Query>) -> Vec<&'a [u8]> {
+    let given = |value: &&[u8]| !value.is_empty();
+    let named: Vec<&[u8]> =
+        headers.get_all(A2A_VERSION).iter().map(|value| value.as_bytes().trim_ascii()).filter(given).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let in_query = query.and_then(|query| query.any("A2A-Version", "a2a-version"));
+    in_query.map(|value| value.as_bytes().trim_ascii()).filter(given).into_iter().collect()
+}
+
 /// `1`, `1.0` and `1.0.x`: patch numbers never count.
 fn is_version_1(value: &[u8]) -> bool {
-    let value = value.trim_ascii();
-    if value == b"1" || value == b"1.0" {
-        return true;
+    value == b"1" || is_minor(value, b"1.0")
+}
+
+/// `0.3` and `0.3.x`.
+fn is_version_03(value: &[u8]) -> bool {
+    is_minor(value, b"0.3")
+}
+
+fn is_minor(value: &[u8], minor: &[u8]) -> bool {
+    match value.strip_prefix(minor) {
+        Some([]) => true,
+        Some([b'.', patch @ ..]) => !patch.is_empty() && patch.iter().all(u8::is_ascii_digit),
+        _ => false,
     }
-    value.strip_prefix(b"1.0.").is_some_and(|patch| !patch.is_empty() && patch.iter().all(u8::is_ascii_digit))
 }
 
 /// The media types that a request's body can have for us.
@@ -171,6 +207,26 @@ mod tests {
         assert!(check_version(&headers(&[("a2a-version", "")]), &query("A2A-Version=1.0")).is_ok());
         let two = headers(&[("a2a-version", "1.0"), ("a2a-version", "0.3")]);
         assert!(check_version(&two, &query("")).is_err());
+    }
+
+    #[test]
+    fn versions_of_the_older_dialect() {
+        let v03 = |value| check_version_of_03(&headers(&[("a2a-version", value)]), &query(""));
+        for good in ["", "0.3", "0.3.0", "1", "1.0", "1.0.2"] {
+            assert!(v03(good).is_ok(), "{good}");
+        }
+        for bad in ["0.2", "0.30", "0.3.", "1.1", "2.0", "abc"] {
+            assert_eq!(v03(bad).unwrap_err().kind, ErrorKind::VersionNotSupported, "{bad}");
+        }
+        assert!(check_version_of_03(&HeaderMap::new(), &query("A2A-Version=2.0")).is_err());
+        let v1 = |value| check_version_of_v1(&headers(&[("a2a-version", value)]));
+        assert!(check_version_of_v1(&HeaderMap::new()).is_ok());
+        for good in ["", "1", "1.0", "1.0.1"] {
+            assert!(v1(good).is_ok(), "{good}");
+        }
+        for bad in ["0.3", "2.0", "abc", "1.1", "1.0, 0.3"] {
+            assert!(v1(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,24 +1,31 @@
-//! The edge: A2A over HTTP, agent cards and health.
+//! The edge: A2A over HTTP in both its generations, agent cards and health.
 //!
 //! [`Server`] listens, reads requests of two bindings, HTTP+JSON and JSON-RPC, and translates them into operations of the
-//! [`Exchange`]. It decides who calls and what a request says, never what an operation means. Work does not hang on a
-//! connection: a client that goes away takes nothing with it but its socket.
+//! [`Exchange`]. Under `/a2a` that is A2A itself; under `/v1` stand an older surface of it and the native requests. It
+//! decides who calls and what a request says, never what an operation means. Work does not hang on a connection: a client
+//! that goes away takes nothing with it but its socket.
 
 mod accept;
+pub mod admin;
 mod app;
 mod auth;
 mod body;
 mod cards;
 mod connection;
+mod cors;
+mod events;
 mod headers;
 mod health;
+mod limits;
 mod operation;
+mod origin;
 mod path;
 mod query;
 mod reply;
 mod rest;
 mod rpc;
 mod sse;
+mod v1;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -26,6 +33,9 @@ use axum::Router;
 use exchange::Exchange;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+pub use cors::Cors;
+pub use limits::Rate;
 
 /// Where to listen, and bounds.
 #[derive(Debug, Clone)]
@@ -36,6 +46,8 @@ pub struct Options {
     pub public_url: Option<String>,
     /// Whether callers need a token.
     pub auth: bool,
+    /// Whether the public card carries the fields of A2A 0.3 beside those of 1.0, for clients that know no other.
+    pub compat_03: bool,
     /// The size of a request's body, in bytes.
     pub body_limit: usize,
     /// How long a request's head may take.
@@ -44,6 +56,12 @@ pub struct Options {
     pub body_timeout: Duration,
     /// How many connections are open at once; more wait in the backlog.
     pub max_connections: usize,
+    /// How many requests a tenant may send.
+    pub request_rate: Rate,
+    /// How many requests with a wrong token, or none, may come from one address.
+    pub failed_auth_rate: Rate,
+    /// Which web pages may call.
+    pub cors: Cors,
     /// How long a connection may take nothing of what is written to it.
     pub stall: Duration,
     /// How long a stream of events is silent before it carries a comment.
@@ -68,10 +86,14 @@ impl Options {
             listen,
             public_url: None,
             auth: true,
+            compat_03: false,
             body_limit: 10 * 1024 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             max_connections: 10_000,
+            request_rate: Rate { per_second: 1000, burst: 2000 },
+            failed_auth_rate: Rate { per_second: 20, burst: 100 },
+            cors: Cors::Nobody,
             stall: Duration::from_secs(60),
             keep_alive: Duration::from_secs(15),
             drain: Duration::from_secs(30),
@@ -99,13 +121,16 @@ impl Server {
             None => format!("http://{address}"),
         };
         let auth = auth::Auth::new(Arc::clone(exchange.store()), options.auth).await.map_err(io::Error::other)?;
-        let cards = cards::Cards::new(&base_url, auth.required()).map_err(io::Error::other)?;
+        let cards = cards::Cards::new(&base_url, auth.required(), options.compat_03).map_err(io::Error::other)?;
         let router = app::router(Arc::new(app::App {
             exchange,
             auth,
             cards,
             bounds: body::Bounds { limit: options.body_limit, pause: options.body_timeout },
             keep_alive: options.keep_alive,
+            limits: limits::Limits::new(options.request_rate, options.failed_auth_rate),
+            names: origin::Names::new(options.auth, options.public_url.as_deref()),
+            cors: options.cors.clone(),
         }));
         Ok(Self { listener, address, base_url, router, options })
     }

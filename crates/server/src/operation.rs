@@ -35,7 +35,7 @@ pub(crate) enum Answer {
     /// The JSON of the protocol's response message.
     Json { body: Bytes, extensions: Vec<String> },
     /// Events.
-    Stream(Frames),
+    Stream(Box<Frames>),
     /// A card.
     Card(Tagged),
 }
@@ -50,11 +50,13 @@ impl App {
                 let sent = exchange.send(call, *request).await?;
                 Ok(Answer::Json { body: sent.body, extensions: sent.extensions })
             }
-            Operation::Stream(request) => Ok(Answer::Stream(exchange.stream(call, *request).await?)),
+            Operation::Stream(request) => Ok(Answer::Stream(Box::new(exchange.stream(call, *request).await?))),
             Operation::Get(request) => Ok(plain(reply::task_json(&exchange.get(call, request).await?)?)),
             Operation::List(request) => Ok(plain(exchange.list(call, *request).await?.body)),
             Operation::Cancel(request) => Ok(plain(reply::task_json(&exchange.cancel(call, request).await?)?)),
-            Operation::Subscribe(request, after) => Ok(Answer::Stream(exchange.subscribe(call, request, after).await?)),
+            Operation::Subscribe(request, after) => {
+                Ok(Answer::Stream(Box::new(exchange.subscribe(call, request, after).await?)))
+            }
             Operation::PushConfig => {
                 exchange.target(call, "")?;
                 Err(Error::new(ErrorKind::PushNotificationNotSupported, "push notifications are not supported"))

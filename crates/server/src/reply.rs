@@ -80,15 +80,27 @@ pub(crate) fn with_extensions(mut response: Response, extensions: &[String]) -> 
     response
 }
 
+/// The same under the name that 0.3 has for the header, too.
+pub(crate) fn with_extensions_of_03(mut response: Response, extensions: &[String]) -> Response {
+    if let Some(value) = headers::extensions_in_use(extensions) {
+        response.headers_mut().insert(headers::X_A2A_EXTENSIONS, value);
+    }
+    with_extensions(response, extensions)
+}
+
 /// A stored task as JSON.
 pub(crate) fn task_json(snapshot: &store::Snapshot) -> Result<Bytes, Error> {
-    match snapshot.to_json() {
-        Ok(json) => Ok(json.into()),
-        Err(cause) => {
-            tracing::error!(task.id = %snapshot.task, error = %cause, "a stored task cannot be read");
-            Err(Error::internal("the task cannot be read"))
-        }
-    }
+    snapshot.to_json().map(Bytes::from).map_err(|cause| unreadable(snapshot, &cause))
+}
+
+/// A stored task, typed.
+pub(crate) fn task(snapshot: &store::Snapshot) -> Result<a2a::Task, Error> {
+    snapshot.to_task().map_err(|cause| unreadable(snapshot, &cause))
+}
+
+fn unreadable(snapshot: &store::Snapshot, cause: &store::Error) -> Error {
+    tracing::error!(task.id = %snapshot.task, error = %cause, "a stored task cannot be read");
+    Error::internal("the task cannot be read")
 }
 
 /// Bytes with the tag that names them.

@@ -45,7 +45,7 @@ async fn try_answer(
         }
         Answer::Stream(frames) => {
             let extensions = frames.extensions.clone();
-            let events = EventStream::new(frames, Envelope::plain(), app.keep_alive);
+            let events = EventStream::new(*frames, Envelope::plain(), app.keep_alive);
             reply::with_extensions(reply::stream(events), &extensions)
         }
         Answer::Card(card) => {

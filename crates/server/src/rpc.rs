@@ -1,15 +1,20 @@
 //! The JSON-RPC binding: an envelope becomes an operation, an answer goes into an envelope.
 //!
+//! The URL's prefix picks the contract, the method's name picks the dialect, and an answer is in the dialect of its request.
 //! Once the envelope is being read every answer is HTTP 200. Checks come in this order: media type, envelope, method,
-//! version, parameters.
+//! version, parameters; under `/v1/a2a` the version comes before all of them.
+
+mod arbiter;
+mod v03;
 
 use a2a::{
-    Error, GetExtendedAgentCardRequest, Method,
+    Error, ErrorKind, GetExtendedAgentCardRequest, Method,
     jsonrpc::{self, Id, Request},
 };
 use axum::{body::Body, response::Response};
-use exchange::Caller;
-use http::{StatusCode, request::Parts};
+use exchange::{Call, Caller};
+use http::{HeaderValue, StatusCode, request::Parts};
+use serde::Serialize;
 
 use crate::{
     app::App,
@@ -21,63 +26,116 @@ use crate::{
     sse::{Envelope, EventStream},
 };
 
+/// What an endpoint promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contract {
+    /// A2A, under `/a2a`.
+    A2a,
+    /// That of seeds 000 and 002, under `/v1/a2a`: it departs from A2A in its 0.3 dialect, and in some codes.
+    Arbiter,
+}
+
+/// Which generation of the protocol a method's name is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    V1,
+    V03,
+}
+
+/// A request whose envelope was read.
+struct Asked<'a> {
+    contract: Contract,
+    dialect: Dialect,
+    method: Method,
+    request: &'a Request<'a>,
+    parts: &'a Parts,
+}
+
 /// Answers a POST at a JSON-RPC endpoint.
-pub(crate) async fn answer(app: &App, caller: Caller, agent: Option<String>, parts: &Parts, body: Body) -> Response {
+pub(crate) async fn answer(
+    app: &App,
+    contract: Contract,
+    caller: Caller,
+    agent: Option<String>,
+    parts: &Parts,
+    body: Body,
+) -> Response {
+    let refuse = |status, id: &Id, error: &Error| failure(status, contract, None, id, error);
+    if contract == Contract::Arbiter
+        && let Err(error) = headers::check_version_of_v1(&parts.headers)
+    {
+        return refuse(StatusCode::OK, &Id::NULL, &error);
+    }
     if Media::of(&parts.headers) != Media::Json {
         let error = headers::wrong_media("application/json");
-        return failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, &Id::NULL, &error);
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &Id::NULL, &error);
     }
     let bytes = match body::read(&parts.headers, body, app.bounds).await {
         Ok(bytes) => bytes,
         Err(response) => return *response,
     };
     if let Err(error) = body::check_text(&bytes) {
-        return failure(StatusCode::OK, &Id::NULL, &error);
+        return refuse(StatusCode::OK, &Id::NULL, &error);
     }
     let request = match Request::decode(&bytes) {
         Ok(request) => request,
-        Err(rejected) => return failure(StatusCode::OK, &rejected.id, &rejected.error),
+        Err(mut rejected) => {
+            if contract == Contract::Arbiter && has_odd_params(&bytes) {
+                rejected.error = Error::invalid("params", "must be an object");
+            }
+            return refuse(StatusCode::OK, &rejected.id, &rejected.error);
+        }
     };
-    match perform(app, caller, agent, parts, &request).await {
+    let Some((dialect, method)) = method(&request.method) else {
+        return refuse(StatusCode::OK, &request.id, &jsonrpc::method_not_found(&request.method));
+    };
+    let asked = Asked { contract, dialect, method, request: &request, parts };
+    match perform(app, caller, agent, &asked).await {
         Ok(response) => response,
-        Err(error) => failure(StatusCode::OK, &request.id, &error),
+        Err(error) => failure(StatusCode::OK, contract, Some(dialect), &request.id, &error),
     }
 }
 
-async fn perform(
-    app: &App,
-    caller: Caller,
-    agent: Option<String>,
-    parts: &Parts,
-    request: &Request<'_>,
-) -> Result<Response, Error> {
-    let method = Method::from_name(&request.method).ok_or_else(|| jsonrpc::method_not_found(&request.method))?;
-    let query = Query::parse(parts.uri.query())?;
-    headers::check_version(&parts.headers, &query)?;
-    let call = app.call(caller, agent, &parts.headers)?;
-    let operation = operation(method, request, parts, &query)?;
-    Ok(match app.perform(&call, operation).await? {
-        Answer::Json { body, extensions } => reply::with_extensions(success(&request.id, &body), &extensions),
-        Answer::Card(card) => success(&request.id, &card.bytes),
+async fn perform(app: &App, caller: Caller, agent: Option<String>, asked: &Asked<'_>) -> Result<Response, Error> {
+    let headers = &asked.parts.headers;
+    let query = asked.query()?;
+    match (asked.contract, asked.dialect) {
+        (Contract::A2a, Dialect::V1) => headers::check_version(headers, &query)?,
+        (Contract::A2a, Dialect::V03) => headers::check_version_of_03(headers, &query)?,
+        // That was the first thing.
+        (Contract::Arbiter, _) => {}
+    }
+    let call = app.call(caller, agent, headers)?;
+    match (asked.contract, asked.dialect) {
+        (_, Dialect::V1) => in_1_0(app, &call, asked).await,
+        (Contract::A2a, Dialect::V03) => v03::perform(app, &call, asked).await.map(in_version_03),
+        (Contract::Arbiter, Dialect::V03) => arbiter::perform(app, call, asked).await,
+    }
+}
+
+async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
+    let id = &asked.request.id;
+    let operation = operation(asked)?;
+    Ok(match app.perform(call, operation).await? {
+        Answer::Json { body, extensions } => reply::with_extensions(success(id, &body), &extensions),
+        Answer::Card(card) => success(id, &card.bytes),
         Answer::Stream(frames) => {
             let extensions = frames.extensions.clone();
-            let events = EventStream::new(frames, Envelope::jsonrpc(&request.id), app.keep_alive);
+            let events = EventStream::new(*frames, Envelope::jsonrpc(id), app.keep_alive);
             reply::with_extensions(reply::stream(events), &extensions)
         }
     })
 }
 
-fn operation(method: Method, request: &Request<'_>, parts: &Parts, query: &Query) -> Result<Operation, Error> {
-    let params = request.params;
-    Ok(match method {
+fn operation(asked: &Asked<'_>) -> Result<Operation, Error> {
+    let params = asked.request.params;
+    Ok(match asked.method {
         Method::SendMessage => Operation::Send(a2a::decode_params(params)?),
         Method::SendStreamingMessage => Operation::Stream(a2a::decode_params(params)?),
         Method::GetTask => Operation::Get(a2a::decode_params(params)?),
         Method::ListTasks => Operation::List(a2a::decode_params(params)?),
         Method::CancelTask => Operation::Cancel(a2a::decode_params(params)?),
-        Method::SubscribeToTask => {
-            Operation::Subscribe(a2a::decode_params(params)?, headers::cursor(&parts.headers, query)?)
-        }
+        Method::SubscribeToTask => Operation::Subscribe(a2a::decode_params(params)?, asked.cursor()?),
         Method::CreateTaskPushNotificationConfig
         | Method::GetTaskPushNotificationConfig
         | Method::ListTaskPushNotificationConfigs
@@ -89,10 +147,64 @@ fn operation(method: Method, request: &Request<'_>, parts: &Parts, query: &Query
     })
 }
 
+impl Asked<'_> {
+    fn query(&self) -> Result<Query, Error> {
+        Query::parse(self.parts.uri.query())
+    }
+
+    /// After which event a stream is taken up again.
+    fn cursor(&self) -> Result<Option<u64>, Error> {
+        headers::cursor(&self.parts.headers, &self.query()?)
+    }
+}
+
+/// What a method's name stands for, and in which dialect.
+fn method(name: &str) -> Option<(Dialect, Method)> {
+    let in_1_0 = Method::from_name(name).map(|method| (Dialect::V1, method));
+    in_1_0.or_else(|| a2a::v03::method(name).map(|method| (Dialect::V03, method)))
+}
+
+/// Whether all that is wrong with an envelope is that its parameters are a plain value. To seed 002 these are wrong
+/// parameters, elsewhere it is no request.
+fn has_odd_params(body: &[u8]) -> bool {
+    let Ok(serde_json::Value::Object(envelope)) = serde_json::from_slice(body) else { return false };
+    let is = |name: &str, test: fn(&serde_json::Value) -> bool| envelope.get(name).is_some_and(test);
+    is("jsonrpc", |value| value == "2.0")
+        && is("method", serde_json::Value::is_string)
+        && is("params", |value| !value.is_object() && !value.is_null())
+        && envelope.get("id").is_none_or(|id| id.is_string() || id.is_number() || id.is_null())
+}
+
 fn success(id: &Id, result: &[u8]) -> Response {
     reply::body(StatusCode::OK, reply::JSON, jsonrpc::success_raw(id, result))
 }
 
-fn failure(status: StatusCode, id: &Id, error: &Error) -> Response {
-    reply::body(status, reply::JSON, jsonrpc::failure(id, error))
+/// An error, in the dialect of its request as far as that is known. Details go to everybody who does not speak 0.3 for sure.
+fn failure(status: StatusCode, contract: Contract, dialect: Option<Dialect>, id: &Id, error: &Error) -> Response {
+    #[derive(Serialize)]
+    struct Failure<'a> {
+        jsonrpc: &'static str,
+        id: &'a Id,
+        error: a2a::v03::ErrorObject<'a>,
+    }
+
+    let code = match (contract, dialect) {
+        (Contract::A2a, _) => error.kind.codes().jsonrpc,
+        (Contract::Arbiter, Some(Dialect::V1)) if error.kind != ErrorKind::AgentNotFound => error.kind.codes().jsonrpc,
+        (Contract::Arbiter, _) => a2a::v03::arbiter::error_code(error.kind),
+    };
+    if dialect != Some(Dialect::V03) {
+        return reply::body(status, reply::JSON, jsonrpc::failure_with_code(id, error, code));
+    }
+    let object = a2a::v03::error_object(error).with_code(code);
+    // An id is JSON text already, and an error always serialises.
+    let body = serde_json::to_vec(&Failure { jsonrpc: "2.0", id, error: object }).unwrap_or_default();
+    let response = reply::body(status, reply::JSON, body);
+    if contract == Contract::A2a { in_version_03(response) } else { response }
+}
+
+/// Says which version an answer speaks.
+fn in_version_03(mut response: Response) -> Response {
+    response.headers_mut().insert(headers::A2A_VERSION, HeaderValue::from_static("0.3"));
+    response
 }

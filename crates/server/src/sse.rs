@@ -1,7 +1,8 @@
 //! Server-sent events: a cursor of the exchange as an HTTP body.
 //!
-//! The body is pulled by the connection. A reader that stalls is a cursor that nobody moves and costs nothing else. An
-//! event's bytes are the journal's own; around them go its number and, for JSON-RPC, an envelope that was made once.
+//! The body is pulled by the connection. A reader that stalls is a cursor that nobody moves and costs nothing else. In 1.0
+//! an event's bytes are the journal's own; around them go its number and, for JSON-RPC, an envelope that was made once.
+//! Other dialects make records of what the cursor gives, see [`crate::events`].
 
 use std::{
     convert::Infallible,
@@ -30,11 +31,23 @@ pub(crate) struct Envelope {
     suffix: &'static [u8],
 }
 
-type Events = Pin<Box<dyn Stream<Item = Result<Frame, a2a::Error>> + Send>>;
+/// One event as it goes out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Record {
+    /// The number that its reader has come to, when it has come to one.
+    pub(crate) id: Option<u64>,
+    /// The type of the event; left out when it is empty, and then `message` to a reader.
+    pub(crate) event: &'static str,
+    /// The data: JSON without line ends.
+    pub(crate) body: Bytes,
+}
+
+/// Events, as they come.
+pub(crate) type Records = Pin<Box<dyn Stream<Item = Result<Record, a2a::Error>> + Send>>;
 
 /// A stream of events as a body.
 pub(crate) struct EventStream {
-    events: Events,
+    records: Records,
     envelope: Envelope,
     keep_alive: Duration,
     next_keep_alive: Pin<Box<Sleep>>,
@@ -57,13 +70,25 @@ impl Envelope {
         Self { prefix: jsonrpc::frame_prefix(id), suffix: SUFFIX }
     }
 
-    fn head(&self, seq: u64, room: usize) -> Vec<u8> {
-        // "id: ", twenty digits, "\ndata: ".
-        let mut head = Vec::with_capacity(31 + self.prefix.len() + room);
+    fn head(&self, record: &Record, room: usize) -> Vec<u8> {
+        // "id: ", twenty digits, "\nevent: ", "\ndata: ".
+        let mut head = Vec::with_capacity(39 + record.event.len() + self.prefix.len() + room);
         // Writing to a vector does not fail.
-        let _ = write!(head, "id: {seq}\ndata: ");
+        if let Some(id) = record.id {
+            let _ = writeln!(head, "id: {id}");
+        }
+        if !record.event.is_empty() {
+            let _ = writeln!(head, "event: {}", record.event);
+        }
+        head.extend_from_slice(b"data: ");
         head.extend_from_slice(&self.prefix);
         head
+    }
+}
+
+impl From<Frame> for Record {
+    fn from(frame: Frame) -> Self {
+        Self { id: Some(frame.seq), event: "", body: frame.body }
     }
 }
 
@@ -71,16 +96,17 @@ impl EventStream {
     /// A stream of what `frames` gives, with a comment whenever nothing came for `keep_alive`.
     pub(crate) fn new(frames: Frames, envelope: Envelope, keep_alive: Duration) -> Self {
         // The state of `next` lives inside this one allocation, not in one per event.
-        let events = stream::unfold(frames, |mut frames| async move {
+        let records = stream::unfold(frames, |mut frames| async move {
             let next = frames.next().await?;
-            Some((next, frames))
+            Some((next.map(Record::from), frames))
         });
-        Self::over(Box::pin(events), envelope, keep_alive)
+        Self::over(Box::pin(records), envelope, keep_alive)
     }
 
-    fn over(events: Events, envelope: Envelope, keep_alive: Duration) -> Self {
+    /// The same of records that were made elsewhere.
+    pub(crate) fn over(records: Records, envelope: Envelope, keep_alive: Duration) -> Self {
         Self {
-            events,
+            records,
             envelope,
             keep_alive,
             next_keep_alive: Box::pin(sleep(keep_alive)),
@@ -91,15 +117,16 @@ impl EventStream {
     }
 
     /// The first piece of an event; the others wait in `self`.
-    fn begin(&mut self, frame: Frame) -> Bytes {
+    fn begin(&mut self, record: Record) -> Bytes {
         let suffix = self.envelope.suffix;
-        if frame.body.len() > COPY_LIMIT {
-            self.body = Some(frame.body);
+        if record.body.len() > COPY_LIMIT {
+            let head = self.envelope.head(&record, 0);
+            self.body = Some(record.body);
             self.suffix = Some(Bytes::from_static(suffix));
-            return self.envelope.head(frame.seq, 0).into();
+            return head.into();
         }
-        let mut event = self.envelope.head(frame.seq, frame.body.len() + suffix.len());
-        event.extend_from_slice(&frame.body);
+        let mut event = self.envelope.head(&record, record.body.len() + suffix.len());
+        event.extend_from_slice(&record.body);
         event.extend_from_slice(suffix);
         event.into()
     }
@@ -126,10 +153,10 @@ impl Body for EventStream {
         if this.ended {
             return Poll::Ready(None);
         }
-        match this.events.as_mut().poll_next(context) {
-            Poll::Ready(Some(Ok(frame))) => {
+        match this.records.as_mut().poll_next(context) {
+            Poll::Ready(Some(Ok(record))) => {
                 this.rearm();
-                return data(this.begin(frame));
+                return data(this.begin(record));
             }
             Poll::Ready(Some(Err(error))) => {
                 // The answer has begun; all that can be said is its end, and the client takes it up from its cursor.
@@ -159,18 +186,16 @@ impl Body for EventStream {
 
 #[cfg(test)]
 mod tests {
-    use a2a::{Error, TaskState};
+    use a2a::Error;
     use http_body_util::BodyExt;
-    use store::EventKind;
 
     use super::*;
 
-    fn frame(seq: u64, body: impl Into<Bytes>) -> Result<Frame, Error> {
-        let kind = EventKind::Status { state: TaskState::Working, ends_turn: false };
-        Ok(Frame { seq, body: body.into(), kind })
+    fn frame(seq: u64, body: impl Into<Bytes>) -> Result<Record, Error> {
+        Ok(Record { id: Some(seq), event: "", body: body.into() })
     }
 
-    fn over(events: Vec<Result<Frame, Error>>, envelope: Envelope) -> EventStream {
+    fn over(events: Vec<Result<Record, Error>>, envelope: Envelope) -> EventStream {
         EventStream::over(Box::pin(stream::iter(events)), envelope, Duration::from_secs(15))
     }
 
@@ -186,6 +211,14 @@ mod tests {
         let stream = over(vec![frame(2, "{}")], Envelope::jsonrpc(&Id::string("a")));
         let bytes = stream.collect().await.unwrap().to_bytes();
         assert_eq!(bytes, "id: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\n\n");
+    }
+
+    #[tokio::test]
+    async fn an_event_may_have_a_type_and_no_number() {
+        let record = |id| Ok(Record { id, event: "message", body: "{}".into() });
+        let stream = over(vec![record(None), record(Some(7))], Envelope::plain());
+        let bytes = stream.collect().await.unwrap().to_bytes();
+        assert_eq!(bytes, "event: message\ndata: {}\n\nid: 7\nevent: message\ndata: {}\n\n");
     }
 
     #[tokio::test]

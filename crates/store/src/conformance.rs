@@ -11,6 +11,7 @@ mod installation;
 mod leasing;
 mod reading;
 mod turns;
+mod using;
 mod world;
 
 use std::{future::Future, pin::Pin, sync::Arc};
@@ -75,6 +76,7 @@ macro_rules! for_each_conformance_case {
             cancel_and_completion_race_to_one_end,
             due_work_is_leased_once,
             only_ones_own_agents_are_leased,
+            the_next_due_time_is_known,
             a_lease_that_ran_out_is_taken_over,
             a_stale_lease_writes_nothing,
             a_renewed_lease_lives_on,
@@ -96,6 +98,18 @@ macro_rules! for_each_conformance_case {
             one_value_of_a_setting_wins,
             tenants_have_names_of_their_own,
             tokens_live_until_they_expire,
+            settings_can_be_replaced,
+            a_disabled_tenant_has_no_live_token,
+            a_revoked_token_is_gone_for_good,
+            rotation_leaves_one_live_token,
+            a_refused_change_is_not_audited,
+            every_change_is_audited,
+            a_token_remembers_when_it_was_used,
+            usage_is_the_sum_of_what_is_stored,
+            another_attempt_does_not_count_the_last_ones_artifacts,
+            a_tenant_has_no_more_tasks_than_it_may,
+            many_at_once_do_not_pass_the_bound,
+            a_tenant_stores_no_more_than_it_may,
             writing_can_be_proven,
         }
     };
@@ -114,6 +128,7 @@ use installation::*;
 use leasing::*;
 use reading::*;
 use turns::*;
+use using::*;
 
 for_each_conformance_case!(list);
 

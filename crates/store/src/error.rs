@@ -24,6 +24,18 @@ pub enum Error {
     /// Too many messages wait for the task's running turn.
     #[error("too many messages are waiting for this task")]
     InboxFull,
+    /// The tenant has as many tasks that have not ended as it may have.
+    #[error("the tenant has {limit} tasks that have not ended, as many as it may have")]
+    TooManyTasks {
+        /// How many it may have.
+        limit: u64,
+    },
+    /// The tenant has as much stored as it may.
+    #[error("the tenant has {limit} bytes stored, as many as it may have")]
+    TooMuchStored {
+        /// How many bytes it may have.
+        limit: u64,
+    },
     /// The name or hash is taken.
     #[error("already exists")]
     Exists,
@@ -56,6 +68,8 @@ impl Error {
             | Self::LeaseLost
             | Self::IdempotencyConflict
             | Self::InboxFull
+            | Self::TooManyTasks { .. }
+            | Self::TooMuchStored { .. }
             | Self::Exists => true,
             Self::FromTheFuture { .. } | Self::Unavailable(_) | Self::Damaged(_) | Self::Sqlite(_) => false,
         }

@@ -22,6 +22,17 @@ pub struct AgentId(Arc<str>);
 
 const RESERVED: [&str; 5] = ["agents", "tasks", "jsonrpc", "extendedAgentCard", ".well-known"];
 
+/// Whether a text can be a tenant's name: 1 to 64 letters, digits, `.`, `_` and `-`. Says what is wrong.
+pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() || name.len() > 64 {
+        return Err("a tenant's name has 1 to 64 characters");
+    }
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+        return Err("a tenant's name has only letters, digits, '.', '_' and '-'");
+    }
+    Ok(())
+}
+
 impl TaskId {
     /// A new id.
     pub fn mint() -> Self {
@@ -127,6 +138,16 @@ mod tests {
         }
         for bad in ["", "a:b", "tasks", ".well-known", "a/b", "..", "ä", &"x".repeat(65)] {
             assert!(bad.parse::<AgentId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tenant_names_fit_a_command_line() {
+        for good in ["default", "acme.eu", "a_b-c", &"x".repeat(64)] {
+            assert!(check_tenant_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a/b", "ä", "\u{1b}[2J", &"x".repeat(65)] {
+            assert!(check_tenant_name(bad).is_err(), "{bad}");
         }
     }
 

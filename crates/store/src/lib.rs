@@ -8,6 +8,7 @@ pub mod clock;
 pub mod conformance;
 mod draft;
 mod error;
+pub mod fault;
 mod hub;
 mod ids;
 pub mod machine;
@@ -19,10 +20,11 @@ use async_trait::async_trait;
 pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
-pub use ids::{AgentId, InstanceId, TaskId, TenantId};
+pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
 pub use types::{
-    Accept, Accepted, Append, Appended, CancelMark, Event, EventKind, Filter, IdempotencyKey, Lease, LeasedTurn,
-    NewToken, Page, PageKey, Snapshot, Stats, Target, TaskHead, Tenant, Token, Turn, View,
+    Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
+    IdempotencyKey, Lease, LeasedTurn, NewToken, Page, PageKey, Quota, Snapshot, Stats, Target, TaskHead, Tenant,
+    Token, Turn, Usage, View,
 };
 
 /// A `Result` of this crate.
@@ -45,7 +47,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Races it names: [`Error::NotFound`] (continuation of nothing), [`Error::Terminal`] (it ended
     /// before this message came), [`Error::IdempotencyConflict`] (same key, other content),
-    /// [`Error::InboxFull`]. A repeated key with the same content is `Ok` with `duplicate` set, whatever
+    /// [`Error::InboxFull`], [`Error::TooManyTasks`] and [`Error::TooMuchStored`] (the quota). A repeated key with the same content is `Ok` with `duplicate` set, whatever
     /// the task's state is by now, and nothing is written.
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted>;
 
@@ -59,6 +61,9 @@ pub trait Store: Send + Sync + 'static {
     /// Leases up to `limit` turns that are due: never started, released for retry, or whose lease ran out.
     /// Only tasks of `agents` are considered. Each is journaled as WORKING; the attempt is counted.
     async fn lease(&self, until: a2a::Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>>;
+
+    /// When the next turn of these agents is, or was, due; `None` when nothing waits or runs. Costs no commit.
+    async fn next_due(&self, agents: &[AgentId]) -> Result<Option<a2a::Timestamp>>;
 
     /// Prolongs leases; returns those that are lost, so that their turns can stop.
     async fn renew(&self, leases: &[Lease], until: a2a::Timestamp) -> Result<Vec<Lease>>;
@@ -111,14 +116,38 @@ pub trait Store: Send + Sync + 'static {
     /// A value of the installation, created by the first who asks: all instances get the same one.
     async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>>;
 
-    /// Creates a tenant. [`Error::Exists`] when the name is taken.
+    /// A value of the installation, if there is one.
+    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Replaces a value of the installation. The audit log tells its name and who did it.
+    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()>;
+
+    /// Creates a tenant. [`Error::Exists`] when the name is taken. In the audit log the system did it.
     async fn create_tenant(&self, name: &str) -> Result<Tenant>;
     /// All tenants, by name.
     async fn tenants(&self) -> Result<Vec<Tenant>>;
-    /// Adds a token (its hash; the token itself is never stored). [`Error::Exists`] for a known hash.
+    /// Adds a token (its hash; the token itself is never stored). [`Error::Exists`] for a known hash. In the
+    /// audit log the system did it.
     async fn add_token(&self, token: NewToken) -> Result<Token>;
     /// The live token with this hash, of a tenant that is enabled.
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>>;
+    /// A tenant's tokens, oldest first, those that are revoked or expired included.
+    async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>>;
+    /// Notes that a token was used just now. Not audited; a token that is gone is no error.
+    async fn touch_token(&self, token: i64) -> Result<()>;
+
+    /// Changes tenants and tokens, and writes down who did it in the same transaction.
+    ///
+    /// [`Error::NotFound`] for a tenant that does not exist or a token that is not that tenant's,
+    /// [`Error::Exists`] for a name or hash that is taken. A change to what is so already is `Ok`, and
+    /// neither changes nor audits anything: a token that was revoked stays revoked since then.
+    async fn administer(&self, actor: &str, change: Change) -> Result<Changed>;
+
+    /// Up to `limit` entries of the audit log, newest first, those before the entry `before` if that is given.
+    async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>>;
+
+    /// What a tenant uses now.
+    async fn usage(&self, tenant: TenantId) -> Result<Usage>;
 
     /// Proves that the journal can be written (for readiness).
     async fn ping(&self) -> Result<()>;

@@ -4,6 +4,7 @@
 //! ten times a second while anyone waits for something), and takes over the work of those that have died.
 
 mod accept;
+mod administer;
 mod append;
 mod cancel;
 mod codec;
@@ -14,6 +15,7 @@ mod readers;
 mod registry;
 mod row;
 mod schema;
+mod usage;
 mod writer;
 
 use std::{
@@ -32,12 +34,16 @@ use self::{
     writer::{Counters, Writer},
 };
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, CancelMark, Error, Event, Filter, Hub, InstanceId, Lease, LeasedTurn,
-    NewToken, Page, Result, Snapshot, Stats, Store, TaskHead, TaskId, Tenant, TenantId, Token, View, clock,
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Error, Event, Filter, Hub,
+    InstanceId, Lease, LeasedTurn, NewToken, Page, Result, Snapshot, Stats, Store, TaskHead, TaskId, Tenant, TenantId,
+    Token, Usage, View, clock,
 };
 
 /// The journal's file in the data directory.
 pub const FILE: &str = "switchboard.db";
+
+/// Where each process keeps its lock.
+const INSTANCES: &str = "instances";
 
 /// A commit this young proves that the journal can be written.
 const PROOF_MS: i64 = 1000;
@@ -79,7 +85,7 @@ pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
     create_private_dir(dir).map_err(failed)?;
     let file = dir.join(FILE);
     create_private_file(&file).map_err(failed)?;
-    let instances = dir.join("instances");
+    let instances = dir.join(INSTANCES);
     let id = InstanceId::mint();
     let presence = Presence::announce(&instances, id)?;
     let hub = Hub::default();
@@ -89,6 +95,16 @@ pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
     let readers = Readers::start(&file, options.cache_kib, options.readers, queue)?;
     let me = id.to_string().into();
     Ok(Arc::new(SqliteStore { readers, writer, _presence: presence, hub, counters, id, me, instances }))
+}
+
+/// The instances that are gone without having signed off, until someone reclaims their work.
+pub fn dead_instances(dir: &Path) -> Vec<InstanceId> {
+    instances::dead(&dir.join(INSTANCES))
+}
+
+/// Whether a process that lives has the journal in `dir` open.
+pub fn is_open(dir: &Path) -> bool {
+    instances::any_alive(&dir.join(INSTANCES))
 }
 
 #[cfg(unix)]
@@ -163,6 +179,11 @@ impl Store for SqliteStore {
         self.writer.run(move |batch| cancel::force(batch, tenant, task)).await
     }
 
+    async fn next_due(&self, agents: &[AgentId]) -> Result<Option<Timestamp>> {
+        let agents = lease::agent_list(agents)?;
+        self.readers.run(move |conn| lease::next_due(conn, &agents)).await
+    }
+
     async fn marked(&self) -> Result<Vec<TaskId>> {
         let me = Arc::clone(&self.me);
         self.readers.run(move |conn| lease::marked(conn, &me)).await
@@ -213,9 +234,19 @@ impl Store for SqliteStore {
         self.writer.run(move |batch| registry::create_setting(batch, &name, &create)).await
     }
 
+    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let name = name.to_owned();
+        self.readers.run(move |conn| registry::setting(conn, &name)).await
+    }
+
+    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
+        let (actor, name) = (actor.to_owned(), name.to_owned());
+        self.writer.run(move |batch| administer::set_setting(batch, &actor, &name, &value)).await
+    }
+
     async fn create_tenant(&self, name: &str) -> Result<Tenant> {
         let name = name.to_owned();
-        self.writer.run(move |batch| registry::create_tenant(batch, &name)).await
+        self.writer.run(move |batch| administer::create_tenant(batch, administer::SYSTEM, &name)).await
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {
@@ -223,12 +254,33 @@ impl Store for SqliteStore {
     }
 
     async fn add_token(&self, token: NewToken) -> Result<Token> {
-        self.writer.run(move |batch| registry::add_token(batch, &token)).await
+        self.writer.run(move |batch| administer::add_token(batch, administer::SYSTEM, &token)).await
     }
 
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {
         let hash = *hash;
         self.readers.run(move |conn| registry::token(conn, &hash)).await
+    }
+
+    async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>> {
+        self.readers.run(move |conn| registry::tokens(conn, tenant)).await
+    }
+
+    async fn touch_token(&self, token: i64) -> Result<()> {
+        self.writer.run(move |batch| registry::touch_token(batch, token)).await
+    }
+
+    async fn administer(&self, actor: &str, change: Change) -> Result<Changed> {
+        let actor = actor.to_owned();
+        self.writer.run(move |batch| administer::administer(batch, &actor, &change)).await
+    }
+
+    async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>> {
+        self.readers.run(move |conn| administer::audit(conn, before, limit)).await
+    }
+
+    async fn usage(&self, tenant: TenantId) -> Result<Usage> {
+        self.readers.run(move |conn| usage::usage(conn, tenant)).await
     }
 
     async fn ping(&self) -> Result<()> {

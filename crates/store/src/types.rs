@@ -55,8 +55,28 @@ pub struct Accept {
     pub lease_until: Option<Timestamp>,
     /// The WORKING status, used when the lease is given.
     pub working: Draft,
+    /// What its tenant may use; checked in the transaction that would use it.
+    pub quota: Quota,
     /// Now.
     pub at: Timestamp,
+}
+
+/// What a tenant may use. The default has no bounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Tasks that have not ended. Over it no message begins another one; what there is goes on.
+    pub tasks: Option<u64>,
+    /// Bytes of messages, artifacts and events. Over it no message is taken in; turns that run may still write.
+    pub bytes: Option<u64>,
+}
+
+/// What a tenant uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Its tasks that have not ended, those that are not shown included.
+    pub tasks: u64,
+    /// The bytes of its messages, artifacts and events. The projections count beside the log.
+    pub bytes: u64,
 }
 
 /// What an accepted message belongs to.
@@ -408,6 +428,71 @@ pub struct Token {
     pub expires: Option<Timestamp>,
     /// Since when it exists.
     pub created_at: Timestamp,
+    /// Since when it is not honoured any more.
+    pub revoked_at: Option<Timestamp>,
+    /// When it was last seen, to the minute or so.
+    pub used_at: Option<Timestamp>,
+}
+
+impl Token {
+    /// Whether it opens anything at this time, as far as it is up to the token.
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none() && self.expires.is_none_or(|end| end > now)
+    }
+}
+
+/// A change of tenants and tokens, for [`Store::administer`](crate::Store::administer).
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A new tenant with its first token, which is called `first`.
+    CreateTenant {
+        /// Its name.
+        name: String,
+        /// SHA-256 of the token.
+        hash: [u8; 32],
+    },
+    /// Whether a tenant's tokens are honoured.
+    SetEnabled {
+        /// Whose.
+        tenant: TenantId,
+        /// From now on.
+        enabled: bool,
+    },
+    /// One more token.
+    AddToken(NewToken),
+    /// The end of a token.
+    RevokeToken {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        token: i64,
+    },
+    /// The end of all the tenant's live tokens, and one new token.
+    Rotate(NewToken),
+}
+
+/// What a [`Change`] left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The tenant concerned.
+    pub tenant: Tenant,
+    /// The token that was added or revoked.
+    pub token: Option<Token>,
+}
+
+/// An entry of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// Its number, rising.
+    pub id: i64,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub actor: String,
+    /// What was done, such as `create_tenant`.
+    pub action: String,
+    /// To what, and what changed, as a JSON object. It never holds a token or a hash.
+    pub detail: String,
 }
 
 /// What has happened since the store was opened.

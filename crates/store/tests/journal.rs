@@ -63,6 +63,7 @@ fn begin(task: TaskId) -> Accept {
         idempotency: None,
         lease_until: Some(later(60_000)),
         working: status(task, TaskState::Working, None),
+        quota: store::Quota::default(),
         at: clock::now(),
     }
 }
@@ -280,7 +281,7 @@ async fn a_database_from_the_future_is_refused() {
     drop(open(dir.path()));
     raw(dir.path()).pragma_update(None, "user_version", 99).unwrap();
     let refused = sqlite::open(dir.path(), sqlite::Options::default());
-    assert!(matches!(refused, Err(Error::FromTheFuture { found: 99, known: 1 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(Error::FromTheFuture { found: 99, .. })), "{:?}", refused.err());
     let version: i64 = raw(dir.path()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(version, 99);
 }

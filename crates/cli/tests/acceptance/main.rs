@@ -7,6 +7,7 @@ mod auth;
 mod cards;
 mod durability;
 mod errors;
+mod faults;
 mod http;
 mod idempotency;
 mod lists;

@@ -26,6 +26,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Rig {
     dir: TempDir,
     arguments: Vec<String>,
+    fault: Option<&'static str>,
     pub(crate) instance: Instance,
 }
 
@@ -47,8 +48,22 @@ impl Rig {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         write_config(dir.path(), config);
-        let instance = Instance::start(dir.path(), &arguments).await;
-        Self { dir, arguments, instance }
+        let instance = Instance::start(dir.path(), &arguments, None).await;
+        Self { dir, arguments, fault: None, instance }
+    }
+
+    /// A server with agent files and, as a negative control, a promise that it breaks.
+    pub(crate) async fn start_with_agents(config: &str, agents: &[(&str, &str)], fault: Option<&'static str>) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        write_config(dir.path(), config);
+        let directory = dir.path().join("agents");
+        std::fs::create_dir(&directory).expect("the agents' directory can be made");
+        for (name, text) in agents {
+            let text = text.replace("$DIR", &directory.display().to_string());
+            std::fs::write(directory.join(name), text).expect("an agent file can be written");
+        }
+        let instance = Instance::start(dir.path(), &[], fault).await;
+        Self { dir, arguments: Vec::new(), fault, instance }
     }
 
     /// Callers of the server, with the token of the tenant `default`.
@@ -61,6 +76,11 @@ impl Rig {
         self.dir.path().join("data")
     }
 
+    /// Where its agent files are.
+    pub(crate) fn agents_dir(&self) -> PathBuf {
+        self.dir.path().join("agents")
+    }
+
     /// Ends the server without a warning.
     pub(crate) async fn kill9(&mut self) {
         self.instance.child.kill().await.expect("the server was running");
@@ -68,7 +88,7 @@ impl Rig {
 
     /// Starts a server on the same data directory. The old one must be gone.
     pub(crate) async fn restart(&mut self) {
-        self.instance = Instance::start(self.dir.path(), &self.arguments).await;
+        self.instance = Instance::start(self.dir.path(), &self.arguments, self.fault).await;
     }
 
     /// Starts a server on the same data directory with another configuration.
@@ -80,7 +100,7 @@ impl Rig {
 
     /// One more server on the same data directory.
     pub(crate) async fn second(&self) -> Instance {
-        Instance::start(self.dir.path(), &self.arguments).await
+        Instance::start(self.dir.path(), &self.arguments, self.fault).await
     }
 
     /// Makes another tenant in the running server's journal and gives its token.
@@ -107,7 +127,7 @@ impl Rig {
 }
 
 impl Instance {
-    async fn start(dir: &Path, arguments: &[String]) -> Self {
+    async fn start(dir: &Path, arguments: &[String], fault: Option<&str>) -> Self {
         let log = dir.join("server.log");
         let log_file =
             std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log can be written");
@@ -130,6 +150,9 @@ impl Instance {
             .stdout(Stdio::piped())
             .stderr(log_file)
             .kill_on_drop(true);
+        if let Some(fault) = fault {
+            command.env("SB_FAULT", fault);
+        }
         let mut child = command.spawn().expect("the binary can be started");
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut lines = BufReader::new(stdout).lines();
@@ -155,11 +178,16 @@ impl Instance {
         Api::new(&self.base, Some(TOKEN))
     }
 
-    /// Sends SIGTERM and does not wait.
+    /// Asks the process to end, and does not wait.
     pub(crate) fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends a signal and does not wait.
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().expect("the server is running").to_string();
-        let status = std::process::Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status();
-        assert!(status.is_ok_and(|status| status.success()), "SIGTERM could not be sent");
+        let status = std::process::Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(status.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
     }
 
     /// Waits for the process to end by itself.
@@ -173,7 +201,12 @@ impl Drop for Instance {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let tail: Vec<&str> = log.lines().rev().take(40).collect();
-            eprintln!("--- end of the server's log ---");
+            // A server that is gone tells another story than one that answers wrongly.
+            match self.child.try_wait() {
+                Ok(Some(status)) => eprintln!("--- the server at {} is gone: {status} ---", self.base),
+                _ => eprintln!("--- the server at {} runs ---", self.base),
+            }
+            eprintln!("--- end of its log ---");
             for line in tail.iter().rev() {
                 eprintln!("{line}");
             }

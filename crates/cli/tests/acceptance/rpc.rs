@@ -19,7 +19,7 @@ async fn s3_62_every_method() {
     assert_eq!(api.rpc_ok("ListTasks", &json!({})).await["tasks"][0]["id"], id);
     assert!(api.rpc_ok("GetExtendedAgentCard", &json!({})).await["skills"].is_array());
 
-    let mut stream = api.rpc_stream("/a2a/jsonrpc", "SendStreamingMessage", &to("slow", "500")).await;
+    let mut stream = api.rpc_stream("/a2a/jsonrpc", "SendStreamingMessage", &to("slow", "20000")).await;
     let running = stream.next().await.unwrap().task_id().to_owned();
     let mut subscriber = api.rpc_stream("/a2a/jsonrpc", "SubscribeToTask", &json!({"id": running})).await;
     assert_eq!(subscriber.next().await.unwrap().kind(), "task");

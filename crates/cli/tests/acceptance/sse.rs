@@ -75,6 +75,11 @@ impl Sse {
             let media_type = media_type.map(ToOwned::to_owned);
             panic!("no stream: {status} {media_type:?} {}", response.text().await.unwrap_or_default());
         }
+        Self::of(response)
+    }
+
+    /// The stream of a response that is known to be one.
+    pub(crate) fn of(response: Response) -> Self {
         Self { response, buffer: Vec::new(), envelope: None, last: 0 }
     }
 
@@ -92,6 +97,11 @@ impl Sse {
     /// The next event, or `None` at the end. A connection that breaks counts as the end.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         timeout(PATIENCE, self.read()).await.expect("an event or the end comes in time")
+    }
+
+    /// The same, without patience. A server that was killed may have sent half an event.
+    pub(crate) async fn next_however_long(&mut self) -> Option<Frame> {
+        self.read().await
     }
 
     /// All events up to the end.

@@ -81,7 +81,7 @@ async fn s3_55_a_blocking_send_learns_of_the_cancel() {
 async fn s3_56_subscribe_shows_the_task_and_what_follows() {
     let rig = Rig::start().await;
     let api = rig.api();
-    let id = text(&api.send(&to_at_once("slow", "500")).await, "/id").to_owned();
+    let id = text(&api.send(&to_at_once("slow", "800")).await, "/id").to_owned();
     // GET and POST; X-41: with and without a body.
     let path = format!("/a2a/tasks/{id}:subscribe");
     let mut streams = vec![

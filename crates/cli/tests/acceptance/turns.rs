@@ -75,7 +75,7 @@ async fn s3_83_a_message_to_a_finished_task_is_refused() {
 async fn a_message_to_a_running_task_waits_for_its_turn() {
     let rig = Rig::start().await;
     let api = rig.api();
-    let task = api.send(&to_at_once("slow", "500")).await;
+    let task = api.send(&to_at_once("slow", "900")).await;
     let id = text(&task, "/id").to_owned();
     let mut subscriber = api.subscribe(&id, Some(0)).await;
 
@@ -98,7 +98,7 @@ async fn a_message_to_a_running_task_waits_for_its_turn() {
         .filter(|message| message["role"] == "ROLE_USER")
         .map(|message| text(message, "/parts/0/text"))
         .collect();
-    assert_eq!(mine, ["500", "200", "100"]);
+    assert_eq!(mine, ["900", "200", "100"]);
     let artifacts = frames.iter().filter(|frame| frame.kind() == "artifactUpdate").count();
     assert!(artifacts >= 3, "one a turn: {frames:#?}");
 }
@@ -107,7 +107,7 @@ async fn a_message_to_a_running_task_waits_for_its_turn() {
 async fn a_blocking_send_waits_for_its_own_turn_only() {
     let rig = Rig::start().await;
     let api = rig.api();
-    let mut first = to("slow", "400");
+    let mut first = to("slow", "900");
     first["message"]["contextId"] = json!("own turn");
     let sender = api.clone();
     let first = tokio::spawn(async move { sender.send(&first).await });

@@ -108,6 +108,7 @@ impl Rig {
             idempotency: None,
             lease_until: Some(until),
             working,
+            quota: store::Quota::default(),
             at,
         };
         assert!(store.accept(tenant, accept).await.unwrap().lease.is_some());

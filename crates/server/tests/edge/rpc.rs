@@ -101,7 +101,9 @@ async fn the_version_comes_after_the_method() {
         ("ListTasks", None, Some(-32009)),
         ("ListTasks", Some("0.3"), Some(-32009)),
         ("ListTasks", Some("1.0"), None),
-        ("message/send", None, Some(-32601)),
+        ("message/send", None, Some(-32602)),
+        ("message/send", Some("0.3"), Some(-32602)),
+        ("message/send", Some("9"), Some(-32009)),
         ("nope", Some("9"), Some(-32601)),
     ] {
         let mut ask = fixture.bare("POST", "/a2a");

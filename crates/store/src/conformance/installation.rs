@@ -1,9 +1,9 @@
-//! What belongs to the installation: settings, tenants, tokens, readiness.
+//! What belongs to the installation: settings, tenants, tokens, the audit log, readiness.
 
 use std::{collections::HashSet, sync::Arc};
 
 use super::world::*;
-use crate::{Error, NewToken, Store, TenantId};
+use crate::{Change, Error, NewToken, Store, TenantId};
 
 pub(super) async fn one_value_of_a_setting_wins(store: Arc<dyn Store>) {
     let calls: Vec<_> = (0..10u8)
@@ -45,6 +45,137 @@ pub(super) async fn tokens_live_until_they_expire(store: Arc<dyn Store>) {
     assert_eq!(store.token(&[9; 32]).await.unwrap(), None);
     let nobody = NewToken { tenant: TenantId(tenant.0 + 1000), ..new(4, None) };
     assert!(matches!(store.add_token(nobody).await, Err(Error::NotFound)));
+}
+
+fn new_token(tenant: TenantId, hash: u8) -> NewToken {
+    NewToken { tenant, hash: [hash; 32], name: format!("token {hash}"), expires: None }
+}
+
+async fn actions(store: &Arc<dyn Store>) -> Vec<String> {
+    let entries = store.audit(None, 100).await.unwrap();
+    entries.into_iter().map(|entry| format!("{} {}", entry.actor, entry.action)).collect()
+}
+
+pub(super) async fn settings_can_be_replaced(store: Arc<dyn Store>) {
+    assert_eq!(store.find_setting("key").await.unwrap(), None);
+    store.setting("key", vec![1]).await.unwrap();
+    store.set_setting("admin", "key", vec![2]).await.unwrap();
+    store.set_setting("admin", "other", vec![3]).await.unwrap();
+    assert_eq!(store.find_setting("key").await.unwrap(), Some(vec![2]));
+    assert_eq!(store.setting("other", vec![9]).await.unwrap(), [3]);
+    let newest = store.audit(None, 1).await.unwrap().remove(0);
+    assert_eq!((newest.actor.as_str(), newest.action.as_str()), ("admin", "set_setting"));
+    assert!(newest.detail.contains("other"));
+}
+
+pub(super) async fn a_disabled_tenant_has_no_live_token(store: Arc<dyn Store>) {
+    let create = Change::CreateTenant { name: "acme".into(), hash: [1; 32] };
+    let created = store.administer("admin", create.clone()).await.unwrap();
+    assert!(created.tenant.enabled && created.token.is_some());
+    assert_eq!(store.token(&[1; 32]).await.unwrap(), created.token);
+    let set = |enabled| Change::SetEnabled { tenant: created.tenant.id, enabled };
+    assert!(!store.administer("admin", set(false)).await.unwrap().tenant.enabled);
+    assert_eq!(store.token(&[1; 32]).await.unwrap(), None);
+    assert!(!store.tenants().await.unwrap()[0].enabled);
+    assert!(store.administer("admin", set(true)).await.unwrap().tenant.enabled);
+    assert_eq!(store.token(&[1; 32]).await.unwrap(), created.token);
+    assert!(matches!(store.administer("admin", create).await, Err(Error::Exists)));
+}
+
+pub(super) async fn a_revoked_token_is_gone_for_good(store: Arc<dyn Store>) {
+    let tenant = store.create_tenant("acme").await.unwrap().id;
+    let other = store.create_tenant("other").await.unwrap().id;
+    let one = store.add_token(new_token(tenant, 1)).await.unwrap();
+    let two = store.administer("admin", Change::AddToken(new_token(tenant, 2))).await.unwrap().token.unwrap();
+    let revoke = |tenant, token| store.administer("admin", Change::RevokeToken { tenant, token });
+    let revoked = revoke(tenant, one.id).await.unwrap().token.unwrap();
+    assert!(revoked.revoked_at.is_some() && !revoked.is_live(later(0)));
+    assert_eq!(store.token(&[1; 32]).await.unwrap(), None);
+    assert_eq!(store.token(&[2; 32]).await.unwrap(), Some(two.clone()));
+    // Once more changes nothing, and another tenant's token does not exist.
+    assert_eq!(revoke(tenant, one.id).await.unwrap().token.unwrap(), revoked);
+    assert!(matches!(revoke(other, two.id).await, Err(Error::NotFound)));
+    assert!(matches!(revoke(tenant, 9999).await, Err(Error::NotFound)));
+    assert_eq!(store.tokens(tenant).await.unwrap(), [revoked, two]);
+    assert!(store.tokens(other).await.unwrap().is_empty());
+    assert!(matches!(store.add_token(new_token(tenant, 1)).await, Err(Error::Exists)), "its hash stays taken");
+}
+
+pub(super) async fn rotation_leaves_one_live_token(store: Arc<dyn Store>) {
+    let tenant = store.create_tenant("acme").await.unwrap().id;
+    let other = store.create_tenant("other").await.unwrap().id;
+    store.add_token(new_token(other, 9)).await.unwrap();
+    for hash in [1, 2] {
+        store.add_token(new_token(tenant, hash)).await.unwrap();
+    }
+    let rotated = store.administer("admin", Change::Rotate(new_token(tenant, 3))).await.unwrap();
+    assert_eq!(store.token(&[3; 32]).await.unwrap(), rotated.token);
+    for hash in [1, 2] {
+        assert_eq!(store.token(&[hash; 32]).await.unwrap(), None);
+    }
+    assert!(store.token(&[9; 32]).await.unwrap().is_some(), "another tenant's token lives on");
+    // A refused rotation ends nothing.
+    assert!(matches!(store.administer("admin", Change::Rotate(new_token(tenant, 9))).await, Err(Error::Exists)));
+    assert_eq!(store.token(&[3; 32]).await.unwrap(), rotated.token);
+}
+
+pub(super) async fn a_refused_change_is_not_audited(store: Arc<dyn Store>) {
+    let tenant = store.create_tenant("acme").await.unwrap().id;
+    store.add_token(new_token(tenant, 1)).await.unwrap();
+    let before = actions(&store).await;
+    let nobody = TenantId(tenant.0 + 1000);
+    for change in [
+        Change::CreateTenant { name: "acme".into(), hash: [5; 32] },
+        Change::CreateTenant { name: "new".into(), hash: [1; 32] },
+        Change::SetEnabled { tenant: nobody, enabled: false },
+        Change::AddToken(new_token(nobody, 5)),
+        Change::AddToken(new_token(tenant, 1)),
+        Change::RevokeToken { tenant: nobody, token: 1 },
+        Change::Rotate(new_token(nobody, 5)),
+    ] {
+        assert!(store.administer("admin", change.clone()).await.is_err(), "{change:?}");
+    }
+    // What is so already is no change.
+    store.administer("admin", Change::SetEnabled { tenant, enabled: true }).await.unwrap();
+    assert_eq!(actions(&store).await, before);
+    assert_eq!(store.tenants().await.unwrap().len(), 1);
+}
+
+pub(super) async fn every_change_is_audited(store: Arc<dyn Store>) {
+    let create = Change::CreateTenant { name: "acme".into(), hash: [1; 32] };
+    let tenant = store.administer("admin", create).await.unwrap().tenant.id;
+    let token = store.administer("local", Change::AddToken(new_token(tenant, 2))).await.unwrap().token.unwrap();
+    store.administer("admin", Change::SetEnabled { tenant, enabled: false }).await.unwrap();
+    store.administer("admin", Change::RevokeToken { tenant, token: token.id }).await.unwrap();
+    store.administer("admin", Change::Rotate(new_token(tenant, 3))).await.unwrap();
+    store.create_tenant("other").await.unwrap();
+    let expected = [
+        "system create_tenant",
+        "admin rotate_tenant_token",
+        "admin revoke_token",
+        "admin update_tenant",
+        "local create_token",
+        "admin create_tenant",
+    ];
+    assert_eq!(actions(&store).await, expected);
+    let first = store.audit(None, 2).await.unwrap();
+    let rest = store.audit(Some(first[1].id), 100).await.unwrap();
+    assert_eq!((first.len(), rest.len()), (2, 4));
+    assert!(first[1].id > rest[0].id);
+    for entry in first.iter().chain(&rest) {
+        let detail: serde_json::Value = serde_json::from_str(&entry.detail).unwrap();
+        assert!(detail["target_kind"].is_string() && detail.get("after").is_some(), "{detail}");
+    }
+}
+
+pub(super) async fn a_token_remembers_when_it_was_used(store: Arc<dyn Store>) {
+    let tenant = store.create_tenant("acme").await.unwrap().id;
+    let token = store.add_token(new_token(tenant, 1)).await.unwrap();
+    assert_eq!(token.used_at, None);
+    store.touch_token(token.id).await.unwrap();
+    store.touch_token(9999).await.unwrap();
+    let used = store.token(&[1; 32]).await.unwrap().unwrap().used_at;
+    assert!(used.is_some_and(|at| at >= token.created_at));
 }
 
 pub(super) async fn writing_can_be_proven(store: Arc<dyn Store>) {

@@ -41,6 +41,20 @@ pub(super) async fn only_ones_own_agents_are_leased(store: Arc<dyn Store>) {
     assert_eq!(both.len(), 2);
 }
 
+pub(super) async fn the_next_due_time_is_known(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let next = || world.store.next_due(std::slice::from_ref(&world.agent));
+    assert_eq!(next().await.unwrap(), None, "nothing waits");
+    world.waiting("hello").await;
+    assert!(next().await.unwrap().is_some_and(|due| due <= crate::clock::now()), "it could run now");
+    assert_eq!(world.store.next_due(&[agent("other")]).await.unwrap(), None);
+    let until = later(60_000);
+    let leased = world.store.lease(until, std::slice::from_ref(&world.agent), 1).await.unwrap();
+    assert_eq!(next().await.unwrap(), Some(until), "when its lease ends");
+    world.end(&leased[0].lease, Completed, None).await.unwrap();
+    assert_eq!(next().await.unwrap(), None, "it is over");
+}
+
 pub(super) async fn a_lease_that_ran_out_is_taken_over(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, old) = world.running("hello").await;

@@ -56,6 +56,7 @@ impl World {
             idempotency: None,
             lease_until: None,
             working: status(task, TaskState::Working, None),
+            quota: crate::Quota::default(),
             at,
         };
         (task, accept)
@@ -71,6 +72,7 @@ impl World {
             idempotency: None,
             lease_until: None,
             working: status(task, TaskState::Working, None),
+            quota: crate::Quota::default(),
             at: clock::now(),
         }
     }

@@ -31,6 +31,7 @@ fn begin(batch: &mut Batch<'_>, tenant: TenantId, accept: &Accept) -> Result<(i6
     let Target::New { task, agent, context, created, hold } = &accept.target else {
         return Err(Error::NotFound);
     };
+    batch.ledger.check(batch.conn, tenant, accept.quota, true)?;
     let hidden = if *hold { Hidden::Undecided } else { Hidden::No };
     let pk = batch.allocate_pk()?;
     let mut row = TaskRow::new(pk, *task, tenant, agent.clone(), context.clone(), hidden, accept.at);
@@ -61,6 +62,7 @@ fn proceed(batch: &mut Batch<'_>, tenant: TenantId, accept: &Accept) -> Result<(
     if running && row.waiting >= *max_waiting {
         return Err(Error::InboxFull);
     }
+    batch.ledger.check(batch.conn, tenant, accept.quota, false)?;
     let ahead = turns_ahead(batch, &row)?;
     let turn = row.turn + row.waiting + 1;
 

@@ -1,14 +1,15 @@
 //! Writing what a turn produces, and its end.
 
 use a2a::TaskState;
-use rusqlite::params;
+use rusqlite::{Connection, Params, params};
 
 use super::{
     row::{Hidden, TaskRow, step_from},
     writer::Batch,
 };
 use crate::{
-    Append, Appended, Draft, Error, EventKind, Lease, Result, Turn, TurnEnd, clock, draft::Content, machine::Step,
+    Append, Appended, Draft, Error, EventKind, Lease, Result, Turn, TurnEnd, clock, draft::Content, fault,
+    machine::Step,
 };
 
 /// How the turn ends, decided before anything is written.
@@ -28,7 +29,9 @@ enum Decision {
 pub(super) fn append(batch: &mut Batch<'_>, lease: &Lease, append: &Append) -> Result<Appended> {
     let mut row = TaskRow::load(batch.conn, lease.tenant, lease.task)?;
     // A task that has ended has no owner.
-    if row.generation != lease.generation || row.owner.as_deref() != Some(batch.me) {
+    let holds = row.generation == lease.generation && row.owner.as_deref() == Some(batch.me);
+    let unfenced = fault::is_on("no-fence") && !row.state.is_terminal();
+    if !holds && !unfenced {
         return Err(Error::LeaseLost);
     }
     let decision = decide(batch, &row, append)?;
@@ -127,10 +130,12 @@ fn write(batch: &mut Batch<'_>, row: &mut TaskRow, draft: &Draft) -> Result<()> 
         Content::Status { .. } => row.set_status(batch, draft, false),
         Content::Artifact { artifact_id, append, artifact } => {
             if !append {
-                batch
-                    .conn
-                    .prepare_cached("DELETE FROM a2a_artifacts WHERE task = ?1 AND artifact_id = ?2")?
-                    .execute(params![row.pk, artifact_id])?;
+                let removed = remove(
+                    batch.conn,
+                    "DELETE FROM a2a_artifacts WHERE task = ?1 AND artifact_id = ?2 RETURNING length(body)",
+                    params![row.pk, artifact_id],
+                )?;
+                row.removed(removed);
             }
             batch
                 .conn
@@ -138,8 +143,20 @@ fn write(batch: &mut Batch<'_>, row: &mut TaskRow, draft: &Draft) -> Result<()> 
                     "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body) VALUES (?1, ?2, ?3, ?4, ?5)",
                 )?
                 .execute(params![row.pk, row.turn, artifact_id, append, &artifact[..]])?;
+            row.wrote(artifact.len());
             row.log(batch, draft.at, EventKind::Artifact, draft.body.clone())
         }
         Content::Reply => Err(Error::Illegal(TaskState::Completed)),
     }
+}
+
+/// Runs a DELETE that returns the length of each body it removes; gives their sum.
+pub(super) fn remove(conn: &Connection, delete: &str, arguments: impl Params) -> Result<i64> {
+    let mut delete = conn.prepare_cached(delete)?;
+    let mut rows = delete.query(arguments)?;
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        bytes += row.get::<_, i64>(0)?;
+    }
+    Ok(bytes)
 }

@@ -49,6 +49,30 @@ pub(super) fn is_dead(dir: &Path, id: &str) -> bool {
     }
 }
 
+/// The instances that left their lock behind.
+pub(super) fn dead(dir: &Path) -> Vec<InstanceId> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut dead = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".lock")) else { continue };
+        if let Some(instance) = InstanceId::parse(id).filter(|_| is_dead(dir, id)) {
+            dead.push(instance);
+        }
+    }
+    dead
+}
+
+/// Whether any instance lives.
+pub(super) fn any_alive(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return false };
+    entries.flatten().any(|entry| {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".lock"));
+        id.is_some_and(|id| !is_dead(dir, id))
+    })
+}
+
 /// Removes what a dead instance left.
 pub(super) fn bury(dir: &Path, id: &str) {
     let _ = fs::remove_file(lock_file(dir, id));

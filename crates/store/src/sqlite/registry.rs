@@ -1,9 +1,9 @@
-//! What belongs to the installation: settings, tenants, tokens.
+//! What belongs to the installation: settings, and reading tenants and tokens. Changing them is `administer`'s.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{codec, writer::Batch};
-use crate::{Error, NewToken, Result, Tenant, TenantId, Token, clock};
+use crate::{Error, Result, Tenant, TenantId, Token, clock};
 
 /// Written by [`heartbeat`] only.
 const HEARTBEAT: &str = "journal.heartbeat";
@@ -33,78 +33,68 @@ pub(super) fn heartbeat(batch: &Batch<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn create_tenant(batch: &Batch<'_>, name: &str) -> Result<Tenant> {
-    let taken = batch.conn.prepare_cached("SELECT 1 FROM tenants WHERE name = ?1")?.exists([name])?;
-    if taken {
-        return Err(Error::Exists);
-    }
-    let created_at = clock::now();
-    batch
-        .conn
-        .prepare_cached("INSERT INTO tenants (name, enabled, created_at) VALUES (?1, 1, ?2)")?
-        .execute(params![name, created_at.as_millis()])?;
-    let id = TenantId(batch.conn.last_insert_rowid());
-    Ok(Tenant { id, name: name.to_owned(), enabled: true, created_at })
-}
+/// The columns that [`read_tenant`] reads.
+const TENANT: &str = "id, name, enabled, created_at";
+/// The columns that [`read_token`] reads, of `tokens k`.
+const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
 
 pub(super) fn tenants(conn: &Connection) -> Result<Vec<Tenant>> {
-    let mut all = conn.prepare_cached("SELECT id, name, enabled, created_at FROM tenants ORDER BY name")?;
-    let all = all.query_map((), |row| {
-        Ok(Tenant {
-            id: TenantId(row.get(0)?),
-            name: row.get(1)?,
-            enabled: row.get(2)?,
-            created_at: codec::time(row.get(3)?),
-        })
-    })?;
+    let mut all = conn.prepare_cached(&format!("SELECT {TENANT} FROM tenants ORDER BY name"))?;
+    let all = all.query_map((), read_tenant)?;
     Ok(all.collect::<Result<_, _>>()?)
 }
 
-pub(super) fn add_token(batch: &Batch<'_>, token: &NewToken) -> Result<Token> {
-    let conn = batch.conn;
-    if !conn.prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?.exists([token.tenant.0])? {
-        return Err(Error::NotFound);
-    }
-    if conn.prepare_cached("SELECT 1 FROM tokens WHERE hash = ?1")?.exists([token.hash])? {
-        return Err(Error::Exists);
-    }
-    let created_at = clock::now();
-    conn.prepare_cached("INSERT INTO tokens (tenant_id, hash, name, created_at, expires) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![
-            token.tenant.0,
-            token.hash,
-            token.name,
-            created_at.as_millis(),
-            token.expires.map(|at| at.as_millis())
-        ])?;
-    Ok(Token {
-        id: conn.last_insert_rowid(),
-        tenant: token.tenant,
-        hash: token.hash,
-        name: token.name.clone(),
-        expires: token.expires,
-        created_at,
-    })
+pub(super) fn tenant(conn: &Connection, id: TenantId) -> Result<Tenant> {
+    conn.prepare_cached(&format!("SELECT {TENANT} FROM tenants WHERE id = ?1"))?
+        .query_row([id.0], read_tenant)
+        .optional()?
+        .ok_or(Error::NotFound)
 }
 
 /// The token, if it is not expired or revoked and its tenant is enabled.
 pub(super) fn token(conn: &Connection, hash: &[u8; 32]) -> Result<Option<Token>> {
-    let read = |row: &Row<'_>| {
-        Ok(Token {
-            id: row.get(0)?,
-            tenant: TenantId(row.get(1)?),
-            hash: row.get(2)?,
-            name: row.get(3)?,
-            expires: row.get::<_, Option<i64>>(4)?.map(codec::time),
-            created_at: codec::time(row.get(5)?),
-        })
-    };
     Ok(conn
-        .prepare_cached(
-            "SELECT k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at
-             FROM tokens k JOIN tenants t ON t.id = k.tenant_id
-             WHERE k.hash = ?1 AND k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > ?2) AND t.enabled = 1",
-        )?
-        .query_row(params![hash, clock::now().as_millis()], read)
+        .prepare_cached(&format!(
+            "SELECT {TOKEN} FROM tokens k JOIN tenants t ON t.id = k.tenant_id
+             WHERE k.hash = ?1 AND k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > ?2) AND t.enabled = 1"
+        ))?
+        .query_row(params![hash, clock::now().as_millis()], read_token)
         .optional()?)
+}
+
+pub(super) fn tokens(conn: &Connection, tenant: TenantId) -> Result<Vec<Token>> {
+    let mut all = conn.prepare_cached(&format!("SELECT {TOKEN} FROM tokens k WHERE k.tenant_id = ?1 ORDER BY k.id"))?;
+    let all = all.query_map([tenant.0], read_token)?;
+    Ok(all.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn touch_token(batch: &Batch<'_>, token: i64) -> Result<()> {
+    batch
+        .conn
+        .prepare_cached("UPDATE tokens SET used_at = ?2 WHERE id = ?1")?
+        .execute(params![token, clock::now().as_millis()])?;
+    Ok(())
+}
+
+fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
+    Ok(Tenant {
+        id: TenantId(row.get(0)?),
+        name: row.get(1)?,
+        enabled: row.get(2)?,
+        created_at: codec::time(row.get(3)?),
+    })
+}
+
+fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
+    let time = |at: Option<i64>| at.map(codec::time);
+    Ok(Token {
+        id: row.get(0)?,
+        tenant: TenantId(row.get(1)?),
+        hash: row.get(2)?,
+        name: row.get(3)?,
+        expires: time(row.get(4)?),
+        created_at: codec::time(row.get(5)?),
+        revoked_at: time(row.get(6)?),
+        used_at: time(row.get(7)?),
+    })
 }

@@ -44,6 +44,10 @@ pub(super) struct TaskRow {
     pub(super) cancel_mark: bool,
     /// As what it stands in `task_counts`.
     counted: Option<TaskState>,
+    /// Whether it stands in its tenant's usage as a task that has not ended.
+    live: bool,
+    /// The bytes of messages, artifacts and events that were written, less those removed.
+    written: i64,
     /// Only the log's end has changed.
     touched_only: bool,
 }
@@ -93,6 +97,8 @@ impl TaskRow {
             waiting: 0,
             cancel_mark: false,
             counted: None,
+            live: false,
+            written: 0,
             touched_only: false,
         }
     }
@@ -138,6 +144,8 @@ impl TaskRow {
             waiting: row.get(18)?,
             cancel_mark: row.get(19)?,
             counted: (hidden == Hidden::No).then_some(state),
+            live: !state.is_terminal(),
+            written: 0,
             touched_only: true,
         })
     }
@@ -174,6 +182,7 @@ impl TaskRow {
     pub(super) fn log(&mut self, batch: &mut Batch<'_>, at: Timestamp, kind: EventKind, body: Bytes) -> Result<()> {
         self.seq += 1;
         self.updated_at = at.as_millis();
+        self.wrote(body.len());
         batch.log(self.task, self.pk, Event { seq: self.seq, at, kind, body })
     }
 
@@ -198,12 +207,14 @@ impl TaskRow {
         };
         let parsed: a2a::Message = serde_json::from_slice(&message)?;
         let said = MessageRow { id: &parsed.message_id, role: "agent", status: "sent", turn: self.status_turn };
-        said.insert(batch, self.pk, &message, at)
+        said.insert(batch, self.pk, &message, at)?;
+        self.wrote(message.len());
+        Ok(())
     }
 
     /// Adds a caller's message, to the inbox or as the running turn's own.
     pub(super) fn add_input(
-        &self,
+        &mut self,
         batch: &Batch<'_>,
         message_id: &str,
         message: &Bytes,
@@ -211,7 +222,19 @@ impl TaskRow {
         status: &str,
         at: Timestamp,
     ) -> Result<()> {
-        MessageRow { id: message_id, role: "user", status, turn }.insert(batch, self.pk, message, at)
+        MessageRow { id: message_id, role: "user", status, turn }.insert(batch, self.pk, message, at)?;
+        self.wrote(message.len());
+        Ok(())
+    }
+
+    /// Counts bytes that were written.
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        self.written = self.written.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Counts bytes that were removed.
+    pub(super) fn removed(&mut self, bytes: i64) {
+        self.written -= bytes;
     }
 
     /// Whether the current turn has not ended.
@@ -356,6 +379,7 @@ impl TaskRow {
                 .conn
                 .prepare_cached("UPDATE a2a_tasks SET seq = ?2, updated_at = ?3 WHERE pk = ?1")?
                 .execute(params![self.pk, codec::signed(self.seq), self.updated_at])?;
+            batch.ledger.add(self.tenant, 0, self.written);
             return Ok(());
         }
         batch
@@ -388,6 +412,10 @@ impl TaskRow {
     }
 
     fn count(&mut self, batch: &mut Batch<'_>) {
+        let live = !self.state.is_terminal();
+        batch.ledger.add(self.tenant, i64::from(live) - i64::from(self.live), self.written);
+        self.live = live;
+        self.written = 0;
         let now = (self.hidden == Hidden::No).then_some(self.state);
         if now == self.counted {
             return;

@@ -11,7 +11,11 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use crate::{Error, Result};
 
 /// In order; the number of those applied is the file's `user_version`. Never edit one that was released.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_journal.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_journal.sql"),
+    include_str!("migrations/0002_tokens.sql"),
+    include_str!("migrations/0003_usage.sql"),
+];
 
 /// How long a connection waits for another process's write.
 const BUSY: Duration = Duration::from_secs(10);

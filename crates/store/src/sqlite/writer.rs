@@ -20,8 +20,8 @@ use std::{
 use rusqlite::{Connection, params};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::{codec, schema};
-use crate::{AgentId, Error, Event, Hub, Result, TaskId, TenantId, clock};
+use super::{codec, schema, usage::Ledger};
+use crate::{AgentId, Error, Event, Hub, Result, TaskId, TenantId, clock, fault};
 
 /// The most operations of one transaction.
 const MAX_BATCH: usize = 1024;
@@ -60,6 +60,8 @@ pub(super) struct Batch<'c> {
     last_pos: Option<i64>,
     counts: HashMap<(TenantId, AgentId, &'static str), i64>,
     next_pk: Option<i64>,
+    /// What tenants use more or less after this batch.
+    pub(super) ledger: Ledger,
 }
 
 /// An operation with someone who waits for its outcome. It can run several times; the last run counts.
@@ -120,8 +122,7 @@ impl Writer {
         };
         conn.execute("INSERT INTO instances (id, started_at) VALUES (?1, ?2)", params![me, clock::now().as_millis()])?;
         let (sender, jobs) = sync_channel(queue);
-        let ack_before_commit =
-            cfg!(debug_assertions) && std::env::var("SB_FAULT").is_ok_and(|fault| fault == "ack-before-commit");
+        let ack_before_commit = fault::is_on("ack-before-commit");
         let thread = Thread {
             conn,
             jobs,
@@ -169,7 +170,16 @@ impl Drop for Writer {
 
 impl<'c> Batch<'c> {
     fn new(conn: &'c Connection, me: &'c str) -> Self {
-        Self { conn, me, poke: false, events: Vec::new(), last_pos: None, counts: HashMap::new(), next_pk: None }
+        Self {
+            conn,
+            me,
+            poke: false,
+            events: Vec::new(),
+            last_pos: None,
+            counts: HashMap::new(),
+            next_pk: None,
+            ledger: Ledger::default(),
+        }
     }
 
     /// The number of a new task.
@@ -214,7 +224,7 @@ impl<'c> Batch<'c> {
         for ((tenant, agent, state), n) in self.counts.drain().filter(|(_, n)| *n != 0) {
             add.execute(params![tenant.0, agent.as_str(), state, n])?;
         }
-        Ok(())
+        self.ledger.write(self.conn)
     }
 }
 

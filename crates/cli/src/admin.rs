@@ -1,0 +1,236 @@
+//! The way of administrative commands: to the server with the admin token, or to the journal when none runs.
+//!
+//! Both ways are one interface, the server's admin routes: without a server they are answered in this process.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use client::{Connector, Limits, Policy, Secret, call_json, check_answer, parse_url, same_origin};
+use http::Method;
+use serde_json::Value;
+use store::sqlite::{self, SqliteStore};
+use url::Url;
+
+use crate::{
+    config::{self, Layer, LogFormat, process_environment},
+    duration::Span,
+    failure::{Exit, Failure},
+    local::{AdminFile, Local, PrivateFile},
+    logging,
+    output::{self, Format},
+};
+
+/// Who did it, in the audit log, when it was done on the journal itself.
+const ACTOR: &str = "local";
+
+/// How long a stored server has to say that it is there.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// The options that all administrative commands share.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdminArgs {
+    /// The server [env: SB_URL] [default: the local one; its journal when it does not run]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// How to print the result: `json` is one object a line
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub(crate) output: Format,
+    /// How long the command may take
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    timeout: Span,
+    /// Where the local server keeps its files [env: SB_DATA_DIR]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The configuration file [env: SB_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Somebody who may administer.
+pub(crate) struct Admin {
+    way: Way,
+    /// The data directory, when it is the local installation that is administered.
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+enum Way {
+    Server { connector: Connector, base: Url, token: Secret },
+    Journal(Arc<SqliteStore>),
+}
+
+impl AdminArgs {
+    /// Runs an administrative command to its end. With `may_create` a journal that is not there yet is made.
+    pub(crate) fn run(
+        &self,
+        log: Option<&str>,
+        may_create: bool,
+        work: impl AsyncFnOnce(Admin) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        logging::start(log, "warn", LogFormat::Human)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::failed("cannot start").caused_by(&error))?;
+        let limit = self.timeout.0;
+        runtime.block_on(async {
+            let work = async { work(self.admin(may_create).await?).await };
+            match tokio::time::timeout(limit, work).await {
+                Ok(result) => result,
+                Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}"))
+                    .hint("give it more time with --timeout; it may have been done all the same")),
+            }
+        })
+    }
+
+    async fn admin(&self, may_create: bool) -> Result<Admin, Failure> {
+        let flags = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
+        let layer = config::load(flags, self.config.as_deref(), &process_environment)?;
+        let data_dir = layer.data_dir(&process_environment);
+        let given = process_environment("SB_ADMIN_TOKEN");
+        if let Some(named) = self.url.clone().or_else(|| process_environment("SB_URL")) {
+            return named_server(&named, data_dir.ok(), given);
+        }
+        let data_dir = data_dir?;
+        if let Some(way) = stored_server(&data_dir, given).await? {
+            return Ok(Admin { way, data_dir: Some(data_dir) });
+        }
+        let journal = data_dir.join(sqlite::FILE);
+        if !may_create && !journal.is_file() {
+            return Err(Failure::usage(format!("there is no journal in `{}`", data_dir.display()))
+                .because("no server has started with this data directory")
+                .hint("start one with `sb serve`, or name one with --url or --data-dir"));
+        }
+        let options = sqlite::Options { readers: 1, ..sqlite::Options::default() };
+        let store = sqlite::open(&data_dir, options).map_err(|error| {
+            Failure::failed(format!("cannot open the journal in `{}`", data_dir.display())).caused_by(&error)
+        })?;
+        Ok(Admin { way: Way::Journal(store), data_dir: Some(data_dir) })
+    }
+}
+
+/// A server that the caller names. The stored token goes to the server that it belongs to only.
+fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -> Result<Admin, Failure> {
+    let base = parse_url(named)?;
+    let home = match &data_dir {
+        Some(directory) => Local::load(directory)?.url.and_then(|url| parse_url(&url).ok()),
+        None => None,
+    };
+    let data_dir = data_dir.filter(|_| home.is_some_and(|home| same_origin(&home, &base)));
+    let stored = match &data_dir {
+        Some(directory) if given.is_none() => AdminFile::load(directory)?.token,
+        _ => None,
+    };
+    let token = given.or(stored).ok_or_else(|| {
+        Failure::new(Exit::Auth, format!("no admin token is known for {base}"))
+            .hint("give it with SB_ADMIN_TOKEN; the server keeps it in `admin.json` in its data directory")
+    })?;
+    Ok(Admin { way: Way::Server { connector: connector(None), base, token: Secret::new(token) }, data_dir })
+}
+
+/// The server that wrote its address into the data directory, if it runs and there is a token for it. Whoever can
+/// read the directory can do without.
+async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Result<Option<Way>, Failure> {
+    if !sqlite::is_open(data_dir) {
+        return Ok(None);
+    }
+    let token = match given {
+        Some(token) => Some(token),
+        None => AdminFile::load(data_dir)?.token,
+    };
+    let (Some(url), Some(token)) = (Local::load(data_dir)?.url, token) else {
+        return Ok(None);
+    };
+    let base = parse_url(&url)?;
+    if call_json(&connector(Some(PROBE)), Method::GET, &at(&base, "/healthz"), None, None).await.is_err() {
+        return Ok(None);
+    }
+    Ok(Some(Way::Server { connector: connector(None), base, token: Secret::new(token) }))
+}
+
+impl Admin {
+    /// Calls a route below `/v1/admin`; `path` may have a query.
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
+        let body = body.map(|body| body.to_string().into_bytes());
+        let path = format!("/v1/admin{path}");
+        let answer = match &self.way {
+            Way::Server { connector, base, token } => {
+                call_json(connector, method, &at(base, &path), Some(token), body).await.map_err(refused)?.to_vec()
+            }
+            Way::Journal(store) => {
+                let (path, query) =
+                    path.split_once('?').map_or((path.as_str(), None), |(path, query)| (path, Some(query)));
+                let body = body.unwrap_or_default();
+                let answer = server::admin::answer(store.as_ref(), ACTOR, &method, path, query, &body).await;
+                check_answer(answer.status, &answer.body)?;
+                answer.body
+            }
+        };
+        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// The path of the tenant with this name.
+    pub(crate) async fn tenant(&self, name: &str) -> Result<String, Failure> {
+        let tenants = self.get("/tenants").await?;
+        let found = list(&tenants, "tenants").iter().find(|tenant| tenant["name"] == name);
+        match found.and_then(|tenant| tenant["id"].as_i64()) {
+            Some(id) => Ok(format!("/tenants/{id}")),
+            None => Err(Failure::failed(format!("there is no tenant `{name}`")).hint("`sb tenant list` shows them")),
+        }
+    }
+}
+
+/// The list under this name; nothing when the answer has none.
+pub(crate) fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
+    answer[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Prints what a change left: an object as JSON, or a line for people and the token that came with it.
+pub(crate) fn print_change(format: Format, answer: &Value, text: &str) {
+    match format {
+        Format::Json => output::line(&answer.to_string()),
+        Format::Text => {
+            output::line(text);
+            if let Some(token) = answer["token"].as_str() {
+                output::line(&format!("token: {token}"));
+                output::error_line("note", "the token is shown only this once");
+            }
+        }
+    }
+}
+
+fn at(base: &Url, path: &str) -> Url {
+    let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let mut url = base.clone();
+    url.set_path(&format!("{}{path}", base.path().trim_end_matches('/')));
+    url.set_query(query);
+    url
+}
+
+fn connector(total_timeout: Option<Duration>) -> Connector {
+    Connector::new(Policy::Operator, Limits { total_timeout, ..Limits::default() })
+}
+
+/// A token that is not good enough is the admin token here, not a tenant's.
+fn refused(error: client::Error) -> Failure {
+    let failure = Failure::from(error);
+    if failure.exit != Exit::Auth {
+        return failure;
+    }
+    Failure::new(Exit::Auth, "the server does not accept the admin token")
+        .hint("set SB_ADMIN_TOKEN; the server keeps its token in `admin.json` in its data directory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_stand_below_the_server() {
+        let at = |base: &str, path: &str| at(&parse_url(base).unwrap(), path).to_string();
+        assert_eq!(at("http://h", "/v1/admin/tenants"), "http://h/v1/admin/tenants");
+        assert_eq!(at("http://h/base/", "/v1/admin/audit?limit=1"), "http://h/base/v1/admin/audit?limit=1");
+    }
+}

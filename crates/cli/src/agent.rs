@@ -1,0 +1,367 @@
+//! `sb agent`: the agents of a server, and the files that describe them.
+//!
+//! What a server offers is on its cards. What stands in files is read here once more, with the server's own reader, so
+//! that a broken edit is explained by whoever asks, wherever the log went.
+
+mod files;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use client::{Client, discover};
+use serde_json::{Value, json};
+
+use self::files::{Directory, FileAgent};
+use crate::{
+    config::{LogFormat, process_environment},
+    failure::{Exit, Failure},
+    local::{Local, PrivateFile},
+    logging,
+    output::{self, Format},
+    table::{fields, table},
+    target::{Target, TargetArgs},
+};
+
+/// `sb agent …`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List the agents: those the server offers, and files that are broken
+    #[command(after_help = "Examples:\n  sb agent list\n  sb agent list -o json | jq -r .id")]
+    List(List),
+    /// Print what is known of an agent
+    #[command(after_help = "Examples:\n  sb agent show count\n  sb agent show count -o json | jq .card")]
+    Show(Show),
+    /// Copy an agent's file to where the server looks for it; a broken one is refused
+    #[command(after_help = "Examples:\n  sb agent add count.toml\n  sb agent add draft.toml --id count --replace")]
+    Add(Add),
+    /// Delete an agent's file; work that waits for it stays queued
+    #[command(after_help = "Example:\n  sb agent remove count")]
+    Remove(Remove),
+    /// Check an agent's file, or all of them
+    #[command(after_help = "Examples:\n  sb agent check\n  sb agent check ./count.toml")]
+    Check(Check),
+}
+
+/// Which server and which directory, for all verbs.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// How to print it: `json` is one object a line
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// The server [env: SB_URL] [default: the local one]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// The agent
+    id: String,
+    /// The server [env: SB_URL] [default: the local one]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// The file; its name gives the agent's id
+    file: PathBuf,
+    /// Another id
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Take the place of a file that is there
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Remove {
+    /// The agent
+    id: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Check {
+    /// Files, or agents that have one [default: all files of the directory]
+    files: Vec<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// An agent as the list shows it.
+struct Listed {
+    id: String,
+    name: Option<String>,
+    kind: Option<&'static str>,
+    source: Option<String>,
+    state: &'static str,
+    error: Option<String>,
+}
+
+pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
+    logging::start(log, "warn", LogFormat::Human)?;
+    match args.verb {
+        Verb::List(args) => args.common.target.block_on(list(&args)),
+        Verb::Show(args) => args.common.target.block_on(show(&args)),
+        Verb::Add(args) => add(&args),
+        Verb::Remove(args) => remove(&args),
+        Verb::Check(args) => check(&args),
+    }
+}
+
+impl Common {
+    /// Where the local server looks for agent files: by the configuration that is named, by what the server left, or
+    /// by the configuration as it is.
+    fn directory(&self) -> Result<Directory, Failure> {
+        let layer = self.target.layer(&process_environment)?;
+        let configured = layer.config_dir.as_ref().map(|directory| directory.join("agents"));
+        if self.target.names_config() {
+            return configured.map(Directory::new).ok_or_else(no_directory);
+        }
+        let left = match layer.data_dir(&process_environment) {
+            Ok(data_dir) => Local::load(&data_dir)?.agents,
+            Err(_) => None,
+        };
+        left.or(configured).map(Directory::new).ok_or_else(no_directory)
+    }
+
+    fn demo_agents(&self) -> Result<bool, Failure> {
+        Ok(self.target.layer(&process_environment)?.demo_agents.unwrap_or(true))
+    }
+}
+
+fn no_directory() -> Failure {
+    Failure::usage("there is no place for agent files")
+        .because("neither XDG_CONFIG_HOME nor HOME is set")
+        .hint("name a configuration file with --config; agents stand in `agents` beside it")
+}
+
+/// The agents that a server offers to this caller, by id. `None` when no server was named and none runs.
+async fn offered(url: Option<&str>, common: &Common) -> Result<(Option<BTreeMap<String, String>>, bool), Failure> {
+    let target = match common.target.target(url, None) {
+        Ok(target) => target,
+        // Nothing is known of a server.
+        Err(failure) if failure.exit == Exit::Usage && url.is_none() && process_environment("SB_URL").is_none() => {
+            return Ok((None, false));
+        }
+        Err(failure) => return Err(failure),
+    };
+    let named = target.named;
+    match extended_skills(common, target).await {
+        Ok(skills) => Ok((Some(skills), named)),
+        Err(failure) if failure.exit == Exit::Unreachable && !named => Ok((None, false)),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn extended_skills(common: &Common, target: Target) -> Result<BTreeMap<String, String>, Failure> {
+    let options = common.target.client_options(target.token);
+    let client = Client::connect(common.target.connector(), &target.url, options).await?;
+    let card = client.extended_card().await?.value;
+    let mut agents = BTreeMap::new();
+    for skill in card.skills {
+        // The gateway's own skill, which is no agent.
+        if skill.id == "relay" && skill.tags.iter().any(|tag| tag == "gateway") {
+            continue;
+        }
+        agents.insert(skill.id, skill.name);
+    }
+    Ok(agents)
+}
+
+/// Everything that is known: what the server offers, and with a local one the files.
+async fn known(url: Option<&str>, common: &Common) -> Result<Vec<Listed>, Failure> {
+    let (offered, remote) = offered(url, common).await?;
+    let runs = offered.is_some();
+    let mut offered = offered.unwrap_or_default();
+    let mut agents = Vec::new();
+    if !remote {
+        for file in common.directory()?.agents()? {
+            let name = offered.remove(&file.id);
+            agents.push(listed(file, name, runs));
+        }
+        if !runs && common.demo_agents()? {
+            for entry in agents::demo() {
+                let id = entry.profile.id.to_string();
+                if !agents.iter().any(|agent| agent.id == id) {
+                    offered.insert(id, entry.profile.name.clone());
+                }
+            }
+        }
+    }
+    for (id, name) in offered {
+        let (kind, source) = if remote { (None, None) } else { (Some("builtin"), Some("built-in".to_owned())) };
+        let state = if runs { "running" } else { "stopped" };
+        agents.push(Listed { id, name: Some(name), kind, source, state, error: None });
+    }
+    agents.sort_by(|a, b| a.id.cmp(&b.id));
+    if !runs {
+        output::error_line("note", "no server is running here");
+    }
+    Ok(agents)
+}
+
+/// A file's agent; `offered` is its name on the server's card, if it is there.
+fn listed(file: FileAgent, offered: Option<String>, runs: bool) -> Listed {
+    let source = Some(file.path.display().to_string());
+    let state = match (&file.problem, &offered) {
+        (None, Some(_)) => "running",
+        // Another tenant's, or too new.
+        (None, None) if runs => "hidden",
+        (None, None) => "stopped",
+        (Some(_), Some(_)) => "stale",
+        (Some(_), None) => "broken",
+    };
+    Listed { id: file.id, name: offered.or(file.name), kind: file.kind, source, state, error: file.problem }
+}
+
+impl Listed {
+    fn json(&self) -> Value {
+        json!({
+            "id": self.id, "name": self.name, "kind": self.kind, "source": self.source,
+            "state": self.state, "error": self.error,
+        })
+    }
+}
+
+async fn list(args: &List) -> Result<(), Failure> {
+    let agents = known(args.url.as_deref(), &args.common).await?;
+    if args.common.output == Format::Json {
+        agents.iter().for_each(|agent| output::line(&agent.json().to_string()));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for agent in &agents {
+        let state = match &agent.error {
+            Some(error) => format!("{}: {error}", agent.state),
+            None => agent.state.to_owned(),
+        };
+        let source = agent.source.clone().unwrap_or_else(|| "-".to_owned());
+        rows.push(vec![agent.id.clone(), agent.kind.unwrap_or("-").to_owned(), source, state]);
+    }
+    output::print(&table(&["ID", "KIND", "SOURCE", "STATE"], &rows));
+    Ok(())
+}
+
+async fn show(args: &Show) -> Result<(), Failure> {
+    let agents = known(args.url.as_deref(), &args.common).await?;
+    let Some(agent) = agents.into_iter().find(|agent| agent.id == args.id) else {
+        return Err(Failure::failed(format!("there is no agent `{}`", args.id)).hint("`sb agent list` shows them"));
+    };
+    let card = if matches!(agent.state, "running" | "stale") {
+        let target = args.common.target.target(args.url.as_deref(), Some(&args.id))?;
+        Some(discover(&args.common.target.connector(), &target.url, target.token.as_ref()).await?)
+    } else {
+        None
+    };
+    if args.common.output == Format::Json {
+        let mut shown = agent.json();
+        shown["card"] = match &card {
+            Some(found) => serde_json::from_slice(&found.json)
+                .map_err(|error| Failure::failed("the card is not JSON").caused_by(&error))?,
+            None => Value::Null,
+        };
+        output::line(&shown.to_string());
+        return Ok(());
+    }
+    let mut pairs = vec![
+        ("id", Some(agent.id)),
+        ("name", agent.name),
+        ("kind", agent.kind.map(str::to_owned)),
+        ("source", agent.source),
+        ("state", Some(agent.state.to_owned())),
+        ("error", agent.error),
+    ];
+    if let Some(found) = card {
+        let card = found.card;
+        let skills: Vec<String> = card.skills.into_iter().map(|skill| skill.id).collect();
+        pairs.extend([
+            ("description", Some(card.description)),
+            ("version", Some(card.version)),
+            ("skills", Some(skills.join(", "))),
+            ("takes", Some(card.default_input_modes.join(", "))),
+            ("gives", Some(card.default_output_modes.join(", "))),
+            ("url", card.supported_interfaces.into_iter().next().map(|interface| interface.url)),
+        ]);
+    }
+    output::print(&fields(&pairs));
+    Ok(())
+}
+
+fn add(args: &Add) -> Result<(), Failure> {
+    let added = args.common.directory()?.add(&args.file, args.id.as_deref(), args.replace)?;
+    match args.common.output {
+        Format::Json => output::line(&added.json().to_string()),
+        Format::Text => {
+            output::line(&format!("added agent {} as {}", added.id, added.path.display()));
+        }
+    }
+    for warning in &added.warnings {
+        output::error_line("warning", &format!("agent `{}` will fail: {warning}", added.id));
+    }
+    Ok(())
+}
+
+fn remove(args: &Remove) -> Result<(), Failure> {
+    let removed = args.common.directory()?.remove(&args.id)?;
+    match args.common.output {
+        Format::Json => {
+            output::line(&json!({"id": args.id, "source": removed.display().to_string(), "removed": true}).to_string());
+        }
+        Format::Text => output::line(&format!("removed agent {}", args.id)),
+    }
+    Ok(())
+}
+
+fn check(args: &Check) -> Result<(), Failure> {
+    let mut checked = Vec::new();
+    if args.files.is_empty() {
+        checked = args.common.directory()?.agents()?;
+    }
+    for named in &args.files {
+        // A path when it looks like one, and an agent's id otherwise.
+        let is_path = named.contains(std::path::MAIN_SEPARATOR) || named.ends_with(".toml");
+        let path = if is_path { PathBuf::from(named) } else { args.common.directory()?.path(named) };
+        checked.push(FileAgent::read(&path));
+    }
+    let mut rows = Vec::new();
+    for file in &checked {
+        if args.common.output == Format::Json {
+            output::line(&file.json().to_string());
+            continue;
+        }
+        let verdict = match (&file.problem, file.warnings.as_slice()) {
+            (Some(problem), _) => format!("broken: {problem}"),
+            (None, []) => "ok".to_owned(),
+            (None, warnings) => format!("ok, but will fail: {}", warnings.join("; ")),
+        };
+        rows.push(vec![file.id.clone(), file.path.display().to_string(), verdict]);
+    }
+    if args.common.output == Format::Text {
+        output::print(&table(&["ID", "FILE", "RESULT"], &rows));
+    }
+    match checked.iter().filter(|file| file.problem.is_some()).count() {
+        0 => Ok(()),
+        1 => Err(Failure::failed("an agent file is broken")),
+        broken => Err(Failure::failed(format!("{broken} agent files are broken"))),
+    }
+}

@@ -1,0 +1,50 @@
+//! Plain JSON over HTTP, for what a Switchboard server offers beside the protocol.
+
+use a2a::error::RemoteError;
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
+use url::Url;
+
+use crate::{Connector, Error, Secret, egress::Request};
+
+/// Calls a URL and gives the body of a successful answer. An error answer is an [`Error`] with what it says.
+pub async fn call_json(
+    connector: &Connector,
+    method: Method,
+    url: &Url,
+    token: Option<&Secret>,
+    body: Option<Vec<u8>>,
+) -> Result<Bytes, Error> {
+    let mut headers = vec![(header::ACCEPT, HeaderValue::from_static("application/json"))];
+    if body.is_some() {
+        headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    }
+    let request = Request { method, url, token, headers, body, streaming: false };
+    let response = connector.send(request).await?;
+    let status = response.status.as_u16();
+    let bytes = response.bytes().await?;
+    check_answer(status, &bytes)?;
+    Ok(bytes)
+}
+
+/// The error that an answer is, unless its status says that it worked.
+pub fn check_answer(status: u16, body: &[u8]) -> Result<(), Error> {
+    if (200..300).contains(&status) {
+        return Ok(());
+    }
+    Err(Error::told(status, RemoteError::from_status_body(status, body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_success_is_no_error() {
+        assert!(check_answer(201, b"{}").is_ok());
+        assert!(matches!(check_answer(401, b"{}"), Err(Error::Auth(_))));
+        let told = check_answer(409, br#"{"error":{"message":"taken"}}"#).unwrap_err();
+        assert_eq!(told.to_string(), "taken");
+        assert!(matches!(check_answer(302, b""), Err(Error::Protocol(_))));
+    }
+}

@@ -1,0 +1,158 @@
+//! Agents that speak 0.3: discovery, every operation, streams, and what the caller gets to see of it.
+
+use std::time::Duration;
+
+use a2a::{
+    CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageResponse, SubscribeToTaskRequest, TaskState,
+};
+use client::{Binding, Dialect, Error, Resume, parse_url, user_message};
+use serde_json::Value;
+
+use crate::script::{Script, collect, connector, event, events, held, json, options, rpc};
+
+fn card(url: &str, version: &str) -> String {
+    let card = serde_json::json!({
+        "protocolVersion": version, "name": "old", "description": "d", "version": "1",
+        "url": format!("{url}/rpc"), "preferredTransport": "JSONRPC",
+        "capabilities": {"streaming": true}, "defaultInputModes": ["text"], "defaultOutputModes": ["text"],
+        "skills": [{"id": "s", "name": "s", "description": "s", "tags": []}],
+    });
+    json(200, &card.to_string())
+}
+
+fn task(state: &str) -> String {
+    format!(r#"{{"kind":"task","id":"t-1","contextId":"c","status":{{"state":"{state}"}},"x-own":1.0}}"#)
+}
+
+fn status(state: &str, last: bool) -> String {
+    format!(
+        r#"{{"kind":"status-update","taskId":"t-1","contextId":"c","final":{last},"status":{{"state":"{state}"}}}}"#
+    )
+}
+
+fn error(code: i32) -> String {
+    json(200, &format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"no"}}}}"#))
+}
+
+fn body(script: &Script, request: usize) -> Value {
+    serde_json::from_str(&script.seen()[request].body).unwrap()
+}
+
+#[tokio::test]
+async fn operations_speak_0_3_and_give_1_0_types() {
+    let message = r#"{"kind":"message","messageId":"r","role":"agent","parts":[{"kind":"text","text":"hello"}]}"#;
+    let script = Script::start(|url| {
+        vec![
+            card(url, "0.3.0"),
+            json(200, &rpc(message)),
+            json(200, &rpc(&task("input-required"))),
+            json(200, &rpc(&task("canceled"))),
+        ]
+    });
+    let client = script.client(options()).await.unwrap();
+    assert_eq!((client.dialect(), client.binding()), (Dialect::V03, Binding::JsonRpc));
+    assert!(client.streams());
+
+    let mut request = user_message("m", "hi");
+    request.message.context_id = "c".to_owned();
+    let reply = client.send(request).await.unwrap();
+    assert!(matches!(&reply.value, SendMessageResponse::Message(reply) if reply.text() == "hello"));
+    assert_eq!(reply.json.get(), message, "the object as it came");
+    let get = GetTaskRequest { id: "t-1".to_owned(), ..GetTaskRequest::default() };
+    let got = client.get(get).await.unwrap();
+    assert_eq!(got.value.status.state, TaskState::InputRequired);
+    assert_eq!(got.json.get(), task("input-required"));
+    let cancel = CancelTaskRequest { id: "t-1".to_owned(), ..CancelTaskRequest::default() };
+    assert_eq!(client.cancel(cancel).await.unwrap().value.status.state, TaskState::Canceled);
+    assert!(matches!(client.list(ListTasksRequest::default()).await, Err(Error::Inexpressible(_))));
+
+    let seen = script.seen();
+    assert!(seen[0].line.starts_with("GET /.well-known/agent-card.json"));
+    assert_eq!(seen.len(), 4, "no other path is asked");
+    for (number, method) in [(1, "message/send"), (2, "tasks/get"), (3, "tasks/cancel")] {
+        assert!(seen[number].line.starts_with("POST /rpc"), "{}", seen[number].line);
+        assert!(seen[number].headers.contains("a2a-version: 0.3\r\n"), "{}", seen[number].headers);
+        assert!(seen[number].headers.contains("bearer sb_secret"));
+        assert_eq!(body(&script, number)["method"], method);
+    }
+    let params = &body(&script, 1)["params"];
+    assert_eq!((&params["contextId"], &params["message"]["contextId"]), (&"c".into(), &"c".into()));
+    assert_eq!(params["message"]["role"], "user");
+}
+
+#[tokio::test]
+async fn an_older_card_is_not_told_a_version() {
+    let script = Script::start(|url| vec![card(url, "0.2.6"), json(200, &rpc(&task("completed")))]);
+    let reply = script.client(options()).await.unwrap().send(user_message("m", "hi")).await.unwrap();
+    assert!(matches!(reply.value, SendMessageResponse::Task(_)));
+    assert!(!script.seen()[1].headers.contains("a2a-version"), "{}", script.seen()[1].headers);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_final_event() {
+    let script = Script::start(|url| {
+        let artifact = r#"{"kind":"artifact-update","taskId":"t-1","contextId":"c","artifact":{"artifactId":"a","parts":[{"kind":"text","text":"x"}]}}"#;
+        let lines = [task("submitted"), status("working", false), artifact.to_owned(), status("input-required", true)];
+        // Nothing follows, and nobody closes the connection.
+        vec![card(url, "0.3.0"), held(&lines.map(|line| format!("data: {}\n\n", rpc(&line))))]
+    });
+    let stream = script.client(options()).await.unwrap().stream(user_message("m", "hi")).await.unwrap();
+    let all = collect(stream).await.unwrap();
+    let expected = ["task TASK_STATE_SUBMITTED", "status TASK_STATE_WORKING", "artifact"];
+    assert_eq!(all[..3], expected);
+    assert_eq!(all[3..], ["status TASK_STATE_INPUT_REQUIRED"]);
+    assert_eq!(body(&script, 1)["method"], "message/stream");
+}
+
+#[tokio::test]
+async fn a_cut_stream_is_resubscribed_or_looked_up() {
+    let script = Script::start(|url| {
+        vec![
+            card(url, "0.3.0"),
+            events(&[event(1, &rpc(&status("working", false)))]),
+            events(&[event(2, &rpc(&status("working", false)))]),
+            error(-32602),
+            json(200, &rpc(&task("completed"))),
+        ]
+    });
+    let mut stream = script.client(options()).await.unwrap().stream(user_message("m", "hi")).await.unwrap();
+    let mut all = Vec::new();
+    while let Some(event) = stream.next().await {
+        all.push(event.unwrap().json.get().to_owned());
+    }
+    assert_eq!(all, [status("working", false), status("working", false), task("completed")], "as they came");
+    assert_eq!(body(&script, 2)["method"], "tasks/resubscribe");
+    assert_eq!(body(&script, 4)["method"], "tasks/get");
+
+    let gone = Script::start(|url| vec![card(url, "0.3.0"), error(-32001)]);
+    let request = SubscribeToTaskRequest { tenant: String::new(), id: "t-1".to_owned() };
+    let result = gone.client(options()).await.unwrap().subscribe(request, None).await;
+    assert!(matches!(result, Err(Error::Protocol(remote)) if remote.code == -32001));
+}
+
+#[tokio::test]
+async fn silence_is_borne_where_nobody_can_subscribe() {
+    let script = Script::start(|url| {
+        vec![
+            card(url, "0.3.0"),
+            held(&[event(1, &rpc(&status("working", false)))]),
+            error(-32601),
+            json(200, &rpc(&task("working"))),
+        ]
+    });
+    let mut options = options();
+    options.resume = Resume { idle: Duration::from_millis(50), ..options.resume };
+    let mut stream = script.client(options).await.unwrap().stream(user_message("m", "hi")).await.unwrap();
+    assert!(stream.next().await.unwrap().is_ok());
+    let more = tokio::time::timeout(Duration::from_millis(400), stream.next()).await;
+    assert!(more.is_err(), "the old connection is kept");
+    assert_eq!(script.seen().len(), 4);
+}
+
+#[tokio::test]
+async fn the_old_card_path_is_not_tried() {
+    let script = Script::start(|_| vec![json(404, "{}")]);
+    let result = client::discover(&connector(), &parse_url(&script.url).unwrap(), None).await;
+    assert!(matches!(result, Err(Error::Protocol(_))));
+    assert_eq!(script.seen().len(), 1);
+}

@@ -1,0 +1,95 @@
+//! The events of a stream as types, for dialects that are not the journal's own: each event gives any number of records.
+
+use std::collections::VecDeque;
+
+use a2a::{Error, GetTaskRequest, StreamResponse, TaskState};
+use bytes::Bytes;
+use exchange::{Call, Exchange, Frames};
+use futures_util::stream;
+use serde::Serialize;
+
+use crate::{
+    reply,
+    sse::{Record, Records},
+};
+
+/// Reads a cursor of the exchange.
+pub(crate) struct Events {
+    frames: Frames,
+    end: End,
+}
+
+/// How the last status of a task is read.
+pub(crate) enum End {
+    /// As it stands in the journal.
+    AsItIs,
+    /// Where a completed task's reply is not in it, because it is too long to be there twice: as the whole task.
+    WithReply(Exchange, Call),
+    /// As the whole task.
+    Whole(Exchange, Call),
+}
+
+impl Events {
+    pub(crate) fn new(frames: Frames, end: End) -> Self {
+        Self { frames, end }
+    }
+
+    async fn next(&mut self) -> Option<Result<(u64, StreamResponse), Error>> {
+        let frame = match self.frames.next().await? {
+            Ok(frame) => frame,
+            Err(error) => return Some(Err(error)),
+        };
+        let event = match serde_json::from_slice(&frame.body) {
+            Ok(event) => self.ended(event).await,
+            Err(cause) => {
+                tracing::error!(seq = frame.seq, error = %cause, "a stored event cannot be read");
+                Err(Error::internal("the event cannot be read"))
+            }
+        };
+        Some(event.map(|event| (frame.seq, event)))
+    }
+
+    async fn ended(&self, event: StreamResponse) -> Result<StreamResponse, Error> {
+        let StreamResponse::StatusUpdate(update) = &event else { return Ok(event) };
+        let state = update.status.state;
+        let (exchange, call) = match &self.end {
+            End::WithReply(exchange, call) if state == TaskState::Completed && update.status.message.is_none() => {
+                (exchange, call)
+            }
+            End::Whole(exchange, call) if state.is_terminal() => (exchange, call),
+            _ => return Ok(event),
+        };
+        // A task that has ended stays as it is, so that this is what the event was about.
+        let request =
+            GetTaskRequest { id: update.task_id.clone(), history_length: Some(0), ..GetTaskRequest::default() };
+        let snapshot = exchange.get(call, request).await?;
+        Ok(StreamResponse::Task(reply::task(&snapshot)?))
+    }
+}
+
+/// The records that `translate` makes of the events, which it is given in order, with their numbers.
+pub(crate) fn records<F>(events: Events, translate: F) -> Records
+where
+    F: FnMut(u64, StreamResponse) -> Result<Vec<Record>, Error> + Send + 'static,
+{
+    let state = (events, translate, VecDeque::new());
+    Box::pin(stream::unfold(state, |(mut events, mut translate, mut ready)| async move {
+        loop {
+            if let Some(record) = ready.pop_front() {
+                return Some((Ok(record), (events, translate, ready)));
+            }
+            match events.next().await?.and_then(|(seq, event)| translate(seq, event)) {
+                Ok(records) => ready = records.into(),
+                Err(error) => return Some((Err(error), (events, translate, ready))),
+            }
+        }
+    }))
+}
+
+/// A record's data.
+pub(crate) fn json(value: &impl Serialize) -> Result<Bytes, Error> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(_) => Err(Error::internal("the event cannot be written as JSON")),
+    }
+}

@@ -1,0 +1,192 @@
+//! Who is meant by a request, where nobody has to say who they are.
+//!
+//! Without authentication whatever reaches the port may do everything. A page in the browser of the same machine reaches
+//! it too: directly, or under a name of its own that it lets point to this machine (DNS rebinding). Browsers tell both, so
+//! that both can be refused. With authentication neither header is looked at: a page has no token.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use a2a::{Error, ErrorKind, error::excerpt};
+use http::{HeaderMap, HeaderValue, Uri, header};
+
+use crate::cors::Cors;
+
+/// The names that this server answers to.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// Anything is answered.
+    any: bool,
+    /// The host of the public URL.
+    public: Option<String>,
+}
+
+impl Names {
+    /// With `auth` all names are fine; without it those of loopback and the public URL's.
+    pub(crate) fn new(auth: bool, public_url: Option<&str>) -> Self {
+        let public = public_url.and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_ascii_lowercase));
+        Self { any: auth, public }
+    }
+
+    /// Refuses a request that was meant for another name, or that a page sent which may not call.
+    pub(crate) fn check(&self, cors: &Cors, uri: &Uri, headers: &HeaderMap) -> Result<(), Error> {
+        if self.any {
+            return Ok(());
+        }
+        // HTTP/2 has the name in the URI. Where there are several, none may be foreign.
+        let in_uri = uri.authority().map(|authority| authority.as_str().as_bytes());
+        let in_headers = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+        let mut names = in_uri.into_iter().chain(in_headers).peekable();
+        if names.peek().is_none() {
+            return Err(foreign_host("nothing"));
+        }
+        for name in names {
+            if !self.knows(name) {
+                return Err(foreign_host(&format!("`{}`", excerpt(&String::from_utf8_lossy(name)))));
+            }
+        }
+        for origin in headers.get_all(header::ORIGIN) {
+            if !cors.allows(origin) && !self.is_own(origin.as_bytes()) {
+                return Err(foreign_page(origin.as_bytes()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this is a name of ours, with or without a port.
+    fn knows(&self, name: &[u8]) -> bool {
+        let Some(host) = std::str::from_utf8(name).ok().and_then(without_port) else {
+            return false;
+        };
+        is_loopback(host) || self.public.as_deref().is_some_and(|public| host.eq_ignore_ascii_case(public))
+    }
+
+    /// Whether a page of this origin comes from a server at one of our names.
+    fn is_own(&self, origin: &[u8]) -> bool {
+        let name = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+        name.is_some_and(|name| self.knows(name))
+    }
+}
+
+/// The host of `host` or `host:port`; an IPv6 address keeps its brackets.
+fn without_port(name: &str) -> Option<&str> {
+    let end = match name.strip_prefix('[') {
+        Some(rest) => rest.find(']')? + 2,
+        None => name.find(':').unwrap_or(name.len()),
+    };
+    let (host, port) = name.split_at(end);
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(host)
+}
+
+fn is_loopback(host: &str) -> bool {
+    if let Some(v6) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return v6.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback());
+    }
+    host.eq_ignore_ascii_case("localhost") || host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn foreign_host(name: &str) -> Error {
+    let message = format!(
+        "the Host header names {name}; without authentication only localhost, a loopback address and the host of the \
+         public URL are answered"
+    );
+    Error::new(ErrorKind::PermissionDenied, message).with_reason("HOST_NOT_ALLOWED")
+}
+
+fn foreign_page(origin: &[u8]) -> Error {
+    let message = format!(
+        "pages of `{}` may not call; without authentication only those of this machine and of cors.origins may",
+        excerpt(&String::from_utf8_lossy(origin))
+    );
+    Error::new(ErrorKind::PermissionDenied, message).with_reason("ORIGIN_NOT_ALLOWED")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: &Names, cors: &Cors, uri: &'static str, pairs: &[(&'static str, &'static str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        match names.check(cors, &Uri::from_static(uri), &headers) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::PermissionDenied);
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_this_machine() {
+        let names = Names::new(false, Some("http://Box.example:8765/sb"));
+        let host = |value| check(&names, &Cors::Nobody, "/", &[("host", value)]);
+        for good in [
+            "localhost",
+            "LocalHost:8765",
+            "127.0.0.1",
+            "127.0.0.1:1",
+            "127.1.2.3:80",
+            "[::1]",
+            "[::1]:8765",
+            "[0:0:0:0:0:0:0:1]",
+            "box.example",
+            "BOX.example:9",
+        ] {
+            assert!(host(good), "{good}");
+        }
+        for bad in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost:",
+            "localhost:80x",
+            "localhost:80:80",
+            "user@localhost",
+            "[::1",
+            "[::1]x",
+            "::1",
+            "[::2]",
+            "[::ffff:127.0.0.1]",
+            "128.0.0.1",
+            "0.0.0.0",
+            "127.1",
+            "0x7f.0.0.1",
+            "localhost, evil.example",
+            "x.box.example",
+        ] {
+            assert!(!host(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_name_counts_and_there_must_be_one() {
+        let names = Names::new(false, None);
+        let nobody = Cors::Nobody;
+        assert!(!check(&names, &nobody, "/", &[]));
+        assert!(!check(&names, &nobody, "/", &[("host", "localhost"), ("host", "evil.example")]));
+        assert!(check(&names, &nobody, "http://localhost:1/a2a", &[]));
+        assert!(!check(&names, &nobody, "http://evil.example/a2a", &[]));
+        assert!(!check(&names, &nobody, "http://evil.example/a2a", &[("host", "localhost")]));
+        assert!(check(&Names::new(true, None), &nobody, "/", &[("host", "evil.example"), ("origin", "null")]));
+    }
+
+    #[test]
+    fn pages_of_this_machine_and_of_the_list() {
+        let names = Names::new(false, Some("https://box.example"));
+        let listed = Cors::parse(&["https://app.example"]).unwrap();
+        let origin = |cors, value| check(&names, cors, "/", &[("host", "localhost"), ("origin", value)]);
+        for good in ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:8765", "https://box.example"] {
+            assert!(origin(&Cors::Nobody, good), "{good}");
+        }
+        for bad in ["null", "https://app.example", "http://localhost.evil.example", "localhost", "file://", ""] {
+            assert!(!origin(&Cors::Nobody, bad), "{bad}");
+            assert!(origin(&Cors::Everybody, bad), "{bad}");
+        }
+        assert!(origin(&listed, "https://app.example"));
+        assert!(!origin(&listed, "http://app.example"));
+    }
+}

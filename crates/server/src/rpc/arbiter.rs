@@ -1,0 +1,188 @@
+//! The methods of 0.3 under `/v1/a2a`, by the rules of seeds 000 and 002: text only, every message makes a task, results
+//! are in the status and in the history, a stream is one text between two statuses, nothing is pushed.
+
+use a2a::{
+    Error, ErrorKind, GetTaskRequest, Method, SendMessageRequest, SendMessageResponse, StreamResponse,
+    SubscribeToTaskRequest, Task, TaskState,
+    v03::{
+        self, MessageSendParams, TaskIdParams, TaskQueryParams,
+        arbiter::{self, Stream, Usage},
+    },
+};
+use axum::response::Response;
+use exchange::{Call, Frames, Rules};
+use futures_util::stream;
+
+use super::{Asked, success};
+use crate::{
+    app::App,
+    events::{self, End, Events},
+    reply,
+    sse::{Envelope, EventStream, Record, Records},
+};
+
+const RULES: Rules = Rules { always_task: true, idempotent: false, cancel_once: true };
+
+/// Carries out a request.
+pub(super) async fn perform(app: &App, call: Call, asked: &Asked<'_>) -> Result<Response, Error> {
+    let call = Call { rules: RULES, ..call };
+    let Some(entry) = app.exchange.target(&call, "")? else {
+        return Err(Error::internal("the path names no agent"));
+    };
+    let agent = entry.profile.id.as_str();
+    let id = &asked.request.id;
+    let params = asked.request.params;
+    let exchange = &app.exchange;
+    match asked.method {
+        Method::SendMessage => {
+            let (request, history) = message(asked)?;
+            let waits = request.configuration.as_ref().is_none_or(|it| !it.return_immediately);
+            let sent = exchange.send(&call, request).await?;
+            let task = sent_task(&sent.body)?;
+            if waits && let Some(fault) = fault(&task) {
+                return Err(fault);
+            }
+            let response = success(id, &result(&task, agent, history)?);
+            Ok(reply::with_extensions_of_03(response, &sent.extensions))
+        }
+        Method::SendStreamingMessage => {
+            let (request, _) = message(asked)?;
+            let frames = exchange.stream(&call, request).await?;
+            let extensions = frames.extensions.clone();
+            let response = streamed(app, asked, translated(app, call, frames, None));
+            Ok(reply::with_extensions_of_03(response, &extensions))
+        }
+        Method::GetTask => {
+            let params: TaskQueryParams = a2a::decode_params(params)?;
+            let history = history_length("historyLength", params.history_length)?;
+            let request = GetTaskRequest { history_length: None, ..params.into() };
+            let task = reply::task(&exchange.get(&call, request).await?)?;
+            Ok(success(id, &result(&task, agent, history)?))
+        }
+        Method::CancelTask => {
+            let params: TaskIdParams = a2a::decode_params(params)?;
+            let task = reply::task(&exchange.cancel(&call, params.into()).await?)?;
+            Ok(success(id, &result(&task, agent, None)?))
+        }
+        Method::SubscribeToTask => {
+            let params: TaskIdParams = a2a::decode_params(params)?;
+            Ok(streamed(app, asked, resubscribed(app, call, params.into(), asked.cursor()?).await?))
+        }
+        Method::CreateTaskPushNotificationConfig
+        | Method::GetTaskPushNotificationConfig
+        | Method::ListTaskPushNotificationConfigs
+        | Method::DeleteTaskPushNotificationConfig => {
+            Err(Error::new(ErrorKind::PushNotificationNotSupported, "push notifications are not supported"))
+        }
+        Method::GetExtendedAgentCard => Ok(success(id, &app.cards.arbiter(&entry.profile).bytes)),
+        // No name of 0.3 stands for it.
+        Method::ListTasks => Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
+    }
+}
+
+/// A message, and how much of the history its sender wants back.
+///
+/// The history here is not the task's own, see [`arbiter::task_result`], so that it is cut when it has been made.
+fn message(asked: &Asked<'_>) -> Result<(SendMessageRequest, Option<usize>), Error> {
+    let params: MessageSendParams = a2a::decode_params(asked.request.params)?;
+    arbiter::require_text(&params.message)?;
+    let mut request: SendMessageRequest = params.try_into()?;
+    let wanted = request.configuration.as_mut().and_then(|it| it.history_length.take());
+    Ok((request, history_length("configuration.historyLength", wanted)?))
+}
+
+fn history_length(field: &str, wanted: Option<i32>) -> Result<Option<usize>, Error> {
+    match wanted.map(usize::try_from) {
+        None => Ok(None),
+        Some(Ok(length)) => Ok(Some(length)),
+        Some(Err(_)) => Err(Error::invalid(field, "must not be negative")),
+    }
+}
+
+fn sent_task(body: &[u8]) -> Result<Task, Error> {
+    match serde_json::from_slice(body) {
+        Ok(SendMessageResponse::Task(task)) => Ok(task),
+        Ok(SendMessageResponse::Message(_)) => Err(Error::internal("a message was answered without a task")),
+        Err(cause) => {
+            tracing::error!(error = %cause, "an answer cannot be read back");
+            Err(Error::internal("the answer cannot be read"))
+        }
+    }
+}
+
+/// The error that a blocking send is answered with when the agent broke its own protocol.
+fn fault(task: &Task) -> Option<Error> {
+    let message = task.status.message.as_ref().filter(|_| task.status.state == TaskState::Failed)?;
+    let metadata: serde_json::Value = message.metadata.as_ref()?.parse().ok()?;
+    let reason = ErrorKind::InvalidAgentResponse.codes().reason;
+    let is_broken = metadata.get("reason").and_then(serde_json::Value::as_str) == Some(reason);
+    is_broken.then(|| Error::new(ErrorKind::InvalidAgentResponse, message.text()).with_metadata("taskId", &task.id))
+}
+
+fn result(task: &Task, agent: &str, history: Option<usize>) -> Result<Vec<u8>, Error> {
+    // Nobody counts tokens here.
+    let mut result: v03::Task = arbiter::task_result(task, agent, Usage::default());
+    if let Some(length) = history {
+        let surplus = result.history.len().saturating_sub(length);
+        result.history.drain(..surplus);
+    }
+    serde_json::to_vec(&result).map_err(|_| Error::internal("the result cannot be written as JSON"))
+}
+
+fn streamed(app: &App, asked: &Asked<'_>, records: Records) -> Response {
+    let envelope = Envelope::jsonrpc(&asked.request.id);
+    reply::stream(EventStream::over(records, envelope, app.keep_alive))
+}
+
+/// A task that has ended is its last status. Any other is replayed from its beginning and followed to its end. Whoever
+/// brings a cursor gets what came after it, in both cases.
+async fn resubscribed(
+    app: &App,
+    call: Call,
+    request: SubscribeToTaskRequest,
+    cursor: Option<u64>,
+) -> Result<Records, Error> {
+    let look = GetTaskRequest { id: request.id.clone(), history_length: Some(0), ..GetTaskRequest::default() };
+    let snapshot = app.exchange.get(&call, look).await?;
+    // A cursor beyond the log's end is not of this task.
+    let cursor = cursor.filter(|after| *after <= snapshot.seq);
+    if cursor.is_none() && snapshot.state.is_terminal() {
+        let mut stream = Stream::new(snapshot.task.to_string(), &*snapshot.context);
+        let records = records(&mut stream, snapshot.seq, StreamResponse::Task(reply::task(&snapshot)?))?;
+        return Ok(Box::pin(stream::iter(records.into_iter().map(Ok))));
+    }
+    let after = cursor.unwrap_or(0);
+    let frames = app.exchange.subscribe(&call, request, Some(after)).await?;
+    let (task, context) = (snapshot.task.to_string(), snapshot.context.to_string());
+    let stream = if after == 0 { Stream::new(task, context) } else { Stream::resumed(task, context) };
+    Ok(translated(app, call, frames, Some(stream)))
+}
+
+/// The records of a stream; without one it begins with the first event, which then is the task.
+fn translated(app: &App, call: Call, frames: Frames, mut stream: Option<Stream>) -> Records {
+    let events = Events::new(frames, End::WithReply(app.exchange.clone(), call));
+    events::records(events, move |seq, event| {
+        let stream = stream.get_or_insert_with(|| {
+            let (task, context) = ids(&event);
+            Stream::new(task, context)
+        });
+        records(stream, seq, event)
+    })
+}
+
+fn records(stream: &mut Stream, seq: u64, event: StreamResponse) -> Result<Vec<Record>, Error> {
+    let mut records = Vec::new();
+    for frame in stream.feed(seq, event) {
+        records.push(Record { id: frame.id, event: "message", body: events::json(&frame.event)? });
+    }
+    Ok(records)
+}
+
+fn ids(event: &StreamResponse) -> (&str, &str) {
+    match event {
+        StreamResponse::Task(task) => (&task.id, &task.context_id),
+        StreamResponse::Message(message) => (&message.task_id, &message.context_id),
+        StreamResponse::StatusUpdate(update) => (&update.task_id, &update.context_id),
+        StreamResponse::ArtifactUpdate(update) => (&update.task_id, &update.context_id),
+    }
+}

@@ -1,0 +1,196 @@
+//! The native event catalogue: what a task's log says, as `GET /v1/requests/{id}/events` tells it. Each event by itself, with
+//! nothing kept between two of them, so that a reader may begin anywhere.
+
+use a2a::{Artifact, Error, Message, Part, PartContent, StreamResponse, Task, TaskState, TaskStatus};
+use serde_json::{Value, json};
+
+use crate::{events, sse::Record};
+
+/// How much of a message `request_received` repeats, in characters.
+const EXCERPT: usize = 200;
+
+/// The request whose events these are.
+pub(super) struct Run {
+    pub(super) request: String,
+    pub(super) agent: String,
+    pub(super) tenant: i64,
+    pub(super) tenant_name: String,
+    pub(super) started_ms: i64,
+}
+
+impl Run {
+    /// The records of an event; the last of them carries its number. A task's end is to come as the whole task.
+    pub(super) fn records(&self, seq: u64, event: StreamResponse) -> Result<Vec<Record>, Error> {
+        let mut told = Vec::new();
+        match event {
+            StreamResponse::Task(task) if task.status.state.is_terminal() => self.end(&task, &mut told),
+            StreamResponse::Task(task) => {
+                told.push(("request_received", self.received(&task)));
+                task.artifacts.iter().for_each(|artifact| self.artifact(artifact, &mut told));
+            }
+            StreamResponse::StatusUpdate(update) => told.push(self.status(&update.status)),
+            StreamResponse::ArtifactUpdate(update) => self.artifact(&update.artifact, &mut told),
+            StreamResponse::Message(message) => told.push(("text", self.said(json!({ "delta": message.text() })))),
+        }
+        let last = told.len().saturating_sub(1);
+        let mut records = Vec::with_capacity(told.len());
+        for (at, (event, data)) in told.into_iter().enumerate() {
+            records.push(Record { id: (at == last).then_some(seq), event, body: events::json(&data)? });
+        }
+        Ok(records)
+    }
+
+    fn received(&self, task: &Task) -> Value {
+        let text = task.history.first().map(Message::text).unwrap_or_default();
+        let mut excerpt: String = text.chars().take(EXCERPT).collect();
+        if excerpt.len() < text.len() {
+            excerpt.push('…');
+        }
+        json!({
+            "request_id": self.request, "agent": self.agent,
+            "tenant_id": self.tenant, "tenant": self.tenant_name, "message": excerpt,
+        })
+    }
+
+    fn status(&self, status: &TaskStatus) -> (&'static str, Value) {
+        if status.state == TaskState::Working && status.message.is_none() {
+            return ("stream_start", self.said(json!({})));
+        }
+        let state = a2a::v03::TaskState(status.state).as_str();
+        let text = status.message.as_ref().map(Message::text).unwrap_or_default();
+        ("status", self.said(json!({ "state": state, "content": text })))
+    }
+
+    fn artifact(&self, artifact: &Artifact, told: &mut Vec<(&'static str, Value)>) {
+        for part in &artifact.parts {
+            told.push(match &part.content {
+                PartContent::Text(text) if part.filename.is_empty() => ("text", self.said(json!({ "delta": text }))),
+                PartContent::Data(data) => {
+                    let data: Value = data.parse().unwrap_or_default();
+                    ("artifact", self.said(json!({ "name": artifact.name, "data": data })))
+                }
+                _ => ("file", self.said(file(artifact, part))),
+            });
+        }
+    }
+
+    /// The end of the stream, why it failed, if it did, and the sum of it all.
+    fn end(&self, task: &Task, told: &mut Vec<(&'static str, Value)>) {
+        let ok = task.status.state == TaskState::Completed;
+        let (mut texts, mut files_bytes) = (String::new(), 0);
+        for part in task.artifacts.iter().flat_map(|artifact| &artifact.parts) {
+            match &part.content {
+                PartContent::Text(text) if part.filename.is_empty() => texts.push_str(text),
+                PartContent::Text(text) => files_bytes += text.len(),
+                PartContent::Raw(bytes) => files_bytes += bytes.len(),
+                PartContent::Url(_) | PartContent::Data(_) => {}
+            }
+        }
+        let said = task.status.message.as_ref().map(Message::text);
+        let ended_ms = task.status.timestamp.map_or(self.started_ms, a2a::Timestamp::as_millis);
+        let mut done = json!({
+            "ok": ok,
+            "content": if ok { said.clone().unwrap_or(texts) } else { String::new() },
+            // Nobody counts tokens here.
+            "input_tokens": 0,
+            "output_tokens": 0,
+            "files_bytes": files_bytes,
+            "tenant_id": self.tenant,
+            "request_id": self.request,
+            "duration_ms": (ended_ms - self.started_ms).max(0),
+        });
+        told.push(("stream_end", json!({ "agent": self.agent, "stream_id": 0, "ok": ok })));
+        if let Some((code, default)) = failure(task.status.state) {
+            let why = said.unwrap_or_else(|| default.to_owned());
+            told.push(("error", json!({ "message": why })));
+            done["error"] = json!(why);
+            done["error_code"] = json!(code);
+        }
+        told.push(("done", done));
+    }
+
+    /// What the agent itself says is of stream 0 at depth 0.
+    fn said(&self, mut data: Value) -> Value {
+        data["agent"] = json!(self.agent);
+        data["stream_id"] = json!(0);
+        data["depth"] = json!(0);
+        data
+    }
+}
+
+/// The code of an end that is none, and what is said when the agent said nothing.
+fn failure(state: TaskState) -> Option<(&'static str, &'static str)> {
+    match state {
+        TaskState::Completed => None,
+        TaskState::Canceled => Some(("cancelled", "request cancelled")),
+        TaskState::Rejected => Some(("invalid_request", "the agent does not do this")),
+        _ => Some(("agent_error", "the agent failed")),
+    }
+}
+
+fn file(artifact: &Artifact, part: &Part) -> Value {
+    let path = [&part.filename, &artifact.name].into_iter().find(|name| !name.is_empty());
+    let path = path.unwrap_or(&artifact.artifact_id);
+    match &part.content {
+        PartContent::Raw(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => json!({ "path": path, "size": bytes.len(), "encoding": "utf-8", "content": text }),
+            // The part's own JSON has the bytes in base64.
+            Err(_) => {
+                let base64 = serde_json::to_value(part).ok().and_then(|part| part.get("raw").cloned());
+                json!({ "path": path, "size": bytes.len(), "encoding": "base64", "content": base64 })
+            }
+        },
+        PartContent::Url(url) => json!({ "path": path, "url": url }),
+        PartContent::Text(text) => json!({ "path": path, "size": text.len(), "encoding": "utf-8", "content": text }),
+        PartContent::Data(data) => json!({ "path": path, "content": data.get() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(event: Value) -> Vec<(Option<u64>, &'static str, Value)> {
+        let run = Run {
+            request: "R".into(),
+            agent: "echo".into(),
+            tenant: 1,
+            tenant_name: "alice".into(),
+            started_ms: 1_700_000_000_000,
+        };
+        let records = run.records(5, serde_json::from_value(event).unwrap()).unwrap();
+        records.into_iter().map(|it| (it.id, it.event, serde_json::from_slice(&it.body).unwrap())).collect()
+    }
+
+    #[test]
+    fn files_and_data_have_their_own_events() {
+        let parts = json!([
+            {"raw": "aGk=", "filename": "a.txt"}, {"raw": "/w==", "filename": "b.bin"},
+            {"url": "https://x", "filename": "c"}, {"data": {"n": 1}}, {"text": "t"},
+        ]);
+        let event = json!({"artifactUpdate": {"taskId": "R", "contextId": "C", "artifact": {"artifactId": "A", "parts": parts}}});
+        let told = told(event);
+        let kinds: Vec<_> = told.iter().map(|(id, event, _)| (*id, *event)).collect();
+        assert_eq!(kinds, [(None, "file"), (None, "file"), (None, "file"), (None, "artifact"), (Some(5), "text")]);
+        assert_eq!((&told[0].2["content"], &told[0].2["encoding"]), (&json!("hi"), &json!("utf-8")));
+        assert_eq!((&told[1].2["content"], &told[1].2["encoding"]), (&json!("/w=="), &json!("base64")));
+        assert_eq!(told[3].2["data"], json!({"n": 1}));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_a_failure_says_why() {
+        let long = "ä".repeat(300);
+        let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": long}]});
+        let task = |state: &str| {
+            json!({"task": {"id": "R", "contextId": "C", "history": [message],
+                "status": {"state": state, "timestamp": "2023-11-14T22:13:21.500Z"}}})
+        };
+        let received = told(task("TASK_STATE_SUBMITTED"));
+        assert_eq!(received[0].2["message"].as_str().unwrap().chars().count(), 201);
+        let ended = told(task("TASK_STATE_CANCELED"));
+        let kinds: Vec<_> = ended.iter().map(|(id, event, _)| (*id, *event)).collect();
+        assert_eq!(kinds, [(None, "stream_end"), (None, "error"), (Some(5), "done")]);
+        assert_eq!(ended[2].2["error_code"], "cancelled");
+        assert_eq!(ended[2].2["duration_ms"], 1500);
+    }
+}

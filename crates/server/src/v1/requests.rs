@@ -1,0 +1,150 @@
+//! The native requests: the caller's tasks, of every agent, as a request log. A request's id is its task's id.
+
+use a2a::{CancelTaskRequest, Error, ErrorKind, GetTaskRequest, SubscribeToTaskRequest, TaskState};
+use axum::response::Response;
+use exchange::{Call, Caller, Rules};
+use http::{StatusCode, request::Parts};
+use serde_json::{Value, json};
+use store::{Filter, Snapshot, TaskId, View};
+
+use super::native::Run;
+use crate::{
+    app::App,
+    events::{self, End, Events},
+    headers,
+    query::Query,
+    reply,
+    sse::{Envelope, EventStream},
+};
+
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 200;
+
+/// The newest requests first.
+pub(super) async fn list(app: &App, caller: Caller, parts: &Parts) -> Result<Response, Error> {
+    let query = Query::parse(parts.uri.query())?;
+    let limit = match query.one_of("limit", &["limit"])? {
+        None => DEFAULT_LIMIT,
+        Some(text) => match text.parse() {
+            Ok(limit) if (1..=MAX_LIMIT).contains(&limit) => limit,
+            _ => return Err(Error::invalid("limit", format!("must be a whole number from 1 to {MAX_LIMIT}"))),
+        },
+    };
+    let view = View { history: Some(0), artifacts: false };
+    let filter = Filter { agent: None, context: None, state: None, since: None, after: None, limit, view };
+    let page = app.exchange.store().list(caller.tenant, filter).await.map_err(|cause| {
+        tracing::error!(error = %cause, "requests cannot be listed");
+        Error::new(ErrorKind::Unavailable, "the journal cannot be read now; try again")
+    })?;
+    let requests: Vec<Value> = page.tasks.iter().map(status).collect();
+    Ok(answer(StatusCode::OK, &json!({ "requests": requests })))
+}
+
+/// One request.
+pub(super) async fn one(app: &App, caller: Caller, id: String) -> Result<Response, Error> {
+    let snapshot = look(app, &Call::new(caller), &id).await?;
+    Ok(answer(StatusCode::OK, &json!({ "request": status(&snapshot) })))
+}
+
+/// Cancels what `tasks/cancel` cancels. A request that has ended is not in flight, as one that never was.
+pub(super) async fn cancel(app: &App, caller: Caller, id: String) -> Result<Response, Error> {
+    let call = Call { rules: Rules { cancel_once: true, ..Rules::default() }, ..Call::new(caller) };
+    let request = CancelTaskRequest { id: id.clone(), ..CancelTaskRequest::default() };
+    let Err(error) = app.exchange.cancel(&call, request).await else {
+        return Ok(answer(StatusCode::OK, &json!({ "request_id": id, "cancelled": true })));
+    };
+    if !matches!(error.kind, ErrorKind::TaskNotFound | ErrorKind::TaskNotCancelable) {
+        return Err(error);
+    }
+    let reason = "no in-flight request with that id";
+    // The error that every other route would answer with stands beside it.
+    let status: Value =
+        serde_json::from_slice(&Error::new(ErrorKind::NotFound, reason).status_body()).unwrap_or_default();
+    let body = json!({ "request_id": id, "cancelled": false, "reason": reason, "error": status["error"] });
+    Ok(answer(StatusCode::NOT_FOUND, &body))
+}
+
+/// The log of a request from `since_seq` on, then what comes.
+pub(super) async fn events(app: &App, caller: Caller, id: String, parts: &Parts) -> Result<Response, Error> {
+    let query = Query::parse(parts.uri.query())?;
+    let cursor = headers::cursor(&parts.headers, &query)?;
+    let call = Call::new(caller);
+    let snapshot = look(app, &call, &id).await?;
+    // A cursor beyond the log's end is not of this request.
+    let after = cursor.filter(|after| *after <= snapshot.seq).unwrap_or(0);
+    let request = SubscribeToTaskRequest { id, ..SubscribeToTaskRequest::default() };
+    let frames = app.exchange.subscribe(&call, request, Some(after)).await?;
+    let run = Run {
+        request: snapshot.task.to_string(),
+        agent: snapshot.agent.to_string(),
+        tenant: call.caller.tenant.0,
+        tenant_name: call.caller.name.to_string(),
+        started_ms: started_ms(snapshot.task),
+    };
+    let events = Events::new(frames, End::Whole(app.exchange.clone(), call));
+    let records = events::records(events, move |seq, event| run.records(seq, event));
+    Ok(reply::stream(EventStream::over(records, Envelope::plain(), app.keep_alive)))
+}
+
+async fn look(app: &App, call: &Call, id: &str) -> Result<Snapshot, Error> {
+    let request = GetTaskRequest { id: id.to_owned(), history_length: Some(0), ..GetTaskRequest::default() };
+    app.exchange.get(call, request).await
+}
+
+/// A request as it stands. Times are seconds since the epoch.
+fn status(snapshot: &Snapshot) -> Value {
+    let ended = snapshot.state.is_terminal();
+    json!({
+        "request_id": snapshot.task.to_string(),
+        "agent_id": snapshot.agent.as_str(),
+        // A context is no conversation.
+        "conversation_id": null,
+        "state": state(snapshot.state),
+        "started_at": started_ms(snapshot.task) / 1000,
+        "completed_at": ended.then(|| snapshot.status_at.as_millis() / 1000),
+        "error_message": error_message(snapshot),
+        "last_seq": snapshot.seq,
+    })
+}
+
+fn state(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Unspecified | TaskState::Submitted | TaskState::Working => "running",
+        TaskState::InputRequired => "input-required",
+        TaskState::AuthRequired => "auth-required",
+        TaskState::Completed => "completed",
+        TaskState::Failed => "failed",
+        TaskState::Canceled => "cancelled",
+        TaskState::Rejected => "rejected",
+    }
+}
+
+fn error_message(snapshot: &Snapshot) -> String {
+    if snapshot.state != TaskState::Failed {
+        return String::new();
+    }
+    let message = snapshot.status_message.as_ref().and_then(|bytes| serde_json::from_slice(bytes).ok());
+    message.map(|message: a2a::Message| message.text()).unwrap_or_default()
+}
+
+/// When a task began, in milliseconds: its id is a UUIDv7, whose first 48 bits say so (RFC 9562, 5.7).
+fn started_ms(task: TaskId) -> i64 {
+    let digits: String = task.to_string().chars().filter(char::is_ascii_hexdigit).take(12).collect();
+    i64::from_str_radix(&digits, 16).unwrap_or_default()
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response {
+    reply::body(status, reply::JSON, body.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_when() {
+        let now = store::clock::now().as_millis();
+        let started = started_ms(TaskId::mint());
+        assert!((started - now).abs() < 10_000, "{started} {now}");
+    }
+}

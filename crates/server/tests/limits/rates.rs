@@ -1,0 +1,105 @@
+//! How often callers may come.
+
+use std::time::Duration;
+
+use a2a::Timestamp;
+use serde_json::json;
+use server::Rate;
+use tokio::time::sleep;
+
+use crate::rig::{ALICE, BOB, Rig, envelope, message};
+
+const FREE: Rate = Rate { per_second: 0, burst: 0 };
+
+#[tokio::test]
+async fn requests_over_the_rate_are_refused_on_every_surface() {
+    let rig = Rig::at_edge(|options| options.request_rate = Rate { per_second: 1, burst: 3 }).await;
+    for _ in 0..3 {
+        assert_eq!(rig.get("/a2a/tasks").await.status, 200);
+    }
+    for (method, path) in [
+        ("GET", "/a2a/tasks"),
+        ("POST", "/a2a/message:send"),
+        ("POST", "/a2a/message:stream"),
+        ("POST", "/a2a/jsonrpc"),
+        ("POST", "/a2a"),
+        ("POST", "/v1/a2a/agents/echo"),
+        ("GET", "/v1/requests"),
+        ("GET", "/a2a/extendedAgentCard"),
+    ] {
+        // Broken on purpose: nobody has read it.
+        let reply = rig.ask(ALICE, method, path).header("Content-Type", "application/json").body("{").send().await;
+        assert_eq!(reply.retry_after(), 1, "{method} {path}");
+    }
+    assert_eq!(rig.get("/a2a/tasks").await.header("a2a-version"), Some("1.0"));
+    // Another tenant and what is public do not notice.
+    assert_eq!(rig.ask(BOB, "GET", "/a2a/tasks").send().await.status, 200);
+    for path in ["/healthz", "/.well-known/agent-card.json"] {
+        assert_eq!(rig.bare("GET", path).send().await.status, 200);
+    }
+    sleep(Duration::from_millis(1100)).await;
+    assert_eq!(rig.get("/a2a/tasks").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_refused_send_leaves_nothing() {
+    let rig = Rig::at_edge(|options| options.request_rate = Rate { per_second: 1, burst: 1 }).await;
+    assert_eq!(rig.post("/a2a/message:send", &message("one")).await.status, 200);
+    assert_eq!(rig.post("/a2a/message:send", &message("two")).await.status, 429);
+    let body = envelope("SendMessage", message("three"));
+    assert_eq!(rig.post("/a2a/jsonrpc", &body).await.status, 429);
+    sleep(Duration::from_millis(1100)).await;
+    assert_eq!(rig.get("/a2a/tasks").await.json()["totalSize"], 1);
+}
+
+#[tokio::test]
+async fn a_laptop_does_not_notice_the_default() {
+    let rig = Rig::at_edge(|_| {}).await;
+    let mut asks = Vec::new();
+    for _ in 0..300 {
+        asks.push(tokio::spawn(rig.ask(ALICE, "GET", "/a2a/tasks").send()));
+    }
+    for ask in asks {
+        assert_eq!(ask.await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test]
+async fn failed_authentications_are_limited_and_the_rest_is_not() {
+    let rate = Rate { per_second: 1, burst: 3 };
+    let rig = Rig::at_edge(|options| options.failed_auth_rate = rate).await;
+    let hash = server::admin::hash("sba_of_nobody").to_vec();
+    rig.exchange.store().set_setting("test", server::admin::ADMIN_TOKEN, hash).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(rig.ask("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
+    }
+    for (method, path) in
+        [("GET", "/a2a/tasks"), ("POST", "/a2a/jsonrpc"), ("GET", "/v1/requests"), ("GET", "/v1/admin/tenants")]
+    {
+        for ask in [rig.ask("sb_wrong", method, path), rig.bare(method, path)] {
+            let reply = ask.send().await;
+            assert_eq!(reply.retry_after(), 1, "{method} {path}");
+            assert!(!reply.body.contains("sb_wrong"));
+        }
+    }
+    // Behind a proxy everybody has the same address: who has a token comes in all the same.
+    assert_eq!(rig.ask(ALICE, "GET", "/a2a/tasks").send().await.status, 200);
+    assert_eq!(rig.ask(BOB, "GET", "/a2a/tasks").send().await.status, 200);
+    sleep(Duration::from_millis(1100)).await;
+    assert_eq!(rig.ask("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
+}
+
+#[tokio::test]
+async fn nothing_is_limited_where_the_rate_is_zero() {
+    let rig = Rig::at_edge(|options| {
+        options.request_rate = FREE;
+        options.failed_auth_rate = FREE;
+    })
+    .await;
+    for _ in 0..200 {
+        assert_eq!(rig.bare("GET", "/a2a/tasks").send().await.status, 401);
+    }
+    let start = Timestamp::from_millis(0);
+    let reply = rig.call("ListTasks", json!({"statusTimestampAfter": start})).await;
+    assert_eq!(reply["result"]["totalSize"], 0, "{reply}");
+}
