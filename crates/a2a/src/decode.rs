@@ -44,9 +44,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Erro
     }
     let description = without_position(located.inner());
     // The path of a missing field ends at the object that lacks it.
-    let missing = description
-        .strip_prefix("missing field `")
-        .and_then(|rest| rest.strip_suffix('`'));
+    let missing = description.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     if let Some(name) = missing {
         if !path.is_empty() {
             path.push('.');
@@ -54,20 +52,11 @@ fn explain<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Erro
         path.push_str(name);
         return Error::invalid(clean(&path, PATH_CHARS), "is required");
     }
-    Error::invalid(
-        clean(&path, PATH_CHARS),
-        clean(&description, DESCRIPTION_CHARS),
-    )
+    Error::invalid(clean(&path, PATH_CHARS), clean(&description, DESCRIPTION_CHARS))
 }
 
 fn not_json(error: &serde_json::Error) -> Error {
-    Error::new(
-        ErrorKind::ParseError,
-        format!(
-            "not valid JSON: {}",
-            clean(&error.to_string(), DESCRIPTION_CHARS)
-        ),
-    )
+    Error::new(ErrorKind::ParseError, format!("not valid JSON: {}", clean(&error.to_string(), DESCRIPTION_CHARS)))
 }
 
 /// serde_json ends its messages with a line and a column. Beside a path they say nothing, and for parameters they would
@@ -88,9 +77,7 @@ mod tests {
     fn violation(text: &str) -> (String, String) {
         let error = decode::<SendMessageRequest>(text.as_bytes()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::InvalidParams, "{error}");
-        let [violation] = error.violations.as_slice() else {
-            panic!("one violation")
-        };
+        let [violation] = error.violations.as_slice() else { panic!("one violation") };
         (violation.field.clone(), violation.description.clone())
     }
 
@@ -99,20 +86,11 @@ mod tests {
         for (text, field) in [
             (r#"{"message":{"messageId":5}}"#, "message.messageId"),
             (r#"{"message":{"message_id":5}}"#, "message.message_id"),
-            (
-                r#"{"message":{"parts":[{"text":"a"},{"text":1}]}}"#,
-                "message.parts[1].text",
-            ),
-            (
-                r#"{"message":{"parts":[{"data":[1],"metadata":[]}]}}"#,
-                "message.parts[0].metadata",
-            ),
+            (r#"{"message":{"parts":[{"text":"a"},{"text":1}]}}"#, "message.parts[1].text"),
+            (r#"{"message":{"parts":[{"data":[1],"metadata":[]}]}}"#, "message.parts[0].metadata"),
             (r#"{"message":{"parts":[{}]}}"#, "message.parts[0]"),
             (r#"{"message":{"parts":{}}}"#, "message.parts"),
-            (
-                r#"{"message":{},"configuration":{"historyLength":"x"}}"#,
-                "configuration.historyLength",
-            ),
+            (r#"{"message":{},"configuration":{"historyLength":"x"}}"#, "configuration.historyLength"),
             (r#"{"message":{"role":"user"}}"#, "message.role"),
             (r#"{"metadata":{}}"#, "message"),
             (r#"{"message":null}"#, "message"),
@@ -129,50 +107,30 @@ mod tests {
             violation(r#"{"message":{"parts":[{"text":"a","url":"b"}]}}"#).1,
             "more than one member of the oneof of Part is set"
         );
-        assert_eq!(
-            violation(r#"{"message":{"messageId":"a","message_id":"b"}}"#).1,
-            "duplicate field `messageId`"
-        );
-        assert_eq!(
-            violation(r#"{"message":{"metadata":[]}}"#).1,
-            "invalid type: sequence, expected an object"
-        );
+        assert_eq!(violation(r#"{"message":{"messageId":"a","message_id":"b"}}"#).1, "duplicate field `messageId`");
+        assert_eq!(violation(r#"{"message":{"metadata":[]}}"#).1, "invalid type: sequence, expected an object");
     }
 
     #[test]
     fn a_missing_field_is_named_below_its_object() {
-        let error =
-            decode::<crate::StreamResponse>(br#"{"statusUpdate":{"taskId":"t"}}"#).unwrap_err();
+        let error = decode::<crate::StreamResponse>(br#"{"statusUpdate":{"taskId":"t"}}"#).unwrap_err();
         assert_eq!(error.violations[0].field, "statusUpdate.status");
     }
 
     #[test]
     fn what_is_not_json_is_a_parse_error() {
-        for bytes in [
-            &b""[..],
-            b"{",
-            b"{\"id\":1,}",
-            b"[1,",
-            b"\xff",
-            b"{\"id\":\"\xff\"}",
-            b"{} {}",
-            br#"{"id":"\ud800"}"#,
-        ] {
-            assert_eq!(
-                decode::<Task>(bytes).unwrap_err().kind,
-                ErrorKind::ParseError,
-                "{bytes:?}"
-            );
+        for bytes in
+            [&b""[..], b"{", b"{\"id\":1,}", b"[1,", b"\xff", b"{\"id\":\"\xff\"}", b"{} {}", br#"{"id":"\ud800"}"#]
+        {
+            assert_eq!(decode::<Task>(bytes).unwrap_err().kind, ErrorKind::ParseError, "{bytes:?}");
         }
     }
 
     #[test]
     fn little_of_the_input_is_repeated() {
         let long = "x".repeat(100_000);
-        for text in [
-            format!(r#"{{"message":{{"role":"{long}"}}}}"#),
-            format!(r#"{{"message":{{"parts":"{long}"}}}}"#),
-        ] {
+        for text in [format!(r#"{{"message":{{"role":"{long}"}}}}"#), format!(r#"{{"message":{{"parts":"{long}"}}}}"#)]
+        {
             let error = decode::<SendMessageRequest>(text.as_bytes()).unwrap_err();
             assert!(error.message.matches('x').count() <= crate::error::EXCERPT_CHARS);
         }
@@ -180,11 +138,7 @@ mod tests {
 
     #[test]
     fn deep_nesting_does_not_exhaust_the_stack() {
-        let deep = format!(
-            r#"{{"unknown":{}1{}}}"#,
-            "[".repeat(200_000),
-            "]".repeat(200_000)
-        );
+        let deep = format!(r#"{{"unknown":{}1{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
         assert!(decode::<crate::GetTaskRequest>(deep.as_bytes()).is_ok());
         let deep = deep.replace("unknown", "metadata");
         assert!(decode::<crate::CancelTaskRequest>(deep.as_bytes()).is_err());
@@ -192,16 +146,7 @@ mod tests {
 
     #[test]
     fn missing_parameters_are_an_empty_object() {
-        assert_eq!(
-            decode_params::<crate::ListTasksRequest>(None).unwrap(),
-            crate::ListTasksRequest::default()
-        );
-        assert_eq!(
-            decode_params::<SendMessageRequest>(None)
-                .unwrap_err()
-                .violations[0]
-                .field,
-            "message"
-        );
+        assert_eq!(decode_params::<crate::ListTasksRequest>(None).unwrap(), crate::ListTasksRequest::default());
+        assert_eq!(decode_params::<SendMessageRequest>(None).unwrap_err().violations[0].field, "message");
     }
 }

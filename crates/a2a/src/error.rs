@@ -135,76 +135,34 @@ impl ErrorKind {
             Self::InvalidParams => (-32602, 400, Grpc::InvalidArgument, "INVALID_PARAMS"),
             Self::Internal => (-32603, 500, Grpc::Internal, "INTERNAL"),
             Self::TaskNotFound => (-32001, 404, Grpc::NotFound, "TASK_NOT_FOUND"),
-            Self::TaskNotCancelable => {
-                (-32002, 400, Grpc::FailedPrecondition, "TASK_NOT_CANCELABLE")
+            Self::TaskNotCancelable => (-32002, 400, Grpc::FailedPrecondition, "TASK_NOT_CANCELABLE"),
+            Self::PushNotificationNotSupported => {
+                (-32003, 400, Grpc::FailedPrecondition, "PUSH_NOTIFICATION_NOT_SUPPORTED")
             }
-            Self::PushNotificationNotSupported => (
-                -32003,
-                400,
-                Grpc::FailedPrecondition,
-                "PUSH_NOTIFICATION_NOT_SUPPORTED",
-            ),
-            Self::UnsupportedOperation => (
-                -32004,
-                400,
-                Grpc::FailedPrecondition,
-                "UNSUPPORTED_OPERATION",
-            ),
-            Self::ContentTypeNotSupported => (
-                -32005,
-                400,
-                Grpc::InvalidArgument,
-                "CONTENT_TYPE_NOT_SUPPORTED",
-            ),
+            Self::UnsupportedOperation => (-32004, 400, Grpc::FailedPrecondition, "UNSUPPORTED_OPERATION"),
+            Self::ContentTypeNotSupported => (-32005, 400, Grpc::InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED"),
             Self::InvalidAgentResponse => (-32006, 500, Grpc::Internal, "INVALID_AGENT_RESPONSE"),
-            Self::ExtendedAgentCardNotConfigured => (
-                -32007,
-                400,
-                Grpc::FailedPrecondition,
-                "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
-            ),
-            Self::ExtensionSupportRequired => (
-                -32008,
-                400,
-                Grpc::FailedPrecondition,
-                "EXTENSION_SUPPORT_REQUIRED",
-            ),
-            Self::VersionNotSupported => (
-                -32009,
-                400,
-                Grpc::FailedPrecondition,
-                "VERSION_NOT_SUPPORTED",
-            ),
+            Self::ExtendedAgentCardNotConfigured => {
+                (-32007, 400, Grpc::FailedPrecondition, "EXTENDED_AGENT_CARD_NOT_CONFIGURED")
+            }
+            Self::ExtensionSupportRequired => (-32008, 400, Grpc::FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED"),
+            Self::VersionNotSupported => (-32009, 400, Grpc::FailedPrecondition, "VERSION_NOT_SUPPORTED"),
             Self::AgentNotFound => (-32602, 404, Grpc::NotFound, "AGENT_NOT_FOUND"),
             Self::Unauthenticated => (-32000, 401, Grpc::Unauthenticated, "UNAUTHENTICATED"),
             Self::PermissionDenied => (-32000, 403, Grpc::PermissionDenied, "PERMISSION_DENIED"),
             Self::NotFound => (-32601, 404, Grpc::NotFound, "NOT_FOUND"),
             Self::MethodNotAllowed => (-32600, 405, Grpc::Unimplemented, "METHOD_NOT_ALLOWED"),
             Self::PayloadTooLarge => (-32600, 413, Grpc::ResourceExhausted, "PAYLOAD_TOO_LARGE"),
-            Self::UnsupportedMediaType => (
-                -32005,
-                415,
-                Grpc::InvalidArgument,
-                "CONTENT_TYPE_NOT_SUPPORTED",
-            ),
+            Self::UnsupportedMediaType => (-32005, 415, Grpc::InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED"),
             Self::ResourceExhausted => (-32000, 429, Grpc::ResourceExhausted, "RESOURCE_EXHAUSTED"),
             Self::Unavailable => (-32603, 503, Grpc::Unavailable, "UNAVAILABLE"),
         };
-        Codes {
-            jsonrpc,
-            http,
-            grpc,
-            reason,
-        }
+        Codes { jsonrpc, http, grpc, reason }
     }
 
     /// The kind that a JSON-RPC code and, when there is one, a reason stand for. The reason decides where it is known.
     pub fn from_jsonrpc(code: i64, reason: Option<&str>) -> Option<Self> {
-        Self::from_reason(reason).or_else(|| {
-            Self::ALL
-                .into_iter()
-                .find(|kind| i64::from(kind.codes().jsonrpc) == code)
-        })
+        Self::from_reason(reason).or_else(|| Self::ALL.into_iter().find(|kind| i64::from(kind.codes().jsonrpc) == code))
     }
 
     /// The kind that an HTTP status and, when there is one, a reason stand for. The reason decides where it is known.
@@ -216,17 +174,13 @@ impl ErrorKind {
             400 => Some(Self::InvalidParams),
             404 => Some(Self::NotFound),
             500 => Some(Self::Internal),
-            _ => Self::ALL
-                .into_iter()
-                .find(|kind| kind.codes().http == status),
+            _ => Self::ALL.into_iter().find(|kind| kind.codes().http == status),
         }
     }
 
     fn from_reason(reason: Option<&str>) -> Option<Self> {
         let reason = reason?;
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.codes().reason == reason)
+        Self::ALL.into_iter().find(|kind| kind.codes().reason == reason)
     }
 }
 
@@ -264,22 +218,15 @@ impl Error {
     }
 
     pub fn task_not_found(id: &str) -> Self {
-        Self::new(
-            ErrorKind::TaskNotFound,
-            format!("task not found: {}", excerpt(id)),
-        )
-        .with_metadata("taskId", id)
+        Self::new(ErrorKind::TaskNotFound, format!("task not found: {}", excerpt(id))).with_metadata("taskId", id)
     }
 
     /// InvalidParams with one violation.
     pub fn invalid(field: impl AsRef<str>, description: impl AsRef<str>) -> Self {
         let field = clean(field.as_ref(), EXCERPT_CHARS);
         let description = clean(description.as_ref(), EXCERPT_CHARS);
-        let message = if field.is_empty() {
-            description.clone()
-        } else {
-            format!("invalid parameters: {field}: {description}")
-        };
+        let message =
+            if field.is_empty() { description.clone() } else { format!("invalid parameters: {field}: {description}") };
         let mut error = Self::new(ErrorKind::InvalidParams, message);
         error.violations.push(FieldViolation { field, description });
         error
@@ -297,8 +244,7 @@ impl Error {
 
     #[must_use]
     pub fn with_metadata(mut self, key: &'static str, value: impl AsRef<str>) -> Self {
-        self.metadata
-            .push((key, clean(value.as_ref(), EXCERPT_CHARS)));
+        self.metadata.push((key, clean(value.as_ref(), EXCERPT_CHARS)));
         self
     }
 

@@ -184,9 +184,7 @@ fn has_unpaired_surrogate(text: &str) -> bool {
             at += 2;
             continue;
         }
-        let unit = text
-            .get(at + 2..at + 6)
-            .and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let unit = text.get(at + 2..at + 6).and_then(|digits| u16::from_str_radix(digits, 16).ok());
         let follows_high = high_ends_at == Some(at);
         match unit {
             Some(0xD800..=0xDBFF) if high_ends_at.is_none() => high_ends_at = Some(at + 6),
@@ -228,13 +226,7 @@ mod tests {
 
     #[test]
     fn bytes_are_kept() {
-        for text in [
-            r#"{"b": 1,"a":1.0e2}"#,
-            "18446744073709551616",
-            "null",
-            r#"["😀",[ ]]"#,
-            "1e999",
-        ] {
+        for text in [r#"{"b": 1,"a":1.0e2}"#, "18446744073709551616", "null", r#"["😀",[ ]]"#, "1e999"] {
             let json = Json::from_text(text).unwrap();
             assert_eq!(json.get(), text);
             assert_eq!(serde_json::to_string(&json).unwrap(), text);
@@ -254,43 +246,22 @@ mod tests {
             assert!(JsonObject::from_text(text).is_err(), "{text}");
         }
         assert_eq!(JsonObject::from_value(&serde_json::json!([1])), None);
-        assert_eq!(
-            JsonObject::from_value(&serde_json::json!({"a": 1}))
-                .unwrap()
-                .get(),
-            r#"{"a":1}"#
-        );
+        assert_eq!(JsonObject::from_value(&serde_json::json!({"a": 1})).unwrap().get(), r#"{"a":1}"#);
     }
 
     #[test]
     fn unpaired_surrogates_are_refused() {
-        for text in [
-            r#""\ud83d\ude00""#,
-            r#""\\ud83d""#,
-            r#""\u0041""#,
-            r#"["\ud83d\ude00","\ud83d\ude00"]"#,
-        ] {
+        for text in [r#""\ud83d\ude00""#, r#""\\ud83d""#, r#""\u0041""#, r#"["\ud83d\ude00","\ud83d\ude00"]"#] {
             assert!(Json::from_text(text).is_ok(), "{text}");
         }
-        for text in [
-            r#""\ud83d""#,
-            r#""\ude00""#,
-            r#""\ud83d\u0041""#,
-            r#"["\ud83d","\ude00"]"#,
-            r#""\ud83d\ud83d""#,
-        ] {
+        for text in [r#""\ud83d""#, r#""\ude00""#, r#""\ud83d\u0041""#, r#"["\ud83d","\ude00"]"#, r#""\ud83d\ud83d""#] {
             assert!(Json::from_text(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn depth_counts_nesting_outside_strings() {
-        for (text, expected) in [
-            ("1", 0),
-            ("{}", 1),
-            (r#"{"a":[{"b":"[[[\"["}]}"#, 3),
-            ("[[],[]]", 2),
-        ] {
+        for (text, expected) in [("1", 0), ("{}", 1), (r#"{"a":[{"b":"[[[\"["}]}"#, 3), ("[[],[]]", 2)] {
             assert_eq!(Json::from_text(text).unwrap().depth(), expected, "{text}");
         }
     }

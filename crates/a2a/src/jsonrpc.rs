@@ -109,16 +109,10 @@ pub fn decode_request(body: &[u8]) -> Result<Request<'_>, Rejected> {
     let envelope = match serde_json::from_slice::<Envelope<'_>>(body) {
         Ok(envelope) => envelope,
         Err(error) => {
-            return Err(Rejected {
-                id: Id::NULL,
-                error: not_an_envelope(body, &error),
-            });
+            return Err(Rejected { id: Id::NULL, error: not_an_envelope(body, &error) });
         }
     };
-    let reject = |id: &Id, kind, message: &str| Rejected {
-        id: id.clone(),
-        error: Error::new(kind, message),
-    };
+    let reject = |id: &Id, kind, message: &str| Rejected { id: id.clone(), error: Error::new(kind, message) };
 
     let id = match envelope.id {
         None => Id::NULL,
@@ -131,25 +125,13 @@ pub fn decode_request(body: &[u8]) -> Result<Request<'_>, Rejected> {
         },
     };
     if let Some(name) = envelope.duplicate {
-        return Err(reject(
-            &id,
-            ErrorKind::InvalidRequest,
-            &format!("{name} appears twice"),
-        ));
+        return Err(reject(&id, ErrorKind::InvalidRequest, &format!("{name} appears twice")));
     }
     if envelope.jsonrpc.and_then(text).as_deref() != Some("2.0") {
-        return Err(reject(
-            &id,
-            ErrorKind::InvalidRequest,
-            "jsonrpc must be \"2.0\"",
-        ));
+        return Err(reject(&id, ErrorKind::InvalidRequest, "jsonrpc must be \"2.0\""));
     }
     let Some(method) = envelope.method.and_then(text) else {
-        return Err(reject(
-            &id,
-            ErrorKind::InvalidRequest,
-            "method must be a string",
-        ));
+        return Err(reject(&id, ErrorKind::InvalidRequest, "method must be a string"));
     };
     let params = match envelope.params {
         None => None,
@@ -161,11 +143,7 @@ pub fn decode_request(body: &[u8]) -> Result<Request<'_>, Rejected> {
                 return Err(Rejected { id, error });
             }
             _ => {
-                return Err(reject(
-                    &id,
-                    ErrorKind::InvalidRequest,
-                    "params must be an object",
-                ));
+                return Err(reject(&id, ErrorKind::InvalidRequest, "params must be an object"));
             }
         },
     };
@@ -174,10 +152,7 @@ pub fn decode_request(body: &[u8]) -> Result<Request<'_>, Rejected> {
 
 /// The error for a method that does not exist.
 pub fn method_not_found(method: &str) -> Error {
-    Error::new(
-        ErrorKind::MethodNotFound,
-        format!("method not found: {}", excerpt(method)),
-    )
+    Error::new(ErrorKind::MethodNotFound, format!("method not found: {}", excerpt(method)))
 }
 
 /// A response with a result.
@@ -188,10 +163,7 @@ pub fn success(id: &Id, result: &impl Serialize) -> Vec<u8> {
             body.extend_from_slice(FRAME_SUFFIX);
             body
         }
-        Err(_) => failure(
-            id,
-            &Error::internal("the result could not be written as JSON"),
-        ),
+        Err(_) => failure(id, &Error::internal("the result could not be written as JSON")),
     }
 }
 
@@ -236,8 +208,7 @@ fn prefix(id: &Id, room: usize) -> Vec<u8> {
     const START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
     const END: &[u8] = br#","result":"#;
     let id = id.get().as_bytes();
-    let mut bytes =
-        Vec::with_capacity(START.len() + id.len() + END.len() + room + FRAME_SUFFIX.len());
+    let mut bytes = Vec::with_capacity(START.len() + id.len() + END.len() + room + FRAME_SUFFIX.len());
     bytes.extend_from_slice(START);
     bytes.extend_from_slice(id);
     bytes.extend_from_slice(END);
@@ -245,11 +216,7 @@ fn prefix(id: &Id, room: usize) -> Vec<u8> {
 }
 
 /// A request, for a client to send.
-pub fn encode_request(
-    id: &Id,
-    method: &str,
-    params: &impl Serialize,
-) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode_request(id: &Id, method: &str, params: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     struct Call<'a, P>(&'a Id, &'a str, &'a P);
 
     impl<P: Serialize> Serialize for Call<'_, P> {
@@ -269,38 +236,24 @@ pub fn encode_request(
 /// Takes a response apart. What is no JSON-RPC response is an InvalidAgentResponse.
 pub fn decode_response(body: &[u8]) -> Result<Response<'_>, Error> {
     let invalid = |message: &str| Error::new(ErrorKind::InvalidAgentResponse, message);
-    let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|error| {
-        invalid(&format!(
-            "not a JSON-RPC response: {}",
-            excerpt(&error.to_string())
-        ))
-    })?;
+    let envelope: Envelope<'_> = serde_json::from_slice(body)
+        .map_err(|error| invalid(&format!("not a JSON-RPC response: {}", excerpt(&error.to_string()))))?;
     if envelope.jsonrpc.and_then(text).as_deref() != Some("2.0") {
         return Err(invalid("not a JSON-RPC response: jsonrpc must be \"2.0\""));
     }
     let id = envelope.id.map_or(Some(Id::NULL), Id::from_raw);
     let Some(id) = id else {
-        return Err(invalid(
-            "not a JSON-RPC response: id must be a string, a number or null",
-        ));
+        return Err(invalid("not a JSON-RPC response: id must be a string, a number or null"));
     };
     // Some servers write `"error": null` beside a result.
     if let Some(error) = envelope.error.filter(|raw| raw.get() != "null") {
         let remote = serde_json::from_str(error.get())
             .map_err(|_| invalid("not a JSON-RPC response: the error could not be read"))?;
-        return Ok(Response {
-            id,
-            result: Err(remote),
-        });
+        return Ok(Response { id, result: Err(remote) });
     }
     match envelope.result {
-        Some(result) => Ok(Response {
-            id,
-            result: Ok(result),
-        }),
-        None => Err(invalid(
-            "not a JSON-RPC response: neither result nor error is there",
-        )),
+        Some(result) => Ok(Response { id, result: Ok(result) }),
+        None => Err(invalid("not a JSON-RPC response: neither result nor error is there")),
     }
 }
 
@@ -396,26 +349,20 @@ impl Visitor<'_> for MemberReader {
 fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
     match serde_json::from_str::<&str>(raw.get()) {
         Ok(borrowed) => Some(Cow::Borrowed(borrowed)),
-        Err(_) => serde_json::from_str::<String>(raw.get())
-            .ok()
-            .map(Cow::Owned),
+        Err(_) => serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned),
     }
 }
 
 fn not_an_envelope(body: &[u8], error: &serde_json::Error) -> Error {
     // A body that starts like an array is refused there; whether it is JSON at all is still to be seen.
-    let is_json =
-        error.classify() == Category::Data && serde_json::from_slice::<IgnoredAny>(body).is_ok();
+    let is_json = error.classify() == Category::Data && serde_json::from_slice::<IgnoredAny>(body).is_ok();
     if is_json {
         return Error::new(
             ErrorKind::InvalidRequest,
             "the request must be one JSON-RPC object; batches are not supported",
         );
     }
-    Error::new(
-        ErrorKind::ParseError,
-        format!("not valid JSON: {}", excerpt(&error.to_string())),
-    )
+    Error::new(ErrorKind::ParseError, format!("not valid JSON: {}", excerpt(&error.to_string())))
 }
 
 #[cfg(test)]

@@ -27,8 +27,7 @@ pub mod validate;
 mod wire;
 
 pub use card::{
-    AgentCapabilities, AgentCard, AgentCardSignature, AgentExtension, AgentInterface,
-    AgentProvider, AgentSkill,
+    AgentCapabilities, AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill,
 };
 pub use decode::{decode, decode_params};
 pub use error::{Error, ErrorKind, FieldViolation};
@@ -36,23 +35,18 @@ pub use json::{Json, JsonObject};
 pub use method::Method;
 pub use part::{Part, PartContent};
 pub use request::{
-    AuthenticationInfo, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest,
-    GetExtendedAgentCardRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest,
-    ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
-    ListTasksRequest, ListTasksResponse, SendMessageConfiguration, SendMessageRequest,
-    SendMessageResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
+    AuthenticationInfo, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse, ListTasksRequest, ListTasksResponse, SendMessageConfiguration,
+    SendMessageRequest, SendMessageResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 pub use security::{
-    APIKeySecurityScheme, AuthorizationCodeOAuthFlow, ClientCredentialsOAuthFlow,
-    DeviceCodeOAuthFlow, HTTPAuthSecurityScheme, ImplicitOAuthFlow, MutualTlsSecurityScheme,
-    OAuth2SecurityScheme, OAuthFlows, OpenIdConnectSecurityScheme, PasswordOAuthFlow,
-    SecurityRequirement, SecurityScheme, StringList,
+    APIKeySecurityScheme, AuthorizationCodeOAuthFlow, ClientCredentialsOAuthFlow, DeviceCodeOAuthFlow,
+    HTTPAuthSecurityScheme, ImplicitOAuthFlow, MutualTlsSecurityScheme, OAuth2SecurityScheme, OAuthFlows,
+    OpenIdConnectSecurityScheme, PasswordOAuthFlow, SecurityRequirement, SecurityScheme, StringList,
 };
 pub use state::{Role, TaskState};
-pub use task::{
-    Artifact, Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus,
-    TaskStatusUpdateEvent,
-};
+pub use task::{Artifact, Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent};
 pub use timestamp::{MalformedTimestamp, Timestamp};
 pub use validate::Limits;
 

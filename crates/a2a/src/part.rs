@@ -37,12 +37,7 @@ pub enum PartContent {
 
 impl Part {
     pub fn new(content: PartContent) -> Self {
-        Self {
-            content,
-            metadata: None,
-            filename: String::new(),
-            media_type: String::new(),
-        }
+        Self { content, metadata: None, filename: String::new(), media_type: String::new() }
     }
 
     pub fn text(text: impl Into<String>) -> Self {
@@ -159,8 +154,7 @@ impl<'de> Visitor<'de> for Reader {
             }
         }
         Ok(Part {
-            content: content
-                .ok_or_else(|| wire::no_member("Part", &["text", "raw", "url", "data"]))?,
+            content: content.ok_or_else(|| wire::no_member("Part", &["text", "raw", "url", "data"]))?,
             metadata: metadata.flatten(),
             filename: filename.flatten().unwrap_or_default(),
             media_type: media_type.flatten().unwrap_or_default(),
@@ -199,11 +193,7 @@ impl Visitor<'_> for Base64Reader {
             GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
         const STANDARD_ALPHABET: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
         const URL_SAFE_ALPHABET: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
-        let engine = if text.contains(['-', '_']) {
-            URL_SAFE_ALPHABET
-        } else {
-            STANDARD_ALPHABET
-        };
+        let engine = if text.contains(['-', '_']) { URL_SAFE_ALPHABET } else { STANDARD_ALPHABET };
         match engine.decode(text) {
             Ok(bytes) => Ok(Decoded(bytes.into())),
             Err(error) => Err(E::custom(format_args!("not base64: {error}"))),
@@ -238,11 +228,7 @@ mod tests {
     fn base64_of_four_forms_is_one_value() {
         let expected = Part::raw(vec![0xfb, 0xff]);
         for raw in ["+/8=", "+/8", "-_8=", "-_8"] {
-            assert_eq!(
-                read(&format!(r#"{{"raw":"{raw}"}}"#)).unwrap(),
-                expected,
-                "{raw}"
-            );
+            assert_eq!(read(&format!(r#"{{"raw":"{raw}"}}"#)).unwrap(), expected, "{raw}");
         }
         for raw in ["+/8!", "a", "+_8=", "é"] {
             assert!(read(&format!(r#"{{"raw":"{raw}"}}"#)).is_err(), "{raw}");

@@ -76,10 +76,7 @@ impl TaskState {
 
     /// Whether the task has ended for good.
     pub const fn is_terminal(self) -> bool {
-        matches!(
-            self,
-            Self::Completed | Self::Failed | Self::Canceled | Self::Rejected
-        )
+        matches!(self, Self::Completed | Self::Failed | Self::Canceled | Self::Rejected)
     }
 
     /// Whether the task waits for its caller.
@@ -212,41 +209,20 @@ mod tests {
             assert_eq!(state.number(), i32::try_from(index).unwrap());
             assert_eq!(TaskState::from_number(state.number()), Some(state));
             assert_eq!(TaskState::from_name(state.as_str()), Some(state));
-            assert_eq!(
-                serde_json::from_str::<TaskState>(&format!("{index}")).unwrap(),
-                state
-            );
-            assert_eq!(
-                serde_json::from_str::<TaskState>(&format!("\"{state}\"")).unwrap(),
-                state
-            );
+            assert_eq!(serde_json::from_str::<TaskState>(&format!("{index}")).unwrap(), state);
+            assert_eq!(serde_json::from_str::<TaskState>(&format!("\"{state}\"")).unwrap(), state);
             assert!(!(state.is_terminal() && state.is_interrupted()));
         }
         for (index, role) in Role::ALL.into_iter().enumerate() {
             assert_eq!(role.number(), i32::try_from(index).unwrap());
-            assert_eq!(
-                serde_json::from_str::<Role>(&format!("{index}.0")).unwrap(),
-                role
-            );
-            assert_eq!(
-                serde_json::from_str::<Role>(&format!("\"{role}\"")).unwrap(),
-                role
-            );
+            assert_eq!(serde_json::from_str::<Role>(&format!("{index}.0")).unwrap(), role);
+            assert_eq!(serde_json::from_str::<Role>(&format!("\"{role}\"")).unwrap(), role);
         }
     }
 
     #[test]
     fn what_is_not_defined_is_refused() {
-        for bad in [
-            "9",
-            "-1",
-            "1.5",
-            "\"WORKING\"",
-            "\"1\"",
-            "true",
-            "[]",
-            "99999999999",
-        ] {
+        for bad in ["9", "-1", "1.5", "\"WORKING\"", "\"1\"", "true", "[]", "99999999999"] {
             assert!(serde_json::from_str::<TaskState>(bad).is_err(), "{bad}");
         }
         assert!(serde_json::from_str::<Role>("3").is_err());
@@ -254,26 +230,9 @@ mod tests {
 
     #[test]
     fn four_states_are_terminal_and_two_interrupted() {
-        let terminal: Vec<_> = TaskState::ALL
-            .into_iter()
-            .filter(|state| state.is_terminal())
-            .collect();
-        assert_eq!(
-            terminal,
-            [
-                TaskState::Completed,
-                TaskState::Failed,
-                TaskState::Canceled,
-                TaskState::Rejected
-            ]
-        );
-        let interrupted: Vec<_> = TaskState::ALL
-            .into_iter()
-            .filter(|state| state.is_interrupted())
-            .collect();
-        assert_eq!(
-            interrupted,
-            [TaskState::InputRequired, TaskState::AuthRequired]
-        );
+        let terminal: Vec<_> = TaskState::ALL.into_iter().filter(|state| state.is_terminal()).collect();
+        assert_eq!(terminal, [TaskState::Completed, TaskState::Failed, TaskState::Canceled, TaskState::Rejected]);
+        let interrupted: Vec<_> = TaskState::ALL.into_iter().filter(|state| state.is_interrupted()).collect();
+        assert_eq!(interrupted, [TaskState::InputRequired, TaskState::AuthRequired]);
     }
 }

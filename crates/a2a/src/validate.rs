@@ -2,10 +2,9 @@
 //! the path of the field.
 
 use crate::{
-    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Error,
-    GetTaskPushNotificationConfigRequest, GetTaskRequest, Json, JsonObject,
-    ListTaskPushNotificationConfigsRequest, ListTasksRequest, Message, Part, PartContent, Role,
-    SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
+    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Error, GetTaskPushNotificationConfigRequest,
+    GetTaskRequest, Json, JsonObject, ListTaskPushNotificationConfigsRequest, ListTasksRequest, Message, Part,
+    PartContent, Role, SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 
 /// How big things may be.
@@ -23,12 +22,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            id_bytes: 1024,
-            metadata_bytes: 1 << 20,
-            parts: 1000,
-            json_depth: 100,
-        }
+        Self { id_bytes: 1024, metadata_bytes: 1 << 20, parts: 1000, json_depth: 100 }
     }
 }
 
@@ -40,10 +34,7 @@ pub fn validate_send(request: &SendMessageRequest, limits: &Limits) -> Result<()
         Role::User => {}
         Role::Unspecified => return Err(Error::invalid("message.role", "is required")),
         Role::Agent => {
-            return Err(Error::invalid(
-                "message.role",
-                "must be ROLE_USER in a message to an agent",
-            ));
+            return Err(Error::invalid("message.role", "must be ROLE_USER in a message to an agent"));
         }
     }
     metadata("metadata", request.metadata.as_ref(), limits)?;
@@ -51,11 +42,7 @@ pub fn validate_send(request: &SendMessageRequest, limits: &Limits) -> Result<()
         return Ok(());
     };
     history_length("configuration.historyLength", configuration.history_length)?;
-    count(
-        "configuration.acceptedOutputModes",
-        configuration.accepted_output_modes.len(),
-        limits,
-    )?;
+    count("configuration.acceptedOutputModes", configuration.accepted_output_modes.len(), limits)?;
     if let Some(config) = &configuration.task_push_notification_config {
         push_config("configuration.taskPushNotificationConfig.", config, limits)?;
     }
@@ -67,11 +54,7 @@ pub fn validate_message(path: &str, message: &Message, limits: &Limits) -> Resul
     required_id(&format!("{path}.messageId"), &message.message_id, limits)?;
     id(&format!("{path}.contextId"), &message.context_id, limits)?;
     id(&format!("{path}.taskId"), &message.task_id, limits)?;
-    metadata(
-        &format!("{path}.metadata"),
-        message.metadata.as_ref(),
-        limits,
-    )?;
+    metadata(&format!("{path}.metadata"), message.metadata.as_ref(), limits)?;
     let extensions = format!("{path}.extensions");
     count(&extensions, message.extensions.len(), limits)?;
     for (index, uri) in message.extensions.iter().enumerate() {
@@ -98,8 +81,7 @@ pub fn validate_parts(path: &str, parts: &[Part], limits: &Limits) -> Result<(),
             depth(data, limits).map_err(|description| Error::invalid(at("data"), description))?;
         }
         if let Some(object) = &part.metadata {
-            object_fits(object, limits)
-                .map_err(|description| Error::invalid(at("metadata"), description))?;
+            object_fits(object, limits).map_err(|description| Error::invalid(at("metadata"), description))?;
         }
         if part.filename.len() > limits.id_bytes {
             return Err(Error::invalid(at("filename"), too_long(limits)));
@@ -141,18 +123,12 @@ pub fn validate_subscribe(request: &SubscribeToTaskRequest, limits: &Limits) -> 
 }
 
 /// CreateTaskPushNotificationConfig, where the task has to be named.
-pub fn validate_push_config(
-    config: &TaskPushNotificationConfig,
-    limits: &Limits,
-) -> Result<(), Error> {
+pub fn validate_push_config(config: &TaskPushNotificationConfig, limits: &Limits) -> Result<(), Error> {
     required_id("taskId", &config.task_id, limits)?;
     push_config("", config, limits)
 }
 
-pub fn validate_get_push_config(
-    request: &GetTaskPushNotificationConfigRequest,
-    limits: &Limits,
-) -> Result<(), Error> {
+pub fn validate_get_push_config(request: &GetTaskPushNotificationConfigRequest, limits: &Limits) -> Result<(), Error> {
     id("tenant", &request.tenant, limits)?;
     required_id("taskId", &request.task_id, limits)?;
     required_id("id", &request.id, limits)
@@ -181,11 +157,7 @@ pub fn validate_list_push_configs(
     Ok(())
 }
 
-fn push_config(
-    prefix: &str,
-    config: &TaskPushNotificationConfig,
-    limits: &Limits,
-) -> Result<(), Error> {
+fn push_config(prefix: &str, config: &TaskPushNotificationConfig, limits: &Limits) -> Result<(), Error> {
     id(&format!("{prefix}tenant"), &config.tenant, limits)?;
     id(&format!("{prefix}id"), &config.id, limits)?;
     id(&format!("{prefix}taskId"), &config.task_id, limits)?;
@@ -201,11 +173,7 @@ fn push_config(
     }
     id(&format!("{prefix}token"), &config.token, limits)?;
     if let Some(authentication) = &config.authentication {
-        required_id(
-            &format!("{prefix}authentication.scheme"),
-            &authentication.scheme,
-            limits,
-        )?;
+        required_id(&format!("{prefix}authentication.scheme"), &authentication.scheme, limits)?;
     }
     Ok(())
 }
@@ -234,10 +202,7 @@ fn too_long(limits: &Limits) -> String {
 
 fn count(path: &str, length: usize, limits: &Limits) -> Result<(), Error> {
     if length > limits.parts {
-        return Err(Error::invalid(
-            path,
-            format!("must hold at most {} entries", limits.parts),
-        ));
+        return Err(Error::invalid(path, format!("must hold at most {} entries", limits.parts)));
     }
     Ok(())
 }
@@ -258,20 +223,14 @@ fn metadata(path: &str, object: Option<&JsonObject>, limits: &Limits) -> Result<
 
 fn object_fits(object: &JsonObject, limits: &Limits) -> Result<(), String> {
     if object.get().len() > limits.metadata_bytes {
-        return Err(format!(
-            "must be at most {} bytes long",
-            limits.metadata_bytes
-        ));
+        return Err(format!("must be at most {} bytes long", limits.metadata_bytes));
     }
     depth(object.as_json(), limits)
 }
 
 fn depth(json: &Json, limits: &Limits) -> Result<(), String> {
     if json.depth() > limits.json_depth {
-        return Err(format!(
-            "must not nest deeper than {} levels",
-            limits.json_depth
-        ));
+        return Err(format!("must not nest deeper than {} levels", limits.json_depth));
     }
     Ok(())
 }
@@ -282,8 +241,7 @@ mod tests {
     use crate::{ErrorKind, SendMessageConfiguration, decode};
 
     fn good() -> SendMessageRequest {
-        decode(br#"{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"a"}]}}"#)
-            .unwrap()
+        decode(br#"{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"a"}]}}"#).unwrap()
     }
 
     fn field(change: impl FnOnce(&mut SendMessageRequest)) -> String {
@@ -302,51 +260,31 @@ mod tests {
     fn each_rule_of_a_send_names_its_field() {
         assert_eq!(validate_send(&good(), &Limits::default()), Ok(()));
         assert_eq!(field(|r| r.message.message_id.clear()), "message.messageId");
-        assert_eq!(
-            field(|r| r.message.role = Role::Unspecified),
-            "message.role"
-        );
+        assert_eq!(field(|r| r.message.role = Role::Unspecified), "message.role");
         assert_eq!(field(|r| r.message.role = Role::Agent), "message.role");
         assert_eq!(field(|r| r.message.parts.clear()), "message.parts");
-        assert_eq!(
-            field(|r| r.message.parts = vec![Part::text("a"); 1001]),
-            "message.parts"
-        );
-        assert_eq!(
-            field(|r| r.message.context_id = "x".repeat(1025)),
-            "message.contextId"
-        );
-        assert_eq!(
-            field(|r| r.message.task_id = "a\0b".into()),
-            "message.taskId"
-        );
+        assert_eq!(field(|r| r.message.parts = vec![Part::text("a"); 1001]), "message.parts");
+        assert_eq!(field(|r| r.message.context_id = "x".repeat(1025)), "message.contextId");
+        assert_eq!(field(|r| r.message.task_id = "a\0b".into()), "message.taskId");
         assert_eq!(
             field(|r| r.message.reference_task_ids = vec!["t".into(), String::new()]),
             "message.referenceTaskIds[1]"
         );
         assert_eq!(
-            field(|r| r
-                .message
-                .parts
-                .push(Part::data(Json::from_text(&nested(101)).unwrap()))),
+            field(|r| r.message.parts.push(Part::data(Json::from_text(&nested(101)).unwrap()))),
             "message.parts[1].data"
         );
         assert_eq!(
-            field(|r| r.message.parts[0].metadata =
-                JsonObject::from_text(&format!(r#"{{"a":{}}}"#, nested(100))).ok()),
+            field(|r| r.message.parts[0].metadata = JsonObject::from_text(&format!(r#"{{"a":{}}}"#, nested(100))).ok()),
             "message.parts[0].metadata"
         );
         assert_eq!(
-            field(|r| r.metadata =
-                JsonObject::from_text(&format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20))).ok()),
+            field(|r| r.metadata = JsonObject::from_text(&format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20))).ok()),
             "metadata"
         );
         assert_eq!(
             field(|r| {
-                r.configuration = Some(SendMessageConfiguration {
-                    history_length: Some(-1),
-                    ..Default::default()
-                });
+                r.configuration = Some(SendMessageConfiguration { history_length: Some(-1), ..Default::default() });
             }),
             "configuration.historyLength"
         );
@@ -366,37 +304,19 @@ mod tests {
         let mut request = good();
         request.message.message_id = "x".repeat(1024);
         request.message.parts = vec![Part::data(Json::from_text(&nested(100)).unwrap()); 1000];
-        request.configuration = Some(SendMessageConfiguration {
-            history_length: Some(0),
-            ..Default::default()
-        });
+        request.configuration = Some(SendMessageConfiguration { history_length: Some(0), ..Default::default() });
         assert_eq!(validate_send(&request, &Limits::default()), Ok(()));
     }
 
     #[test]
     fn ranges_of_a_list_are_held() {
         let limits = Limits::default();
-        for (size, ok) in [
-            (None, true),
-            (Some(1), true),
-            (Some(100), true),
-            (Some(0), false),
-            (Some(101), false),
-        ] {
-            let request = ListTasksRequest {
-                page_size: size,
-                ..Default::default()
-            };
+        for (size, ok) in [(None, true), (Some(1), true), (Some(100), true), (Some(0), false), (Some(101), false)] {
+            let request = ListTasksRequest { page_size: size, ..Default::default() };
             assert_eq!(validate_list(&request, &limits).is_ok(), ok, "{size:?}");
         }
-        let request = ListTasksRequest {
-            history_length: Some(-1),
-            ..Default::default()
-        };
-        assert_eq!(
-            validate_list(&request, &limits).unwrap_err().violations[0].field,
-            "historyLength"
-        );
+        let request = ListTasksRequest { history_length: Some(-1), ..Default::default() };
+        assert_eq!(validate_list(&request, &limits).unwrap_err().violations[0].field, "historyLength");
     }
 
     #[test]
@@ -406,21 +326,9 @@ mod tests {
         assert!(validate_cancel(&CancelTaskRequest::default(), &limits).is_err());
         assert!(validate_subscribe(&SubscribeToTaskRequest::default(), &limits).is_err());
         assert!(validate_push_config(&TaskPushNotificationConfig::default(), &limits).is_err());
-        assert!(
-            validate_get_push_config(&GetTaskPushNotificationConfigRequest::default(), &limits)
-                .is_err()
-        );
-        assert!(
-            validate_delete_push_config(
-                &DeleteTaskPushNotificationConfigRequest::default(),
-                &limits
-            )
-            .is_err()
-        );
-        let request = ListTaskPushNotificationConfigsRequest {
-            task_id: "t".into(),
-            ..Default::default()
-        };
+        assert!(validate_get_push_config(&GetTaskPushNotificationConfigRequest::default(), &limits).is_err());
+        assert!(validate_delete_push_config(&DeleteTaskPushNotificationConfigRequest::default(), &limits).is_err());
+        let request = ListTaskPushNotificationConfigsRequest { task_id: "t".into(), ..Default::default() };
         assert_eq!(validate_list_push_configs(&request, &limits), Ok(()));
     }
 }

@@ -230,9 +230,7 @@ macro_rules! value {
 pub(crate) use {message, oneof, value};
 
 pub(crate) fn two_members<E: de::Error>(of: &str) -> E {
-    E::custom(format_args!(
-        "more than one member of the oneof of {of} is set"
-    ))
+    E::custom(format_args!("more than one member of the oneof of {of} is set"))
 }
 
 pub(crate) fn no_member<E: de::Error>(of: &str, members: &[&str]) -> E {

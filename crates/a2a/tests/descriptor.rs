@@ -20,20 +20,12 @@ const PACKAGE: &str = "lf.a2a.v1";
 /// A value for a field that is not its default, as our types print it.
 fn filled_field(field: &FieldDescriptor) -> Value {
     let Kind::Message(entry) = field.kind() else {
-        return if field.is_list() {
-            json!([filled_scalar(&field.kind())])
-        } else {
-            filled_scalar(&field.kind())
-        };
+        return if field.is_list() { json!([filled_scalar(&field.kind())]) } else { filled_scalar(&field.kind()) };
     };
     if field.is_map() {
         return json!({"key": filled_scalar(&entry.map_entry_value_field().kind())});
     }
-    if field.is_list() {
-        json!([filled_scalar(&field.kind())])
-    } else {
-        filled_scalar(&field.kind())
-    }
+    if field.is_list() { json!([filled_scalar(&field.kind())]) } else { filled_scalar(&field.kind()) }
 }
 
 fn filled_scalar(kind: &Kind) -> Value {
@@ -88,9 +80,7 @@ fn filled(of: &MessageDescriptor) -> Vec<Value> {
 }
 
 fn is_member(field: &FieldDescriptor) -> bool {
-    field
-        .containing_oneof()
-        .is_some_and(|oneof| !oneof.is_synthetic())
+    field.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic())
 }
 
 /// The least that our type reads, which is what it must hold.
@@ -100,20 +90,13 @@ fn least(of: &MessageDescriptor) -> Value {
         let Err(error) = reencode(of.name(), &Value::Object(object.clone())) else {
             return Value::Object(object);
         };
-        let missing = of
-            .fields()
-            .find(|field| error.ends_with(&format!("{}: is required", field.json_name())));
+        let missing = of.fields().find(|field| error.ends_with(&format!("{}: is required", field.json_name())));
         let Some(field) = missing else {
-            let member = of
-                .fields()
-                .find(is_member)
-                .expect("what else is refused needs a member of its oneof");
+            let member = of.fields().find(is_member).expect("what else is refused needs a member of its oneof");
             object.insert(member.json_name().to_owned(), filled_field(&member));
             continue;
         };
-        let Kind::Message(kind) = field.kind() else {
-            panic!("only messages are mandatory: {error}")
-        };
+        let Kind::Message(kind) = field.kind() else { panic!("only messages are mandatory: {error}") };
         object.insert(field.json_name().to_owned(), least(&kind));
     }
 }
@@ -153,11 +136,7 @@ fn every_field_is_read_by_both_names_and_written_by_one() {
                     snake.insert(field.name().to_owned(), value.clone());
                 }
             }
-            assert_eq!(
-                reencode(name, &Value::Object(snake)).as_ref(),
-                Ok(&value),
-                "{name}"
-            );
+            assert_eq!(reencode(name, &Value::Object(snake)).as_ref(), Ok(&value), "{name}");
         }
     }
 }
@@ -170,8 +149,8 @@ fn every_field_has_the_presence_of_the_proto() {
         for field in descriptor.fields().filter(|field| !is_member(field)) {
             let mut object = least(&descriptor).as_object().unwrap().clone();
             object.insert(field.json_name().to_owned(), Value::Null);
-            let is_mandatory = matches!(field.kind(), Kind::Message(_))
-                && least(&descriptor).get(field.json_name()).is_some();
+            let is_mandatory =
+                matches!(field.kind(), Kind::Message(_)) && least(&descriptor).get(field.json_name()).is_some();
             assert_eq!(
                 reencode(name, &Value::Object(object.clone())).is_err(),
                 is_mandatory,
@@ -194,30 +173,18 @@ fn every_field_has_the_presence_of_the_proto() {
 #[test]
 fn enums_have_the_numbers_of_the_proto() {
     let values = |name: &str| -> Vec<(String, i32)> {
-        let of = pool()
-            .get_enum_by_name(&format!("{PACKAGE}.{name}"))
-            .unwrap();
-        of.values()
-            .map(|value| (value.name().to_owned(), value.number()))
-            .collect()
+        let of = pool().get_enum_by_name(&format!("{PACKAGE}.{name}")).unwrap();
+        of.values().map(|value| (value.name().to_owned(), value.number())).collect()
     };
-    let states: Vec<_> = a2a::TaskState::ALL
-        .iter()
-        .map(|state| (state.as_str().to_owned(), state.number()))
-        .collect();
+    let states: Vec<_> = a2a::TaskState::ALL.iter().map(|state| (state.as_str().to_owned(), state.number())).collect();
     assert_eq!(values("TaskState"), states);
-    let roles: Vec<_> = a2a::Role::ALL
-        .iter()
-        .map(|role| (role.as_str().to_owned(), role.number()))
-        .collect();
+    let roles: Vec<_> = a2a::Role::ALL.iter().map(|role| (role.as_str().to_owned(), role.number())).collect();
     assert_eq!(values("Role"), roles);
 }
 
 #[test]
 fn methods_are_those_of_the_service() {
-    let service = pool()
-        .get_service_by_name(&format!("{PACKAGE}.A2AService"))
-        .unwrap();
+    let service = pool().get_service_by_name(&format!("{PACKAGE}.A2AService")).unwrap();
     assert_eq!(service.methods().len(), a2a::Method::ALL.len());
     for rpc in service.methods() {
         let method = a2a::Method::from_name(rpc.name()).expect("the method is one of ours");
@@ -228,23 +195,14 @@ fn methods_are_those_of_the_service() {
 /// One line for each fact, in the form that descriptor.py prints.
 fn facts() -> Vec<String> {
     let set = descriptor_set();
-    let file = set
-        .file
-        .iter()
-        .find(|file| file.package() == PACKAGE)
-        .expect("our file is in the set");
+    let file = set.file.iter().find(|file| file.package() == PACKAGE).expect("our file is in the set");
     let mut lines = Vec::new();
     for of in &file.message_type {
         message_facts(of.name(), of, &mut lines);
     }
     for of in &file.enum_type {
         for value in &of.value {
-            lines.push(format!(
-                "enum {} {} {}",
-                of.name(),
-                value.name(),
-                value.number()
-            ));
+            lines.push(format!("enum {} {} {}", of.name(), value.name(), value.number()));
         }
     }
     for service in &file.service {
@@ -278,11 +236,7 @@ fn message_facts(path: &str, of: &DescriptorProto, lines: &mut Vec<String>) {
             field.name(),
             field.number(),
             type_name(field),
-            if field.label() == Label::Repeated {
-                "repeated"
-            } else {
-                "singular"
-            },
+            if field.label() == Label::Repeated { "repeated" } else { "singular" },
             presence(of, field)
         ));
     }
@@ -294,20 +248,14 @@ fn message_facts(path: &str, of: &DescriptorProto, lines: &mut Vec<String>) {
 fn type_name(field: &FieldDescriptorProto) -> String {
     match field.r#type() {
         Type::Message | Type::Enum => field.type_name().to_owned(),
-        scalar => scalar
-            .as_str_name()
-            .trim_start_matches("TYPE_")
-            .to_lowercase(),
+        scalar => scalar.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
     }
 }
 
 fn presence(of: &DescriptorProto, field: &FieldDescriptorProto) -> String {
     match field.oneof_index {
         _ if field.proto3_optional() => "optional".to_owned(),
-        Some(index) => format!(
-            "oneof:{}",
-            of.oneof_decl[usize::try_from(index).expect("an index")].name()
-        ),
+        Some(index) => format!("oneof:{}", of.oneof_decl[usize::try_from(index).expect("an index")].name()),
         None => "plain".to_owned(),
     }
 }
@@ -315,10 +263,7 @@ fn presence(of: &DescriptorProto, field: &FieldDescriptorProto) -> String {
 #[test]
 fn descriptor_is_that_of_the_official_package() {
     let Some(python) = std::env::var_os("SB_PYTHON") else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "SB_PYTHON must name a Python that has a2a-sdk installed"
-        );
+        assert!(std::env::var_os("CI").is_none(), "SB_PYTHON must name a Python that has a2a-sdk installed");
         eprintln!("not run: SB_PYTHON does not name a Python that has a2a-sdk installed");
         return;
     };
@@ -326,12 +271,7 @@ fn descriptor_is_that_of_the_official_package() {
     let file = folder.path().join("facts.txt");
     std::fs::write(&file, facts().join("\n") + "\n").unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/descriptor.py");
-    let output = Command::new(python)
-        .arg(script)
-        .arg("--compare")
-        .arg(&file)
-        .output()
-        .expect("python runs");
+    let output = Command::new(python).arg(script).arg("--compare").arg(&file).output().expect("python runs");
     assert!(
         output.status.success(),
         "{}{}",
@@ -343,10 +283,7 @@ fn descriptor_is_that_of_the_official_package() {
 #[test]
 fn a_difference_is_found() {
     let Some(python) = std::env::var_os("SB_PYTHON") else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "SB_PYTHON must name a Python that has a2a-sdk installed"
-        );
+        assert!(std::env::var_os("CI").is_none(), "SB_PYTHON must name a Python that has a2a-sdk installed");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -355,12 +292,7 @@ fn a_difference_is_found() {
     let removed = lines.remove(lines.len() / 2);
     std::fs::write(&file, lines.join("\n") + "\n").unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/descriptor.py");
-    let output = Command::new(python)
-        .arg(script)
-        .arg("--compare")
-        .arg(&file)
-        .output()
-        .expect("python runs");
+    let output = Command::new(python).arg(script).arg("--compare").arg(&file).output().expect("python runs");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains(&format!("+{removed}")));
 }

@@ -18,15 +18,9 @@ use serde_json::Value;
 fn semantic(value: &impl Serialize) -> Value {
     fn doubles(value: Value) -> Value {
         match value {
-            Value::Number(number) => {
-                Value::from(number.as_f64().expect("a number that fits a double"))
-            }
+            Value::Number(number) => Value::from(number.as_f64().expect("a number that fits a double")),
             Value::Array(list) => Value::Array(list.into_iter().map(doubles).collect()),
-            Value::Object(map) => Value::Object(
-                map.into_iter()
-                    .map(|(key, value)| (key, doubles(value)))
-                    .collect(),
-            ),
+            Value::Object(map) => Value::Object(map.into_iter().map(|(key, value)| (key, doubles(value))).collect()),
             other => other,
         }
     }
@@ -44,9 +38,7 @@ fn read_by_other(name: &str, json: &str) -> DynamicMessage {
 
 fn written_by_other(message: &DynamicMessage, options: &SerializeOptions) -> String {
     let mut serializer = serde_json::Serializer::new(Vec::new());
-    message
-        .serialize_with_options(&mut serializer, options)
-        .expect("the other implementation writes");
+    message.serialize_with_options(&mut serializer, options).expect("the other implementation writes");
     String::from_utf8(serializer.into_inner()).expect("JSON is UTF-8")
 }
 
@@ -67,14 +59,10 @@ where
         SerializeOptions::new().skip_default_fields(false),
     ] {
         let theirs = written_by_other(&other, &options);
-        let read: T = a2a::decode(theirs.as_bytes()).unwrap_or_else(|error| {
-            panic!("we refuse what the other implementation wrote: {theirs}: {error}")
-        });
+        let read: T = a2a::decode(theirs.as_bytes())
+            .unwrap_or_else(|error| panic!("we refuse what the other implementation wrote: {theirs}: {error}"));
         assert_eq!(semantic(&read), semantic(original), "{theirs}");
-        let again = read_by_other(
-            name,
-            &serde_json::to_string(&read).expect("wire types serialise"),
-        );
+        let again = read_by_other(name, &serde_json::to_string(&read).expect("wire types serialise"));
         assert!(again == other, "the message changed on its way: {theirs}");
     }
 }

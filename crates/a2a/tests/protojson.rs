@@ -6,8 +6,7 @@ const HEAD: &str = r#""messageId":"m","role":"ROLE_USER""#;
 
 /// What we write after reading a text.
 fn pass(text: &str) -> String {
-    let request: SendMessageRequest =
-        decode(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let request: SendMessageRequest = decode(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
     serde_json::to_string(&request).expect("wire types serialise")
 }
 
@@ -38,48 +37,26 @@ fn row_01_snake_case_names_are_accepted() {
 #[test]
 fn row_02_enums_are_accepted_as_integers() {
     for role in ["1", "1.0", r#""ROLE_USER""#] {
-        let text =
-            format!(r#"{{"message":{{"messageId":"m","role":{role},"parts":[{{"text":"a"}}]}}}}"#);
-        assert_eq!(
-            decode::<SendMessageRequest>(text.as_bytes())
-                .unwrap()
-                .message
-                .role,
-            Role::User
-        );
+        let text = format!(r#"{{"message":{{"messageId":"m","role":{role},"parts":[{{"text":"a"}}]}}}}"#);
+        assert_eq!(decode::<SendMessageRequest>(text.as_bytes()).unwrap().message.role, Role::User);
         assert_eq!(pass(&text), with_message(""));
     }
     for role in ["17", "-1", r#""user""#, "0.5"] {
-        let error = refuse(&format!(
-            r#"{{"message":{{"messageId":"m","role":{role},"parts":[]}}}}"#
-        ));
+        let error = refuse(&format!(r#"{{"message":{{"messageId":"m","role":{role},"parts":[]}}}}"#));
         assert_eq!(error.violations[0].field, "message.role");
     }
 }
 
 #[test]
 fn row_03_null_is_an_unset_scalar() {
-    assert_eq!(
-        pass(&with_message(
-            r#","contextId":null,"taskId":null,"metadata":null"#
-        )),
-        with_message("")
-    );
+    assert_eq!(pass(&with_message(r#","contextId":null,"taskId":null,"metadata":null"#)), with_message(""));
     let text = r#"{"tenant":null,"message":{"messageId":null,"role":null,"parts":[]},"configuration":{"historyLength":null,"returnImmediately":null}}"#;
-    assert_eq!(
-        pass(text),
-        r#"{"message":{"messageId":"","role":"ROLE_UNSPECIFIED","parts":[]},"configuration":{}}"#
-    );
+    assert_eq!(pass(text), r#"{"message":{"messageId":"","role":"ROLE_UNSPECIFIED","parts":[]},"configuration":{}}"#);
 }
 
 #[test]
 fn row_04_null_is_an_empty_list() {
-    assert_eq!(
-        pass(&with_message(
-            r#","extensions":null,"referenceTaskIds":null"#
-        )),
-        with_message("")
-    );
+    assert_eq!(pass(&with_message(r#","extensions":null,"referenceTaskIds":null"#)), with_message(""));
     assert_eq!(
         pass(r#"{"message":{"messageId":"m","role":1,"parts":null},"configuration":null}"#),
         with_message("").replace(r#"{"text":"a"}"#, "")
@@ -91,43 +68,21 @@ fn row_04_null_is_an_empty_list() {
 fn row_05_unknown_fields_are_ignored() {
     let text = with_message(r#","kind":"message","futureField":{"deep":[1,{"x":null}]}"#);
     assert_eq!(pass(&text), with_message(""));
-    assert_eq!(
-        pass(&with_part(r#"{"kind":"text","text":"a"}"#)),
-        with_message("")
-    );
+    assert_eq!(pass(&with_part(r#"{"kind":"text","text":"a"}"#)), with_message(""));
 }
 
 #[test]
 fn row_06_two_members_of_a_oneof_are_refused() {
-    for part in [
-        r#"{"text":"a","url":"b"}"#,
-        r#"{"data":null,"text":""}"#,
-        r#"{"raw":"","data":{}}"#,
-    ] {
-        assert_eq!(
-            refuse(&with_part(part)).violations[0].field,
-            "message.parts[0]"
-        );
+    for part in [r#"{"text":"a","url":"b"}"#, r#"{"data":null,"text":""}"#, r#"{"raw":"","data":{}}"#] {
+        assert_eq!(refuse(&with_part(part)).violations[0].field, "message.parts[0]");
     }
-    assert!(
-        decode::<a2a::StreamResponse>(br#"{"task":{"id":"t","status":{}},"message":{}}"#).is_err()
-    );
-    assert!(
-        decode::<a2a::SecurityScheme>(br#"{"apiKeySecurityScheme":{},"mtlsSecurityScheme":{}}"#)
-            .is_err()
-    );
+    assert!(decode::<a2a::StreamResponse>(br#"{"task":{"id":"t","status":{}},"message":{}}"#).is_err());
+    assert!(decode::<a2a::SecurityScheme>(br#"{"apiKeySecurityScheme":{},"mtlsSecurityScheme":{}}"#).is_err());
 }
 
 #[test]
 fn row_07_a_part_without_content_is_refused() {
-    for part in [
-        "{}",
-        r#"{"mediaType":"text/plain"}"#,
-        r#"{"text":null}"#,
-        r#"{"file":{"bytes":""}}"#,
-        "[]",
-        "null",
-    ] {
+    for part in ["{}", r#"{"mediaType":"text/plain"}"#, r#"{"text":null}"#, r#"{"file":{"bytes":""}}"#, "[]", "null"] {
         refuse(&with_part(part));
     }
 }
@@ -135,19 +90,13 @@ fn row_07_a_part_without_content_is_refused() {
 #[test]
 fn row_08_base64url_is_accepted() {
     for raw in ["-_8", "-_8=", "+/8", "+/8="] {
-        assert_eq!(
-            pass(&with_part(&format!(r#"{{"raw":"{raw}"}}"#))),
-            with_part(r#"{"raw":"+/8="}"#)
-        );
+        assert_eq!(pass(&with_part(&format!(r#"{{"raw":"{raw}"}}"#))), with_part(r#"{"raw":"+/8="}"#));
     }
 }
 
 #[test]
 fn row_09_data_null_is_kept() {
-    assert_eq!(
-        pass(&with_part(r#"{"data":null}"#)),
-        with_part(r#"{"data":null}"#)
-    );
+    assert_eq!(pass(&with_part(r#"{"data":null}"#)), with_part(r#"{"data":null}"#));
 }
 
 #[test]
@@ -158,9 +107,7 @@ fn row_10_integers_in_data_and_metadata_stay_integers() {
 
 #[test]
 fn row_11_integers_beyond_double_precision_are_exact() {
-    let text = with_part(
-        r#"{"data":[9007199254740993,18446744073709551616,123456789012345678901234567890]}"#,
-    );
+    let text = with_part(r#"{"data":[9007199254740993,18446744073709551616,123456789012345678901234567890]}"#);
     assert_eq!(pass(&text), text);
 }
 
@@ -170,27 +117,11 @@ fn row_12_integers_are_accepted_as_strings() {
         let text = format!(
             r#"{{"message":{{"messageId":"m","role":1,"parts":[]}},"configuration":{{"historyLength":{length}}}}}"#
         );
-        assert!(
-            pass(&text).ends_with(r#""configuration":{"historyLength":5}}"#),
-            "{text}"
-        );
+        assert!(pass(&text).ends_with(r#""configuration":{"historyLength":5}}"#), "{text}");
     }
-    for length in [
-        "5.5",
-        r#""""#,
-        r#""five""#,
-        r#"" 5""#,
-        "2147483648",
-        r#""-2147483649""#,
-        "true",
-        r#""inf""#,
-        "[]",
-    ] {
+    for length in ["5.5", r#""""#, r#""five""#, r#"" 5""#, "2147483648", r#""-2147483649""#, "true", r#""inf""#, "[]"] {
         let text = format!(r#"{{"message":{{}},"configuration":{{"historyLength":{length}}}}}"#);
-        assert_eq!(
-            refuse(&text).violations[0].field,
-            "configuration.historyLength"
-        );
+        assert_eq!(refuse(&text).violations[0].field, "configuration.historyLength");
     }
 }
 
@@ -242,12 +173,7 @@ fn known_fields_appear_once() {
 
 #[test]
 fn messages_are_objects_and_not_positional_arrays() {
-    for text in [
-        r#"["",{}]"#,
-        r#"{"message":["m"]}"#,
-        r#"{"message":{},"configuration":[]}"#,
-        r#"{"message":"m"}"#,
-    ] {
+    for text in [r#"["",{}]"#, r#"{"message":["m"]}"#, r#"{"message":{},"configuration":[]}"#, r#"{"message":"m"}"#] {
         refuse(text);
     }
 }

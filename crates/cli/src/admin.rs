@@ -17,6 +17,7 @@ use crate::{
     local::{AdminFile, Local, PrivateFile},
     logging,
     output::{self, Format},
+    target::run_within,
 };
 
 /// Who did it, in the audit log, when it was done on the journal itself.
@@ -66,19 +67,8 @@ impl AdminArgs {
         work: impl AsyncFnOnce(Admin) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         logging::start(log, "warn", LogFormat::Human)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::failed("cannot start").caused_by(&error))?;
-        let limit = self.timeout.0;
-        runtime.block_on(async {
-            let work = async { work(self.admin(may_create).await?).await };
-            match tokio::time::timeout(limit, work).await {
-                Ok(result) => result,
-                Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}"))
-                    .hint("give it more time with --timeout; it may have been done all the same")),
-            }
-        })
+        let hint = "give it more time with --timeout; it may have been done all the same";
+        run_within(self.timeout.0, hint, async { work(self.admin(may_create).await?).await })
     }
 
     async fn admin(&self, may_create: bool) -> Result<Admin, Failure> {

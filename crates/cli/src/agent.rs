@@ -3,7 +3,7 @@
 //! What a server offers is on its cards. What stands in files is read here once more, with the server's own reader, so
 //! that a broken edit is explained by whoever asks, wherever the log went.
 
-mod files;
+pub(crate) mod files;
 
 use std::{collections::BTreeMap, path::PathBuf};
 

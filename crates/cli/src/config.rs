@@ -3,6 +3,8 @@
 //! Each source is one [`Layer`] with the same keys; the first layer that has a key decides it. This module
 //! reads and checks; nothing else looks at configuration variables.
 
+mod limits;
+
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     path::{Path, PathBuf},
@@ -14,13 +16,14 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use store::AgentId;
 
+use self::limits::{Bounds, CorsTable, Limits};
 use crate::{duration::Span, failure::Failure};
 
 /// Where the environment comes from, so that tests can bring their own.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// One source of configuration. The names of the fields are the keys of the file and, in upper case behind
-/// `SB_`, of the environment.
+/// `SB_`, of the environment; a table's name goes before its keys.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Layer {
@@ -35,13 +38,17 @@ pub(crate) struct Layer {
     pub(crate) lease: Option<Span>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) cards: Option<Cards>,
+    #[serde(default)]
+    pub(crate) limits: Limits,
+    #[serde(default)]
+    pub(crate) cors: CorsTable,
     /// Where the file is or would be, and beside it the agents' files. Not a key.
     #[serde(skip)]
     pub(crate) config_dir: Option<PathBuf>,
 }
 
 /// Every key of a [`Layer`].
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "listen",
     "data_dir",
     "public_url",
@@ -53,7 +60,13 @@ const KEYS: [&str; 11] = [
     "lease",
     "log_format",
     "cards",
+    "limits",
+    "cors",
 ];
+
+/// The tables among them, with their keys.
+const TABLES: [(&str, &[&str]); 3] =
+    [("cards", &["compat"]), ("limits", Limits::KEYS), ("cors", CorsTable::KEYS)];
 
 /// What agent cards say.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -96,6 +109,10 @@ pub(crate) struct Config {
     pub(crate) log_format: LogFormat,
     /// The public card can be read by clients of the 0.3 line.
     pub(crate) compat_03: bool,
+    /// Of what callers send, keep and cause.
+    pub(crate) bounds: Bounds,
+    /// Which web pages may call.
+    pub(crate) cors: server::Cors,
     /// Where agent files are looked for; nowhere when there is no home.
     pub(crate) config_dir: Option<PathBuf>,
 }
@@ -170,6 +187,8 @@ impl Layer {
             lease: self.lease.map_or(defaults.lease, |span| span.0),
             log_format: self.log_format.unwrap_or_default(),
             compat_03: self.cards.is_some_and(|cards| cards.compat == Some(Compat::V03)),
+            bounds: self.limits.check()?,
+            cors: self.cors.check()?,
             config_dir: self.config_dir,
         })
     }
@@ -201,6 +220,8 @@ impl Layer {
             lease: self.lease.or(below.lease),
             log_format: self.log_format.or(below.log_format),
             cards: self.cards.or(below.cards),
+            limits: self.limits.over(below.limits),
+            cors: self.cors.over(below.cors),
             config_dir: self.config_dir.or(below.config_dir),
         }
     }
@@ -218,6 +239,8 @@ impl Layer {
             lease: variable(environment, "SB_LEASE", str::parse)?,
             log_format: variable(environment, "SB_LOG_FORMAT", |text| LogFormat::from_str(text, true))?,
             cards: None,
+            limits: Limits::from_environment(environment)?,
+            cors: CorsTable::from_environment(environment)?,
             config_dir: None,
         })
     }
@@ -231,12 +254,11 @@ impl Layer {
             Err(error) => return Err(failure().caused_by(&error)),
         };
         let table: toml::Table = text.parse().map_err(|error| failure().caused_by(&error))?;
-        if let Some(unknown) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let failure = failure().because(format!("unknown key `{unknown}`"));
-            return Err(match similar(unknown) {
-                Some(key) => failure.hint(format!("did you mean `{key}`?")),
-                None => failure.hint(format!("the keys are {}", KEYS.join(", "))),
-            });
+        refuse_unknown(&table, "", &KEYS, failure)?;
+        for (name, keys) in TABLES {
+            if let Some(toml::Value::Table(table)) = table.get(name) {
+                refuse_unknown(table, &format!("{name}."), keys, failure)?;
+            }
         }
         let mut layer: Self = toml::from_str(&text).map_err(|error| failure().caused_by(&error))?;
         // A path in a file is meant from where the file is, whoever starts the server from wherever.
@@ -247,11 +269,28 @@ impl Layer {
     }
 }
 
+/// Refuses a table with a key that is not one of `keys`. `prefix` is what stands before them.
+fn refuse_unknown(
+    table: &toml::Table,
+    prefix: &str,
+    keys: &[&'static str],
+    failure: impl FnOnce() -> Failure,
+) -> Result<(), Failure> {
+    let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) else {
+        return Ok(());
+    };
+    let failure = failure().because(format!("unknown key `{prefix}{unknown}`"));
+    Err(match similar(unknown, keys) {
+        Some(key) => failure.hint(format!("did you mean `{prefix}{key}`?")),
+        None => failure.hint(format!("the keys are {prefix}{}", keys.join(&format!(", {prefix}")))),
+    })
+}
+
 /// The key that was probably meant.
-fn similar(unknown: &str) -> Option<&'static str> {
+fn similar(unknown: &str, keys: &[&'static str]) -> Option<&'static str> {
     let normal = unknown.to_lowercase().replace('-', "_");
     let mut best: Option<(f64, &str)> = None;
-    for key in KEYS {
+    for &key in keys {
         let likeness = strsim::jaro_winkler(&normal, key);
         if likeness > best.map_or(0.75, |(best, _)| best) {
             best = Some((likeness, key));
@@ -354,6 +393,8 @@ mod tests {
             lease = "10s"
             log_format = "json"
             cards.compat = "0.3"
+            limits.tasks = 5
+            cors.origins = ["https://app.example.org"]
             "#,
         );
         let nothing = environment(&[]);
@@ -363,6 +404,8 @@ mod tests {
         assert_eq!(config.log_format, LogFormat::Json);
         assert!(config.compat_03);
         assert_eq!(config.cancel_grace, Duration::from_millis(500));
+        assert_eq!(config.bounds.exchange().quota.tasks, Some(5));
+        assert_eq!(config.cors, server::Cors::Only(vec!["https://app.example.org".to_owned()]));
         let text = std::fs::read_to_string(&path).unwrap();
         for key in KEYS {
             assert!(text.contains(key), "{key} is not in this test");
@@ -375,6 +418,16 @@ mod tests {
             let (_keep, path) = file(&format!("{key} = 1\n"));
             let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
             assert_eq!(failure.causes, [format!("unknown key `{key}`")]);
+            assert_eq!(failure.hint.unwrap(), format!("did you mean `{meant}`?"));
+        }
+        for (text, unknown, meant) in [
+            ("[limits]\nbody-byte = 1\n", "limits.body-byte", "limits.body_bytes"),
+            ("[limits]\nstored_byte = 1\n", "limits.stored_byte", "limits.stored_bytes"),
+            ("cors.origin = \"*\"\n", "cors.origin", "cors.origins"),
+        ] {
+            let (_keep, path) = file(text);
+            let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
+            assert_eq!(failure.causes, [format!("unknown key `{unknown}`")]);
             assert_eq!(failure.hint.unwrap(), format!("did you mean `{meant}`?"));
         }
         let (_keep, path) = file("zzz = 1\n");
@@ -390,6 +443,24 @@ mod tests {
             assert_eq!(failure.exit as u8, 2, "{text}");
         }
         for (name, value) in [("SB_NO_AUTH", "maybe"), ("SB_LEASE", "soon"), ("SB_LOG_FORMAT", "xml")] {
+            let failure = load(Layer::default(), None, &environment(&[(name, value)])).unwrap_err();
+            assert!(failure.error.contains(name));
+        }
+    }
+
+    #[test]
+    fn tables_are_layered_key_by_key() {
+        let (_keep, path) = file("[limits]\ntasks = 3\nstreams = 3\nbody_bytes = \"3MiB\"\n");
+        let variables = environment(&[
+            ("SB_LIMITS_STREAMS", "2"),
+            ("SB_CORS_ORIGINS", "https://a, https://b"),
+            ("SB_DATA_DIR", "/data"),
+        ]);
+        let config = load(Layer::default(), Some(&path), &variables).unwrap().check(&variables).unwrap();
+        let options = config.bounds.exchange();
+        assert_eq!((options.quota.tasks, options.max_streams), (Some(3), Some(2)));
+        assert_eq!(config.cors, server::Cors::Only(vec!["https://a".to_owned(), "https://b".to_owned()]));
+        for (name, value) in [("SB_LIMITS_TASKS", "many"), ("SB_LIMITS_BODY_BYTES", "10MB")] {
             let failure = load(Layer::default(), None, &environment(&[(name, value)])).unwrap_err();
             assert!(failure.error.contains(name));
         }

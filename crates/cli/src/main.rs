@@ -6,12 +6,18 @@ mod agent;
 mod audit;
 mod bootstrap;
 mod card;
+mod chat;
+mod completion;
 mod config;
+mod config_command;
+mod doctor;
 mod duration;
 mod failure;
+mod findings;
 mod local;
 mod logging;
 mod output;
+mod parts;
 mod send;
 mod serve;
 mod table;
@@ -45,7 +51,17 @@ enum Command {
     /// Run the server
     Serve(serve::Args),
     /// Send a message to an agent and print its reply
+    #[command(
+        after_help = "Examples:\n  sb send --agent echo hello\n  sb send --agent echo --file report.pdf 'Summarize this.'\n  \
+                      git diff | sb send --stream --url https://agents.example.org/a2a/agents/review -"
+    )]
     Send(send::Args),
+    /// Talk with an agent, line by line
+    #[command(
+        after_help = "/new starts another conversation, /quit or Ctrl-D ends, Ctrl-C cancels the task that runs.\n\n\
+                      Examples:\n  sb chat ask\n  sb chat https://agents.example.org/a2a/agents/review --session s1"
+    )]
+    Chat(chat::Args),
     /// Look at tasks, follow and cancel them
     Task(task::Args),
     /// Agent cards
@@ -59,6 +75,18 @@ enum Command {
     /// Who changed tenants and tokens
     #[command(after_help = "Examples:\n  sb audit\n  sb audit --limit 10 -o json")]
     Audit(audit::Args),
+    /// The server's configuration: what it is and whether it is right
+    Config(config_command::Args),
+    /// Check everything that a server on this machine needs
+    #[command(after_help = "Examples:\n  sb doctor\n  sb doctor --config ./switchboard.toml -o json")]
+    Doctor(doctor::Args),
+    /// Print the completion script of a shell
+    #[command(after_help = "Examples:\n  sb completion bash > ~/.local/share/bash-completion/completions/sb\n  \
+                            sb completion zsh > ~/.zfunc/_sb\n  sb completion fish > ~/.config/fish/completions/sb.fish")]
+    Completion(completion::CompletionArgs),
+    /// Print or write the manual pages
+    #[command(after_help = "Examples:\n  sb man | man -l -\n  sb man ~/.local/share/man/man1")]
+    Man(completion::ManArgs),
     /// Ends the programs of a server that is gone; started by `sb serve`
     #[command(hide = true)]
     Guard {
@@ -90,12 +118,20 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(args, log),
         Command::Send(args) => send::run(args, log),
+        Command::Chat(args) => chat::run(args, log),
         Command::Task(args) => task::run(args, log),
         Command::Card(args) => card::run(args, log),
         Command::Agent(args) => agent::run(args, log),
         Command::Tenant(args) => tenant::run(args, log),
         Command::Token(args) => token::run(args, log),
         Command::Audit(args) => audit::run(args, log),
+        Command::Config(args) => config_command::run(args),
+        Command::Doctor(args) => doctor::run(&args, log),
+        Command::Completion(args) => {
+            completion::completion(&args);
+            Ok(())
+        }
+        Command::Man(args) => completion::man(&args),
         Command::Guard { instance } => agents::guard::run(&instance)
             .map_err(|error| Failure::failed("the guard of programs ended badly").caused_by(&error)),
     }

@@ -8,6 +8,8 @@ use std::{
 use a2a::{Part, PartContent};
 use clap::ValueEnum;
 
+use crate::config::process_environment;
+
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
@@ -29,9 +31,34 @@ pub(crate) fn print(text: &str) {
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// An agent's text on stdout. A terminal is not to be steered by it.
+/// An agent's text on stdout. No terminal is to be steered by it, not even one at the end of a pipe; `-o json` keeps
+/// every character.
 pub(crate) fn print_foreign(text: &str) {
-    if io::stdout().is_terminal() { print(&harmless(text)) } else { print(text) }
+    print(&harmless(&text.replace("\r\n", "\n")));
+}
+
+/// A colour or weight of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Bold,
+    Good,
+    Doubtful,
+    Bad,
+}
+
+/// Text in a style where stdout is a terminal and nobody has set NO_COLOR; elsewhere as it is.
+pub(crate) fn styled(style: Style, text: &str) -> String {
+    let wanted = io::stdout().is_terminal() && process_environment("NO_COLOR").is_none();
+    if !wanted {
+        return text.to_owned();
+    }
+    let code = match style {
+        Style::Bold => "1",
+        Style::Good => "32",
+        Style::Doubtful => "33",
+        Style::Bad => "31",
+    };
+    format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
 /// A line such as `error: …` on stderr.

@@ -9,14 +9,15 @@ use crate::{
     failure::{Exit, Failure},
     logging,
     output::{self, Format},
+    parts::PartArgs,
     target,
 };
 
 /// `sb send …`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to say
-    text: String,
+    #[command(flatten)]
+    parts: PartArgs,
     /// An agent of the server [default: the server's default agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
@@ -45,12 +46,13 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn send(args: &Args) -> Result<(), Failure> {
+    let mut request = user_message(Uuid::new_v4().to_string(), "");
+    args.parts.fill(&mut request.message)?;
+    request.message.context_id = args.context.clone().unwrap_or_default();
+    request.message.task_id = args.task.clone().unwrap_or_default();
     let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?;
     let options = args.target.client_options(target.token);
     let client = Client::connect(args.target.connector(), &target.url, options).await?;
-    let mut request = user_message(Uuid::new_v4().to_string(), args.text.as_str());
-    request.message.context_id = args.context.clone().unwrap_or_default();
-    request.message.task_id = args.task.clone().unwrap_or_default();
     if args.stream {
         return follow(client.stream(request).await?, args.output).await;
     }
@@ -81,7 +83,7 @@ pub(crate) enum Seen {
     /// A direct message.
     Message,
     /// A task, and the last that is known of it.
-    Task(String, TaskStatus),
+    Task(String, Box<TaskStatus>),
 }
 
 /// Prints a stream while it comes, and says what its end means.
@@ -111,11 +113,11 @@ pub(crate) async fn watch(mut stream: EventStream, format: Format) -> Result<See
         }
         match event.value {
             StreamResponse::Message(_) => return Ok(Seen::Message),
-            StreamResponse::Task(task) => seen = Seen::Task(task.id, task.status),
+            StreamResponse::Task(task) => seen = Seen::Task(task.id, Box::new(task.status)),
             StreamResponse::StatusUpdate(update) => {
                 // The stream stays open while authorization is awaited, but this command has nobody to wait for it.
                 let waits = update.status.state == TaskState::AuthRequired;
-                seen = Seen::Task(update.task_id, update.status);
+                seen = Seen::Task(update.task_id, Box::new(update.status));
                 if waits {
                     break;
                 }
@@ -144,7 +146,7 @@ fn broken_off(error: client::Error, stream: &EventStream) -> Failure {
 
 /// What has been printed of a stream.
 #[derive(Default)]
-struct Printer {
+pub(crate) struct Printer {
     artifact: Option<String>,
     printed: bool,
     /// The last thing printed did not end its line.
@@ -152,7 +154,7 @@ struct Printer {
 }
 
 impl Printer {
-    fn event(&mut self, event: &StreamResponse) {
+    pub(crate) fn event(&mut self, event: &StreamResponse) {
         match event {
             StreamResponse::Message(message) => self.line(&message_text(message)),
             StreamResponse::ArtifactUpdate(update) => self.chunk(update),
@@ -197,7 +199,7 @@ impl Printer {
         self.open_line = !text.ends_with('\n');
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if self.open_line {
             output::print("\n");
             self.open_line = false;
@@ -227,7 +229,7 @@ pub(crate) fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
         TaskState::Submitted | TaskState::Working | TaskState::Unspecified => {
             Err(Failure::new(Exit::Timeout, "the task is not finished")
                 .because("the server does not hold a request that long")
-                .hint(format!("the work goes on as task {task}; --stream follows it to the end")))
+                .hint(format!("the work goes on; `sb task subscribe {task}` follows it to the end")))
         }
     }
 }
@@ -246,7 +248,7 @@ pub(crate) fn task_text(task: &Task) -> String {
     texts.join("\n")
 }
 
-fn message_text(message: &Message) -> String {
+pub(crate) fn message_text(message: &Message) -> String {
     output::parts_text(&message.parts)
 }
 

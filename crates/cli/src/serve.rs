@@ -1,6 +1,11 @@
 //! `sb serve`: everything wired together, from the configuration to the last connection.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use agents::{
     AgentFiles,
@@ -47,16 +52,27 @@ pub(crate) struct Args {
     log_format: Option<LogFormat>,
 }
 
+impl Args {
+    /// What the flags say about the configuration.
+    pub(crate) fn flags(&self) -> Layer {
+        Layer {
+            listen: self.listen.clone(),
+            data_dir: self.data_dir.clone(),
+            public_url: self.public_url.clone(),
+            no_auth: self.no_auth.then_some(true),
+            log_format: self.log_format,
+            ..Layer::default()
+        }
+    }
+
+    /// The configuration file, when it is named.
+    pub(crate) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+}
+
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
-    let flags = Layer {
-        listen: args.listen,
-        data_dir: args.data_dir,
-        public_url: args.public_url,
-        no_auth: args.no_auth.then_some(true),
-        log_format: args.log_format,
-        ..Layer::default()
-    };
-    let layer = config::load(flags, args.config.as_deref(), &process_environment)?;
+    let layer = config::load(args.flags(), args.config(), &process_environment)?;
     let config = layer.check(&process_environment)?;
     logging::start(log, "info", config.log_format)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -86,7 +102,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         cancel_grace: config.cancel_grace,
         lease: config.lease,
         default_agent: config.default_agent.clone(),
-        ..exchange::Options::default()
+        ..config.bounds.exchange()
     };
     let exchange = Exchange::start(store, agents, options)
         .await
@@ -97,6 +113,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     options.auth = config.auth;
     options.compat_03 = config.compat_03;
     options.drain = GRACE;
+    options.cors = config.cors.clone();
+    config.bounds.apply(&mut options);
     let server = match Server::bind(exchange.clone(), options).await {
         Ok(server) => server,
         Err(error) => {

@@ -1,6 +1,6 @@
 //! Which server a client command calls, and with which token.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use client::{Connector, Limits, Policy, Secret, parse_url, same_origin};
 use url::Url;
@@ -59,18 +59,17 @@ impl TargetArgs {
 
     /// Runs a command to its end or until its time is over.
     pub(crate) fn block_on<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::failed("cannot start").caused_by(&error))?;
+        block_on(self.in_time(work))
+    }
+
+    /// Work to its end or until its time is over.
+    pub(crate) async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let limit = self.timeout.0;
-        runtime.block_on(async {
-            match tokio::time::timeout(limit, work).await {
-                Ok(result) => result,
-                Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}"))
-                    .hint("give it more time with --timeout; the server goes on with what it has accepted")),
-            }
-        })
+        match tokio::time::timeout(limit, work).await {
+            Ok(result) => result,
+            Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}"))
+                .hint("give it more time with --timeout; the server goes on with what it has accepted")),
+        }
     }
 
     /// The configuration that the command line and the local server share.
@@ -115,6 +114,29 @@ impl TargetArgs {
         };
         Ok(Target { url, token: token.map(Secret::new), named: is_named })
     }
+}
+
+/// Runs a command to its end or until its time is over, and gives a hint then.
+pub(crate) fn run_within<T>(
+    limit: Duration,
+    hint: &str,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    block_on(async {
+        match tokio::time::timeout(limit, work).await {
+            Ok(result) => result,
+            Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}")).hint(hint)),
+        }
+    })
+}
+
+/// Runs a command to its end, however long that takes.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed("cannot start").caused_by(&error))?;
+    runtime.block_on(work)
 }
 
 impl Local {

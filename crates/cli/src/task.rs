@@ -208,7 +208,7 @@ async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
                 Format::Json => output::line(&format!("{{\"task\":{}}}", output::one_line(task.json.get()))),
                 Format::Text => print_text(&task_text(&task.value)),
             }
-            Seen::Task(task.value.id, task.value.status)
+            Seen::Task(task.value.id, Box::new(task.value.status))
         }
         Err(error) => return Err(error.into()),
     };

@@ -44,7 +44,7 @@ mod tests {
         assert!(check_answer(201, b"{}").is_ok());
         assert!(matches!(check_answer(401, b"{}"), Err(Error::Auth(_))));
         let told = check_answer(409, br#"{"error":{"message":"taken"}}"#).unwrap_err();
-        assert_eq!(told.to_string(), "taken");
+        assert_eq!(told.to_string(), "taken (409)");
         assert!(matches!(check_answer(302, b""), Err(Error::Protocol(_))));
     }
 }

@@ -75,8 +75,11 @@ pub(crate) fn fingerprint(agent: &str, message: &Message) -> Result<[u8; 32], Er
     let internal = |_| Error::new(ErrorKind::Internal, "internal error");
     // A `Value` keeps its keys sorted, so that this is canonical.
     let bytes = serde_json::to_vec(message).map_err(internal)?;
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(internal)?;
-    let canonical = serde_json::to_vec(&value).map_err(internal)?;
+    let canonical = match serde_json::from_slice::<serde_json::Value>(&bytes) {
+        Ok(value) => serde_json::to_vec(&value).map_err(internal)?,
+        // A number that no double can hold: only the same spelling counts as the same message.
+        Err(_) => bytes,
+    };
     Ok(digest(&[agent.as_bytes(), &canonical]))
 }
 
@@ -135,6 +138,16 @@ mod tests {
         assert!(mode_matches("text/plain", "TEXT/PLAIN"));
         assert!(!mode_matches("text/*", "textual/plain"));
         assert!(!mode_matches("text/plain", "application/json"));
+    }
+
+    #[test]
+    fn a_fingerprint_looks_at_what_is_said_and_not_at_its_spelling() {
+        let fingerprint = |json: &str| super::fingerprint("echo", &serde_json::from_str(json).unwrap()).unwrap();
+        let data = |data: &str| format!(r#"{{"messageId":"m","role":"ROLE_USER","parts":[{{"data":{data}}}]}}"#);
+        assert_eq!(fingerprint(&data(r#"{"a":1,"b":2}"#)), fingerprint(&data(r#"{ "b": 2, "a": 1 }"#)));
+        assert_ne!(fingerprint(&data("1")), fingerprint(&data("2")));
+        assert_eq!(fingerprint(&data("1e999")), fingerprint(&data("1e999")), "beyond a double");
+        assert_ne!(fingerprint(&data("1e999")), fingerprint(&data("2e999")));
     }
 
     #[test]

@@ -71,7 +71,41 @@ impl Key {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Nothing but what was sealed opens, and that as what it was.
+        #[test]
+        fn a_token_is_opened_or_refused(
+            noise in any::<String>(),
+            bytes in prop::collection::vec(any::<u8>(), 0..120),
+            millis in 0_i64..4_000_000_000_000,
+            tenant in any::<i64>(),
+            filters in any::<[u8; 32]>(),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let key = Key([7; 32]);
+            let tenant = TenantId(tenant);
+            for forged in [noise, URL_SAFE_NO_PAD.encode(&bytes)] {
+                let error = key.open(tenant, &filters, &forged).unwrap_err();
+                prop_assert_eq!(&error.violations[0].field, "pageToken");
+            }
+            let page = PageKey { status_at: Timestamp::from_millis(millis), task: TaskId::mint() };
+            let token = key.seal(tenant, &filters, page);
+            prop_assert_eq!(key.open(tenant, &filters, &token).unwrap(), page);
+            let mut changed = token.clone().into_bytes();
+            let at = at.index(changed.len());
+            changed[at] = byte;
+            let changed = String::from_utf8_lossy(&changed).into_owned();
+            if changed != token {
+                prop_assert!(key.open(tenant, &filters, &changed).is_err());
+            }
+            prop_assert!(key.open(TenantId(tenant.0.wrapping_add(1)), &filters, &token).is_err());
+        }
+    }
 
     #[test]
     fn a_token_opens_only_where_it_was_sealed() {

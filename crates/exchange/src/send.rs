@@ -137,6 +137,10 @@ impl Exchange {
         if inner.draining.is_cancelled() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
         }
+        let longest = inner.options.limits.id_bytes;
+        if call.idempotency_key.as_ref().is_some_and(|key| key.len() > longest) {
+            return Err(Error::invalid("Idempotency-Key", format!("must have at most {longest} bytes")));
+        }
         let SendMessageRequest { tenant, mut message, configuration, .. } = request;
         let configuration = configuration.unwrap_or_default();
         if configuration.task_push_notification_config.is_some() {

@@ -201,7 +201,7 @@ impl From<Error> for Refusal {
 impl Refusal {
     fn answer(self) -> Answer {
         match self {
-            Self::Error(error) => Answer { status: error.http_status(), body: error.status_body().into() },
+            Self::Error(error) => Answer { status: error.http_status(), body: error.status_body() },
             Self::Exists(message) => {
                 let info = json!({
                     "@type": "type.googleapis.com/google.rpc.ErrorInfo",
@@ -333,7 +333,7 @@ fn new_token(tenant: TenantId, body: &[u8], default_name: &str) -> Result<(Strin
     let CreateToken { name, expires_in_seconds } = if body.is_empty() { CreateToken::default() } else { parse(body)? };
     let name = name.unwrap_or_else(|| default_name.to_owned());
     if name.chars().count() > NAME_CHARS || name.chars().any(char::is_control) {
-        return Err(Error::invalid("name", &format!("must have at most {NAME_CHARS} visible characters")).into());
+        return Err(Error::invalid("name", format!("must have at most {NAME_CHARS} visible characters")).into());
     }
     let expires = match expires_in_seconds {
         None => None,
@@ -342,7 +342,7 @@ fn new_token(tenant: TenantId, body: &[u8], default_name: &str) -> Result<(Strin
             Some(Timestamp::from_millis(clock::now().as_millis().saturating_add(millis)))
         }
         Some(_) => {
-            return Err(Error::invalid("expires_in_seconds", &format!("must be 1 to {MAX_LIFE_SECONDS}")).into());
+            return Err(Error::invalid("expires_in_seconds", format!("must be 1 to {MAX_LIFE_SECONDS}")).into());
         }
     };
     let (token, hash) = new_secret()?;
@@ -479,6 +479,29 @@ mod tests {
         ] {
             assert_eq!(Route::parse(path), route, "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn only_the_installed_token_is_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store::sqlite::open(directory.path(), store::sqlite::Options::default()).unwrap();
+        let status = async |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            authorize(store.as_ref(), &headers).await.map_or_else(|error| error.http_status(), |()| 200)
+        };
+        assert_eq!(status(&["Bearer sba_1"]).await, 503, "none is configured");
+        assert_eq!(status(&[]).await, 503);
+        store.set_setting("test", ADMIN_TOKEN, hash("sba_1").to_vec()).await.unwrap();
+        assert_eq!(status(&["Bearer sba_1"]).await, 200);
+        assert_eq!(status(&["bearer  sba_1 "]).await, 200);
+        for wrong in [&[][..], &["Bearer sba_2"], &["Bearer "], &["Basic sba_1"], &["Bearer sba_1", "Bearer sba_1"]] {
+            assert_eq!(status(wrong).await, 401, "{wrong:?}");
+        }
+        store.set_setting("test", ADMIN_TOKEN, hash("sba_2").to_vec()).await.unwrap();
+        assert_eq!(status(&["Bearer sba_1"]).await, 401, "it was replaced");
     }
 
     #[test]

@@ -109,7 +109,11 @@ fn normal(text: &str) -> Option<String> {
     let is_plain = uri.path() == "/" && uri.query().is_none() && !authority.contains(['@', '*', '/', '?', '#']);
     let host = uri.host().filter(|host| !host.is_empty() && is_plain)?.to_ascii_lowercase();
     let scheme = scheme.to_ascii_lowercase();
-    Some(match (scheme.as_str(), uri.port_u16()) {
+    let port: Option<u16> = match authority.get(host.len()..)? {
+        "" => None,
+        text => Some(text.strip_prefix(':')?.parse().ok()?),
+    };
+    Some(match (scheme.as_str(), port) {
         (_, None) | ("http", Some(80)) | ("https", Some(443)) => format!("{scheme}://{host}"),
         (_, Some(port)) => format!("{scheme}://{host}:{port}"),
     })

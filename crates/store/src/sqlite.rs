@@ -8,6 +8,7 @@ mod administer;
 mod append;
 mod cancel;
 mod codec;
+mod inspect;
 mod instances;
 mod lease;
 mod read;
@@ -28,6 +29,7 @@ use std::{
 use a2a::Timestamp;
 use async_trait::async_trait;
 
+pub use self::inspect::{Inspection, inspect, version, version_number};
 use self::{
     instances::Presence,
     readers::Readers,

@@ -33,10 +33,7 @@ impl RemoteError {
         if remote.message.is_empty() {
             remote.message = match &parsed["error"] {
                 Value::String(text) => clean(text, MESSAGE_CHARS),
-                _ => format!(
-                    "HTTP status {status}: {}",
-                    excerpt(&String::from_utf8_lossy(body))
-                ),
+                _ => format!("HTTP status {status}: {}", excerpt(&String::from_utf8_lossy(body))),
             };
         }
         remote
@@ -53,10 +50,7 @@ impl RemoteError {
 
     /// As an error of ours: the same kind where it is known, else InvalidAgentResponse.
     pub fn into_error(self) -> Error {
-        let mut error = Error::new(
-            self.kind().unwrap_or(ErrorKind::InvalidAgentResponse),
-            &self.message,
-        );
+        let mut error = Error::new(self.kind().unwrap_or(ErrorKind::InvalidAgentResponse), &self.message);
         error.violations = self.violations;
         error
     }
@@ -64,27 +58,18 @@ impl RemoteError {
     fn from_json(object: &Value, details: &str) -> Self {
         let mut remote = Self {
             code: object["code"].as_i64().unwrap_or_default(),
-            message: clean(
-                object["message"].as_str().unwrap_or_default(),
-                MESSAGE_CHARS,
-            ),
+            message: clean(object["message"].as_str().unwrap_or_default(), MESSAGE_CHARS),
             ..Self::default()
         };
         let Some(details) = object[details].as_array() else {
             return remote;
         };
         for detail in details {
-            let is = |name: &str| {
-                detail["@type"]
-                    .as_str()
-                    .is_some_and(|found| found.ends_with(name))
-            };
+            let is = |name: &str| detail["@type"].as_str().is_some_and(|found| found.ends_with(name));
             if is("google.rpc.ErrorInfo") && detail["domain"] == DOMAIN {
                 remote.reason = detail["reason"].as_str().map(excerpt);
                 for (key, value) in detail["metadata"].as_object().into_iter().flatten() {
-                    remote
-                        .metadata
-                        .insert(excerpt(key), excerpt(value.as_str().unwrap_or_default()));
+                    remote.metadata.insert(excerpt(key), excerpt(value.as_str().unwrap_or_default()));
                 }
             }
             if is("google.rpc.BadRequest") {

@@ -17,35 +17,16 @@ fn requests_are_taken_apart_without_copying() {
         r#"{"jsonrpc":"2.0","method":"GetTask","params":null,"id":null}"#,
     ] {
         let request = decode_request(body.as_bytes()).unwrap();
-        assert_eq!(
-            (
-                request.method.as_ref(),
-                request.id.is_null(),
-                request.params.is_none()
-            ),
-            ("GetTask", true, true)
-        );
+        assert_eq!((request.method.as_ref(), request.id.is_null(), request.params.is_none()), ("GetTask", true, true));
     }
 }
 
 #[test]
 fn ids_come_back_as_they_were_written() {
-    for id in [
-        "1",
-        "-7",
-        "1.50",
-        "12345678901234567890123",
-        r#""a""#,
-        r#""\u0041\n""#,
-        "null",
-        "1e3",
-    ] {
+    for id in ["1", "-7", "1.50", "12345678901234567890123", r#""a""#, r#""\u0041\n""#, "null", "1e3"] {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
         let request = decode_request(body.as_bytes()).unwrap();
-        assert_eq!(
-            success(&request.id, &0),
-            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":0}}"#).into_bytes()
-        );
+        assert_eq!(success(&request.id, &0), format!(r#"{{"jsonrpc":"2.0","id":{id},"result":0}}"#).into_bytes());
     }
 }
 
@@ -56,95 +37,32 @@ fn what_is_no_request_is_refused_with_the_id_that_could_be_read() {
         ("", ParseError, "null"),
         ("{", ParseError, "null"),
         ("[1,", ParseError, "null"),
-        (
-            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{]}"#,
-            ParseError,
-            "null",
-        ),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{]}"#, ParseError, "null"),
         ("{} {}", ParseError, "null"),
         ("[]", InvalidRequest, "null"),
-        (
-            r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#,
-            InvalidRequest,
-            "null",
-        ),
+        (r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#, InvalidRequest, "null"),
         ("\"x\"", InvalidRequest, "null"),
         ("null", InvalidRequest, "null"),
         ("{}", InvalidRequest, "null"),
         (r#"{"id":"a","method":"m"}"#, InvalidRequest, r#""a""#),
-        (
-            r#"{"jsonrpc":"1.0","id":7,"method":"m"}"#,
-            InvalidRequest,
-            "7",
-        ),
-        (
-            r#"{"jsonrpc":2.0,"id":7,"method":"m"}"#,
-            InvalidRequest,
-            "7",
-        ),
+        (r#"{"jsonrpc":"1.0","id":7,"method":"m"}"#, InvalidRequest, "7"),
+        (r#"{"jsonrpc":2.0,"id":7,"method":"m"}"#, InvalidRequest, "7"),
         (r#"{"jsonrpc":"2.0","id":7}"#, InvalidRequest, "7"),
-        (
-            r#"{"jsonrpc":"2.0","id":7,"method":5}"#,
-            InvalidRequest,
-            "7",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":7,"method":null}"#,
-            InvalidRequest,
-            "7",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#,
-            InvalidRequest,
-            "null",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#,
-            InvalidRequest,
-            "null",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#,
-            InvalidRequest,
-            "null",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":"\ud800","method":"m"}"#,
-            InvalidRequest,
-            "null",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":7,"method":"m","params":"x"}"#,
-            InvalidRequest,
-            "7",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":7,"method":"m","params":3}"#,
-            InvalidRequest,
-            "7",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":7,"method":"m","params":[1]}"#,
-            InvalidParams,
-            "7",
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":7,"method":"m","method":"n"}"#,
-            InvalidRequest,
-            "7",
-        ),
+        (r#"{"jsonrpc":"2.0","id":7,"method":5}"#, InvalidRequest, "7"),
+        (r#"{"jsonrpc":"2.0","id":7,"method":null}"#, InvalidRequest, "7"),
+        (r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, InvalidRequest, "null"),
+        (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, InvalidRequest, "null"),
+        (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, InvalidRequest, "null"),
+        (r#"{"jsonrpc":"2.0","id":"\ud800","method":"m"}"#, InvalidRequest, "null"),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"m","params":"x"}"#, InvalidRequest, "7"),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"m","params":3}"#, InvalidRequest, "7"),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"m","params":[1]}"#, InvalidParams, "7"),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"m","method":"n"}"#, InvalidRequest, "7"),
     ] {
         let rejected = decode_request(body.as_bytes()).expect_err(body);
-        assert_eq!(
-            (rejected.error.kind, rejected.id.get()),
-            (kind, id),
-            "{body}"
-        );
+        assert_eq!((rejected.error.kind, rejected.id.get()), (kind, id), "{body}");
     }
-    let long = format!(
-        r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#,
-        "x".repeat(2000)
-    );
+    let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#, "x".repeat(2000));
     assert!(decode_request(long.as_bytes()).unwrap_err().id.is_null());
 }
 
@@ -182,12 +100,8 @@ fn a_failure_has_the_error_object() {
 #[test]
 fn a_dialect_may_number_its_errors_differently() {
     let error = Error::new(ErrorKind::VersionNotSupported, "no");
-    let body: Value =
-        serde_json::from_slice(&failure_with_code(&Id::NULL, &error, -32007)).unwrap();
-    assert_eq!(
-        (&body["id"], &body["error"]["code"]),
-        (&Value::Null, &json!(-32007))
-    );
+    let body: Value = serde_json::from_slice(&failure_with_code(&Id::NULL, &error, -32007)).unwrap();
+    assert_eq!((&body["id"], &body["error"]["code"]), (&Value::Null, &json!(-32007)));
     assert_eq!(body["error"]["data"][0]["reason"], "VERSION_NOT_SUPPORTED");
 }
 
@@ -195,39 +109,24 @@ fn a_dialect_may_number_its_errors_differently() {
 fn a_result_that_cannot_be_written_is_an_internal_error() {
     let odd = std::collections::BTreeMap::from([((1, 2), 3)]);
     let body = success(&Id::number(1), &odd);
-    assert_eq!(
-        serde_json::from_slice::<Value>(&body).unwrap()["error"]["code"],
-        -32603
-    );
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["error"]["code"], -32603);
 }
 
 #[test]
 fn a_client_reads_what_a_server_writes() {
     let id = Id::number(9);
-    let params = crate::GetTaskRequest {
-        id: "t".into(),
-        ..Default::default()
-    };
+    let params = crate::GetTaskRequest { id: "t".into(), ..Default::default() };
     let call = encode_request(&id, "GetTask", &params).unwrap();
     let request = decode_request(&call).unwrap();
     assert_eq!(request.id, id);
-    assert_eq!(
-        crate::decode_params::<crate::GetTaskRequest>(request.params).unwrap(),
-        params
-    );
+    assert_eq!(crate::decode_params::<crate::GetTaskRequest>(request.params).unwrap(), params);
 
     let body = success(&id, &json!({"a": 1}));
-    assert_eq!(
-        decode_response(&body).unwrap().result.unwrap().get(),
-        r#"{"a":1}"#
-    );
+    assert_eq!(decode_response(&body).unwrap().result.unwrap().get(), r#"{"a":1}"#);
     let body = failure(&id, &Error::task_not_found("t"));
     let response = decode_response(&body).unwrap();
     assert_eq!(response.id, id);
-    assert_eq!(
-        response.result.unwrap_err().kind(),
-        Some(ErrorKind::TaskNotFound)
-    );
+    assert_eq!(response.result.unwrap_err().kind(), Some(ErrorKind::TaskNotFound));
 }
 
 #[test]
@@ -240,11 +139,7 @@ fn what_is_no_response_is_an_invalid_agent_response() {
         r#"{"id":1,"result":{}}"#,
         r#"{"jsonrpc":"2.0","id":{},"result":{}}"#,
     ] {
-        assert_eq!(
-            decode_response(body.as_bytes()).unwrap_err().kind,
-            ErrorKind::InvalidAgentResponse,
-            "{body}"
-        );
+        assert_eq!(decode_response(body.as_bytes()).unwrap_err().kind, ErrorKind::InvalidAgentResponse, "{body}");
     }
     let both = br#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#;
     assert_eq!(decode_response(both).unwrap().result.unwrap().get(), "null");

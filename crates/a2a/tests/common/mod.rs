@@ -14,13 +14,10 @@ pub(crate) fn descriptor_set() -> FileDescriptorSet {
 pub(crate) fn pool() -> &'static DescriptorPool {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     POOL.get_or_init(|| {
-        DescriptorPool::from_file_descriptor_set(descriptor_set())
-            .expect("the descriptors are complete")
+        DescriptorPool::from_file_descriptor_set(descriptor_set()).expect("the descriptors are complete")
     })
 }
 
 pub(crate) fn message(name: &str) -> MessageDescriptor {
-    pool()
-        .get_message_by_name(&format!("lf.a2a.v1.{name}"))
-        .expect("the message is in the proto")
+    pool().get_message_by_name(&format!("lf.a2a.v1.{name}")).expect("the message is in the proto")
 }

@@ -11,35 +11,35 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 
 /// Where agent files are.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
 }
 
 /// A file and what is in it.
-pub(super) struct FileAgent {
+pub(crate) struct FileAgent {
     /// The agent's id, or what the file is called where that is none.
-    pub(super) id: String,
-    pub(super) path: PathBuf,
-    pub(super) name: Option<String>,
-    pub(super) kind: Option<&'static str>,
+    pub(crate) id: String,
+    pub(crate) path: PathBuf,
+    pub(crate) name: Option<String>,
+    pub(crate) kind: Option<&'static str>,
     /// Why it cannot be loaded.
-    pub(super) problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// What will go wrong when the agent is called.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Directory {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
     /// Where the file of this agent is or would be.
-    pub(super) fn path(&self, id: &str) -> PathBuf {
+    pub(crate) fn path(&self, id: &str) -> PathBuf {
         self.path.join(format!("{id}.toml"))
     }
 
     /// All files, by name. A directory that is not there is empty.
-    pub(super) fn agents(&self) -> Result<Vec<FileAgent>, Failure> {
+    pub(crate) fn agents(&self) -> Result<Vec<FileAgent>, Failure> {
         let failure = |error: &io::Error| {
             Failure::failed(format!("cannot read the agents in `{}`", self.path.display())).caused_by(error)
         };
@@ -61,7 +61,7 @@ impl Directory {
     }
 
     /// Copies a file here. It runs where it ran: what is relative to the file's directory stays relative to that.
-    pub(super) fn add(&self, from: &Path, id: Option<&str>, replace: bool) -> Result<FileAgent, Failure> {
+    pub(crate) fn add(&self, from: &Path, id: Option<&str>, replace: bool) -> Result<FileAgent, Failure> {
         let refuse = |error: &file::Error| {
             Failure::failed(format!("`{}` is not an agent file that can be added", from.display()))
                 .caused_by(error)
@@ -95,7 +95,7 @@ impl Directory {
     }
 
     /// Deletes an agent's file.
-    pub(super) fn remove(&self, id: &str) -> Result<PathBuf, Failure> {
+    pub(crate) fn remove(&self, id: &str) -> Result<PathBuf, Failure> {
         if let Err(why) = id.parse::<store::AgentId>() {
             return Err(Failure::usage(format!("`{id}` is not an agent id")).because(why));
         }
@@ -117,7 +117,7 @@ impl Directory {
 }
 
 impl FileAgent {
-    pub(super) fn read(path: &Path) -> Self {
+    pub(crate) fn read(path: &Path) -> Self {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match file::check(path) {
             Ok(checked) => Self {
@@ -145,7 +145,7 @@ impl FileAgent {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "id": self.id, "name": self.name, "kind": self.kind, "source": self.path.display().to_string(),
             "ok": self.problem.is_none(), "error": self.problem, "warnings": self.warnings,

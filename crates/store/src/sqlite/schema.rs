@@ -100,11 +100,11 @@ fn refuse_future(found: i64) -> Result<()> {
     Ok(())
 }
 
-fn known() -> i64 {
+pub(super) fn known() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-fn version(conn: &Connection) -> Result<i64> {
+pub(super) fn version(conn: &Connection) -> Result<i64> {
     Ok(conn.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 

@@ -1,0 +1,78 @@
+//! The echo agent on the official Rust SDK, in memory as it comes: working, one artifact, completed.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use a2a::{
+    A2AError, AgentCapabilities, Artifact, Part, PartContent, StreamResponse, TaskArtifactUpdateEvent, TaskState,
+    TaskStatus, TaskStatusUpdateEvent,
+};
+use a2a_server::{
+    AgentExecutor, DefaultRequestHandler, ExecutorContext, InMemoryTaskStore, jsonrpc::jsonrpc_router,
+    rest::rest_router,
+};
+use axum::serve::ListenerExt;
+use futures::stream::{self, BoxStream, StreamExt};
+
+/// Says back what it was told.
+struct Echo;
+
+type Events = BoxStream<'static, Result<StreamResponse, A2AError>>;
+
+impl AgentExecutor for Echo {
+    fn execute(&self, context: ExecutorContext) -> Events {
+        let mut text = String::new();
+        for part in context.message.iter().flat_map(|message| &message.parts) {
+            if let PartContent::Text(said) = &part.content {
+                text.push_str(said);
+            }
+        }
+        let artifact = Artifact {
+            artifact_id: uuid::Uuid::new_v4().to_string(),
+            name: None,
+            description: None,
+            parts: vec![Part::text(text)],
+            metadata: None,
+            extensions: None,
+        };
+        let said = StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+            task_id: context.task_id.clone(),
+            context_id: context.context_id.clone(),
+            artifact,
+            append: None,
+            last_chunk: Some(true),
+            metadata: None,
+        });
+        let events =
+            [status(&context, TaskState::Working), said, status(&context, TaskState::Completed)].map(Ok);
+        stream::iter(events).boxed()
+    }
+
+    fn cancel(&self, context: ExecutorContext) -> Events {
+        stream::iter([Ok(status(&context, TaskState::Canceled))]).boxed()
+    }
+}
+
+fn status(context: &ExecutorContext, state: TaskState) -> StreamResponse {
+    StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+        task_id: context.task_id.clone(),
+        context_id: context.context_id.clone(),
+        status: TaskStatus { state, message: None, timestamp: None },
+        metadata: None,
+    })
+}
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let port = std::env::args().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
+    let capabilities = AgentCapabilities { streaming: Some(true), ..AgentCapabilities::default() };
+    let handler = DefaultRequestHandler::new(Echo, InMemoryTaskStore::new()).with_capabilities(capabilities);
+    let handler = Arc::new(handler);
+    let app = jsonrpc_router(handler.clone()).merge(rest_router(handler));
+    let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    // `axum::serve` leaves Nagle's algorithm on, which makes every stream wait for delayed acknowledgements.
+    let listener = listener.tap_io(|connection| {
+        let _ = connection.set_nodelay(true);
+    });
+    axum::serve(listener, app).await
+}

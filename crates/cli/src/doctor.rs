@@ -1,0 +1,58 @@
+//! `sb doctor`: looks at everything a server on this machine needs, says what is wrong and what to do about it.
+
+mod machine;
+mod server;
+
+use crate::{
+    config::{self, LogFormat, process_environment},
+    config_command,
+    failure::Failure,
+    findings::{self, Finding, Level},
+    logging,
+    output::Format,
+    serve, target,
+};
+
+/// `sb doctor …`. Takes the flags of `sb serve`, since it looks at the server that they describe.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    server: serve::Args,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+}
+
+pub(crate) fn run(args: &Args, log: Option<&str>) -> Result<(), Failure> {
+    logging::start(log, "error", LogFormat::Human)?;
+    let findings = target::block_on(examine(args))?;
+    findings::print(&findings, args.output);
+    if findings::worst(&findings) == Level::Fail {
+        return Err(Failure::failed("something is wrong").hint("each line that begins with `fail` says what to do"));
+    }
+    Ok(())
+}
+
+async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
+    let loaded = config::load(args.server.flags(), args.server.config(), &process_environment);
+    let layer = match loaded {
+        Ok(layer) => layer,
+        Err(failure) => return Ok(vec![Finding::failure("configuration", failure)]),
+    };
+    let mut findings = vec![config_command::configuration(args.server.config(), layer.clone())];
+    let Ok(config) = layer.check(&process_environment) else {
+        // The first finding says why, and everything else would look at the wrong place.
+        return Ok(findings);
+    };
+    findings.push(machine::data_directory(&config.data_dir));
+    findings.push(machine::disk(&config.data_dir));
+    findings.extend(machine::fsync(&config.data_dir));
+    findings.push(machine::sqlite());
+    findings.push(machine::journal(&config.data_dir));
+    let running = server::find(&config).await;
+    findings.push(server::port(&config, running.as_ref()));
+    findings.push(machine::clock(running.as_ref().and_then(|server| server.date)).await);
+    findings.push(server::public_url(&config, running.as_ref()).await);
+    findings.extend(findings::agent_files(config.agents_dir()));
+    Ok(findings)
+}

@@ -1,0 +1,180 @@
+//! What runs: whether the port is free or ours, and whether the card leads to where callers are told to go.
+
+use std::{
+    io,
+    net::TcpListener,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use a2a::{
+    AgentCard,
+    v03::{AnyCard, decode_card},
+};
+use client::{
+    Connector, Limits, Policy,
+    egress::{Request, Response},
+    parse_url, same_origin,
+};
+use http::{Method, header};
+use url::Url;
+
+use crate::{
+    config::Config,
+    findings::Finding,
+    local::{Local, PrivateFile},
+};
+
+/// How long an answer may take. It comes from this machine, or from the public URL.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A server that answers with a card.
+pub(super) struct Running {
+    base: Url,
+    card: AgentCard,
+    /// What its answer said the time was, in milliseconds since the epoch.
+    pub(super) date: Option<i64>,
+}
+
+/// The server of this data directory, where it said that it is; else whatever answers where it would listen.
+pub(super) async fn find(config: &Config) -> Option<Running> {
+    let noted = Local::load(&config.data_dir).ok().and_then(|local| local.url);
+    if let Some(url) = noted.and_then(|url| parse_url(&url).ok())
+        && let Some(running) = ask(&url).await
+    {
+        return Some(running);
+    }
+    if config.listen.port() == 0 {
+        return None;
+    }
+    ask(&listening(config)?).await
+}
+
+pub(super) fn port(config: &Config, running: Option<&Running>) -> Finding {
+    let subject = "port";
+    let listen = config.listen;
+    let ours = running.filter(|server| server.base.port_or_known_default() == Some(listen.port()));
+    if let Some(server) = ours {
+        return Finding::ok(subject, format!("a server of ours answers at {}", server.base));
+    }
+    let elsewhere = match running {
+        Some(server) => format!("; the server of this data directory answers at {}", server.base),
+        None => String::new(),
+    };
+    match TcpListener::bind(listen) {
+        Ok(_) => Finding::ok(subject, format!("{listen} is free{elsewhere}")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::fail(
+            subject,
+            format!("{listen} is taken by something that is no Switchboard server"),
+            "stop it, or choose another address with --listen",
+        ),
+        Err(error) => {
+            let hint = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "ports below 1024 need privileges: choose a higher one with --listen"
+                }
+                _ => "choose an address of this machine with --listen",
+            };
+            Finding::fail(subject, format!("cannot listen on {listen}: {error}"), hint)
+        }
+    }
+}
+
+pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Finding {
+    let subject = "public URL";
+    let Some(server) = running else {
+        let told = config.public_url.as_deref().unwrap_or("the listen address");
+        return Finding::ok(subject, format!("{told}; not compared, since no server runs"));
+    };
+    let expected = config.public_url.clone().unwrap_or_else(|| server.base.as_str().trim_end_matches('/').to_owned());
+    for interface in &server.card.supported_interfaces {
+        if !is_below(&interface.url, &expected) {
+            return Finding::fail(
+                subject,
+                format!("the card leads to {}, not to {expected}", interface.url),
+                "start the server again, so that it takes the configuration as it is now",
+            );
+        }
+    }
+    let Some(public) = config.public_url.as_deref().and_then(|url| parse_url(url).ok()) else {
+        return Finding::ok(subject, format!("{expected}, as on the card"));
+    };
+    match ask(&public).await {
+        None => Finding::warn(
+            subject,
+            format!("{expected} is on the card, but no card can be fetched there from here"),
+            "check the name, the proxy and the certificate; it may be reachable from elsewhere",
+        ),
+        Some(seen) if seen.card.supported_interfaces != server.card.supported_interfaces => Finding::fail(
+            subject,
+            format!("{expected} answers with the card of another server"),
+            "check where the name and the proxy lead",
+        ),
+        Some(_) => Finding::ok(subject, format!("{expected}, as on the card, and it answers")),
+    }
+}
+
+/// Whether a card's URL is that one or below it. The names of the loopback interface are one.
+fn is_below(url: &str, base: &str) -> bool {
+    let (Ok(url), Ok(base)) = (parse_url(url), parse_url(base)) else {
+        return false;
+    };
+    let path = base.path().trim_end_matches('/');
+    same_origin(&url, &base)
+        && url.path().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// How to reach what listens there from this machine.
+fn listening(config: &Config) -> Option<Url> {
+    let mut address = config.listen;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() {
+            std::net::Ipv4Addr::LOCALHOST.into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
+    }
+    parse_url(&format!("http://{address}")).ok()
+}
+
+/// Fetches the card of a server of ours.
+async fn ask(base: &Url) -> Option<Running> {
+    let limits = Limits { connect_timeout: PATIENCE, total_timeout: Some(PATIENCE), ..Limits::default() };
+    let mut url = base.clone();
+    url.path_segments_mut().ok()?.pop_if_empty().extend([".well-known", "agent-card.json"]);
+    let request =
+        Request { method: Method::GET, url: &url, token: None, headers: Vec::new(), body: None, streaming: false };
+    let response = Connector::new(Policy::Operator, limits).send(request).await.ok()?;
+    let date = date(&response);
+    if !response.status.is_success() {
+        return None;
+    }
+    match decode_card(&response.bytes().await.ok()?).ok()? {
+        AnyCard::V1(card) if card.name == "Switchboard" => Some(Running { base: base.clone(), card, date }),
+        _ => None,
+    }
+}
+
+fn date(response: &Response) -> Option<i64> {
+    let text = response.headers.get(header::DATE)?.to_str().ok()?;
+    let since_epoch = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since_epoch.as_millis()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_leads_below_its_base() {
+        for (url, base, below) in [
+            ("http://127.0.0.1:1/a2a", "http://localhost:1", true),
+            ("https://h/base/a2a", "https://h/base", true),
+            ("https://h/base", "https://h/base/", true),
+            ("https://h/basement/a2a", "https://h/base", false),
+            ("https://h/a2a", "https://other", false),
+            ("http://h/a2a", "https://h", false),
+        ] {
+            assert_eq!(is_below(url, base), below, "{url} {base}");
+        }
+    }
+}

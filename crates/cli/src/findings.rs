@@ -1,0 +1,151 @@
+//! What a check of something found: one line each, well, doubtful or bad, and what to do about it.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::{
+    agent::files::Directory,
+    failure::Failure,
+    output::{self, Format, Style},
+};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    pub(crate) subject: String,
+    pub(crate) detail: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Level {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Self::Ok => Style::Good,
+            Self::Warn => Style::Doubtful,
+            Self::Fail => Style::Bad,
+        }
+    }
+}
+
+impl Finding {
+    pub(crate) fn ok(subject: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { level: Level::Ok, subject: subject.into(), detail: detail.into(), hint: None }
+    }
+
+    pub(crate) fn warn(subject: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { level: Level::Warn, subject: subject.into(), detail: detail.into(), hint: Some(hint.into()) }
+    }
+
+    pub(crate) fn fail(subject: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { level: Level::Fail, subject: subject.into(), detail: detail.into(), hint: Some(hint.into()) }
+    }
+
+    /// What made a whole command fail, as one finding among others.
+    pub(crate) fn failure(subject: impl Into<String>, failure: Failure) -> Self {
+        let mut detail = failure.error;
+        for cause in failure.causes {
+            detail.push_str(": ");
+            detail.push_str(cause.trim_end());
+        }
+        Self { level: Level::Fail, subject: subject.into(), detail, hint: failure.hint }
+    }
+
+    fn json(&self) -> Value {
+        json!({"check": self.subject, "status": self.level.as_str(), "detail": self.detail, "hint": self.hint})
+    }
+}
+
+/// The worst of them.
+pub(crate) fn worst(findings: &[Finding]) -> Level {
+    findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
+}
+
+/// Prints them: a line each, with what to do below; or one JSON object.
+pub(crate) fn print(findings: &[Finding], format: Format) {
+    if format == Format::Json {
+        let checks: Vec<Value> = findings.iter().map(Finding::json).collect();
+        output::line(&json!({"status": worst(findings).as_str(), "checks": checks}).to_string());
+        return;
+    }
+    let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or_default();
+    for finding in findings {
+        let level = output::styled(finding.level.style(), &format!("{:<4}", finding.level.as_str()));
+        let detail = output::harmless(&finding.detail).replace('\n', "\n      ");
+        output::line(format!("{level}  {:<width$}  {detail}", finding.subject).trim_end());
+        if let Some(hint) = &finding.hint {
+            output::line(&format!("      {:<width$}  hint: {hint}", ""));
+        }
+    }
+}
+
+/// The agents' files of a directory, each checked as the server would.
+pub(crate) fn agent_files(directory: Option<PathBuf>) -> Vec<Finding> {
+    let subject = "agents";
+    let Some(directory) = directory else {
+        return vec![Finding::ok(subject, "no directory for agent files: neither --config nor a home is there")];
+    };
+    let place = directory.display().to_string();
+    let files = match Directory::new(directory).agents() {
+        Ok(files) => files,
+        Err(failure) => return vec![Finding::failure(subject, failure)],
+    };
+    if files.is_empty() {
+        return vec![Finding::ok(subject, format!("no agent files in {place}"))];
+    }
+    let mut findings = Vec::new();
+    for file in files {
+        let subject = format!("agent {}", file.id);
+        let path = file.path.display();
+        findings.push(match file.problem {
+            Some(problem) => {
+                Finding::fail(subject, format!("{path}: {problem}"), "correct the file; docs/agents.md describes it")
+            }
+            None if !file.warnings.is_empty() => Finding::warn(
+                subject,
+                format!("{path}: {}", file.warnings.join("; ")),
+                "the agent loads, and its tasks will fail until this is there",
+            ),
+            None => Finding::ok(subject, path.to_string()),
+        });
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_counts() {
+        let ok = || Finding::ok("a", "b");
+        assert_eq!(worst(&[]), Level::Ok);
+        assert_eq!(worst(&[ok(), Finding::warn("a", "b", "c"), ok()]), Level::Warn);
+        assert_eq!(worst(&[Finding::fail("a", "b", "c"), ok()]), Level::Fail);
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_causes() {
+        let failure = Failure::usage("what").because("why\n").hint("do");
+        let finding = Finding::failure("configuration", failure);
+        assert_eq!(finding.detail, "what: why");
+        assert_eq!(finding.hint.as_deref(), Some("do"));
+    }
+}

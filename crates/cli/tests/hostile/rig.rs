@@ -1,0 +1,226 @@
+//! A server under attack: the built binary, three tenants, and the journal read from beside it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+use rusqlite::{Connection, OpenFlags, types::ValueRef};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use store::Store as _;
+use tempfile::TempDir;
+
+use crate::wire::{self, Answer, Request};
+
+/// The tenants' names and their tokens. No token may be found anywhere after a run.
+pub(crate) const TENANTS: [(&str, &str); 3] = [
+    ("default", "sb_canary-of-the-default-tenant-4f1d0c2a"),
+    ("second", "sb_canary-of-the-second-tenant-9b7e5d31"),
+    ("third", "sb_canary-of-the-third-tenant-c06a8e14"),
+];
+
+/// What the journal holds, row for row, except for what time alone changes: leases, instances, a token's last use.
+const WATCHED: [(&str, &str); 10] = [
+    (
+        "a2a_tasks",
+        "task_id, tenant_id, agent_id, context_id, state, updated_at, status_message, seq, hidden, turn, waiting, cancel_mark",
+    ),
+    ("a2a_events", "*"),
+    ("a2a_messages", "*"),
+    ("a2a_artifacts", "*"),
+    ("idempotency", "*"),
+    ("task_counts", "*"),
+    ("settings", "*"),
+    ("tenants", "*"),
+    ("tokens", "id, tenant_id, hash, name, expires, revoked_at"),
+    ("audit", "*"),
+];
+
+/// A server and its data directory.
+pub(crate) struct Rig {
+    dir: TempDir,
+    child: Child,
+    pub(crate) address: String,
+    journal: Connection,
+}
+
+/// What the journal holds: for each table how many rows, and a digest of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fingerprint(Vec<(&'static str, u64, [u8; 32])>);
+
+impl Rig {
+    /// Starts a server with everything at its defaults, and makes the tenants.
+    pub(crate) fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let log = fs::File::create(dir.path().join("server.log")).expect("the log can be written");
+        fs::write(dir.path().join("switchboard.toml"), "").expect("the configuration can be written");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sb"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.path().join("data"))
+            .arg("--config")
+            .arg(dir.path().join("switchboard.toml"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", dir.path())
+            .env("SB_BOOTSTRAP_TOKEN", TENANTS[0].1)
+            // What is tested here is not how often somebody may ask.
+            .env("SB_LIMITS_REQUESTS_PER_SECOND", "0")
+            .env("SB_LIMITS_FAILED_AUTH_PER_SECOND", "0")
+            // Everything that could give a secret away is written down.
+            .env("RUST_LOG", "trace")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the binary can be started");
+        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+        let base = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("listening on http://").map(|address| address.trim().to_owned()));
+        // Whatever else the server prints must not find a closed pipe.
+        thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        let Some(address) = base else {
+            let _ = child.kill();
+            panic!("the server does not listen: {}", log_of(&dir));
+        };
+        add_tenants(&dir.path().join("data"));
+        let journal = open_journal(&dir);
+        Self { dir, child, address, journal }
+    }
+
+    /// A request of one of the tenants, as a well-behaved client makes it.
+    pub(crate) fn request(&self, tenant: usize, method: &str, target: &str) -> Request {
+        Request::new(method, target)
+            .header("A2A-Version", "1.0")
+            .header("Authorization", format!("Bearer {}", TENANTS[tenant].1))
+    }
+
+    /// Sends a request and reads the whole answer.
+    #[track_caller]
+    pub(crate) fn send(&self, request: &Request) -> Answer {
+        match wire::send(&self.address, request.bytes(&self.address), false) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => panic!("no answer to {request:?}"),
+            Err(error) => panic!("{error}: {request:?}"),
+        }
+    }
+
+    /// The body of a request that works.
+    #[track_caller]
+    pub(crate) fn ok(&self, request: &Request) -> Value {
+        let answer = self.send(request);
+        assert_eq!(answer.status, 200, "{request:?}: {}", answer.shown());
+        answer.json().expect("a success is JSON")
+    }
+
+    /// A task of one of the tenants: `message` is what is special about the message.
+    #[track_caller]
+    pub(crate) fn task(&self, tenant: usize, agent: &str, message: &Value) -> Value {
+        let mut whole = json!({"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hello"}]});
+        for (name, value) in message.as_object().into_iter().flatten() {
+            whole[name] = value.clone();
+        }
+        let body = json!({"tenant": agent, "message": whole});
+        self.ok(&self.request(tenant, "POST", "/a2a/message:send").json(&body))["task"].take()
+    }
+
+    /// What the journal holds now.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let mut tables = Vec::new();
+        for (table, columns) in WATCHED {
+            let mut rows = 0;
+            let mut digest = Sha256::new();
+            let mut statement =
+                self.journal.prepare_cached(&format!("SELECT {columns} FROM {table}")).expect("the table is there");
+            let width = statement.column_count();
+            let mut found = statement.query([]).expect("the table can be read");
+            while let Some(row) = found.next().expect("a row can be read") {
+                rows += 1;
+                for column in 0..width {
+                    let bytes = match row.get_ref(column).expect("the column is there") {
+                        ValueRef::Null => vec![0],
+                        ValueRef::Integer(number) => number.to_be_bytes().to_vec(),
+                        ValueRef::Real(number) => number.to_be_bytes().to_vec(),
+                        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.to_vec(),
+                    };
+                    digest.update(bytes.len().to_be_bytes());
+                    digest.update(bytes);
+                }
+            }
+            tables.push((table, rows, digest.finalize().into()));
+        }
+        Fingerprint(tables)
+    }
+
+    /// Whether the server still does what it is there for. The journal is not touched.
+    pub(crate) fn is_well(&self) -> Result<(), String> {
+        for (target, wanted) in [("/healthz", 200), ("/readyz", 200), ("/.well-known/agent-card.json", 200)] {
+            let bytes = Request::new("GET", target).bytes(&self.address);
+            match wire::send(&self.address, bytes, false)? {
+                Some(answer) if answer.status == wanted => {}
+                other => return Err(format!("{target} answers {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the server has written to its log.
+    pub(crate) fn log(&self) -> String {
+        log_of(&self.dir)
+    }
+
+    /// Which tokens stand in a text.
+    pub(crate) fn secrets_in(text: &[u8]) -> Vec<&'static str> {
+        let holds = |token: &str| text.windows(token.len()).any(|window| window == token.as_bytes());
+        TENANTS.iter().filter(|(_, token)| holds(token)).map(|(name, _)| *name).collect()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+            eprintln!("--- warnings and errors of the server ---\n{}", lines[..lines.len().min(40)].join("\n"));
+        }
+    }
+}
+
+impl Fingerprint {
+    /// The tables that are not as they were.
+    pub(crate) fn changed_since(&self, before: &Self) -> Vec<String> {
+        let pairs = before.0.iter().zip(&self.0).filter(|(before, now)| before != now);
+        pairs.map(|((table, before, _), (_, now, _))| format!("{table} ({before} -> {now} rows)")).collect()
+    }
+}
+
+fn log_of(dir: &TempDir) -> String {
+    fs::read_to_string(dir.path().join("server.log")).unwrap_or_default()
+}
+
+fn add_tenants(data: &Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+    let _entered = runtime.enter();
+    let journal = store::sqlite::open(data, store::sqlite::Options::default()).expect("the journal can be opened");
+    runtime.block_on(async {
+        for (name, token) in &TENANTS[1..] {
+            let tenant = journal.create_tenant(name).await.expect("the tenant is new");
+            let hash = Sha256::digest(token.as_bytes()).into();
+            let token = store::NewToken { tenant: tenant.id, hash, name: "canary".to_owned(), expires: None };
+            journal.add_token(token).await.expect("the token is new");
+        }
+    });
+}
+
+fn open_journal(dir: &TempDir) -> Connection {
+    let file = dir.path().join("data").join(store::sqlite::FILE);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(file, flags).expect("the journal can be opened")
+}
