@@ -3,12 +3,12 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use a2a::{
-    A2AError, AgentCapabilities, Artifact, Part, PartContent, StreamResponse, TaskArtifactUpdateEvent, TaskState,
-    TaskStatus, TaskStatusUpdateEvent,
+    A2AError, AgentCapabilities, AgentCard, AgentInterface, Artifact, Part, PartContent, StreamResponse,
+    TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
 use a2a_server::{
-    AgentExecutor, DefaultRequestHandler, ExecutorContext, InMemoryTaskStore, jsonrpc::jsonrpc_router,
-    rest::rest_router,
+    AgentExecutor, DefaultRequestHandler, ExecutorContext, InMemoryTaskStore, StaticAgentCard,
+    agent_card::agent_card_router, jsonrpc::jsonrpc_router, rest::rest_router,
 };
 use axum::serve::ListenerExt;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -42,8 +42,7 @@ impl AgentExecutor for Echo {
             last_chunk: Some(true),
             metadata: None,
         });
-        let events =
-            [status(&context, TaskState::Working), said, status(&context, TaskState::Completed)].map(Ok);
+        let events = [status(&context, TaskState::Working), said, status(&context, TaskState::Completed)].map(Ok);
         stream::iter(events).boxed()
     }
 
@@ -61,15 +60,42 @@ fn status(context: &ExecutorContext, state: TaskState) -> StreamResponse {
     })
 }
 
+fn card(origin: &str, capabilities: AgentCapabilities) -> AgentCard {
+    let interface = |path: &str, binding: &str| AgentInterface {
+        url: format!("{origin}{path}"),
+        protocol_binding: binding.to_owned(),
+        protocol_version: "1.0".to_owned(),
+        tenant: None,
+    };
+    AgentCard {
+        name: "Echo".to_owned(),
+        description: "Says back what it was told.".to_owned(),
+        version: "1.0.0".to_owned(),
+        supported_interfaces: vec![interface("/", "JSONRPC"), interface("", "HTTP+JSON")],
+        capabilities,
+        default_input_modes: vec!["text/plain".to_owned()],
+        default_output_modes: vec!["text/plain".to_owned()],
+        skills: Vec::new(),
+        provider: None,
+        documentation_url: None,
+        icon_url: None,
+        security_schemes: None,
+        security_requirements: None,
+        signatures: None,
+    }
+}
+
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
     let port = std::env::args().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let capabilities = AgentCapabilities { streaming: Some(true), ..AgentCapabilities::default() };
-    let handler = DefaultRequestHandler::new(Echo, InMemoryTaskStore::new()).with_capabilities(capabilities);
+    let handler = DefaultRequestHandler::new(Echo, InMemoryTaskStore::new()).with_capabilities(capabilities.clone());
     let handler = Arc::new(handler);
-    let app = jsonrpc_router(handler.clone()).merge(rest_router(handler));
     let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await?;
-    println!("listening on http://{}", listener.local_addr()?);
+    let origin = format!("http://{}", listener.local_addr()?);
+    let card = Arc::new(StaticAgentCard::new(card(&origin, capabilities)));
+    let app = jsonrpc_router(handler.clone()).merge(rest_router(handler)).merge(agent_card_router(card));
+    println!("listening on {origin}");
     // `axum::serve` leaves Nagle's algorithm on, which makes every stream wait for delayed acknowledgements.
     let listener = listener.tap_io(|connection| {
         let _ = connection.set_nodelay(true);

@@ -10,6 +10,7 @@
 //! # Ok::<(), a2a::Error>(())
 //! ```
 
+mod base64;
 mod card;
 mod decode;
 pub mod error;

@@ -2,15 +2,11 @@
 
 use std::fmt;
 
-use base64::Engine;
-use base64::alphabet;
-use base64::display::Base64Display;
-use base64::engine::general_purpose::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use crate::base64::{Decoded, Encoded};
 use crate::wire::{self, value};
 use crate::{Json, JsonObject};
 
@@ -70,7 +66,7 @@ impl Serialize for Part {
         let mut map = serializer.serialize_map(None)?;
         match &self.content {
             PartContent::Text(text) => map.serialize_entry("text", text)?,
-            PartContent::Raw(bytes) => map.serialize_entry("raw", &Base64(bytes))?,
+            PartContent::Raw(bytes) => map.serialize_entry("raw", &Encoded(bytes))?,
             PartContent::Url(url) => map.serialize_entry("url", url)?,
             PartContent::Data(data) => map.serialize_entry("data", data)?,
         }
@@ -159,45 +155,6 @@ impl<'de> Visitor<'de> for Reader {
             filename: filename.flatten().unwrap_or_default(),
             media_type: media_type.flatten().unwrap_or_default(),
         })
-    }
-}
-
-struct Base64<'a>(&'a [u8]);
-
-impl Serialize for Base64<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
-    }
-}
-
-/// Bytes out of base64 of either alphabet, padded or not.
-struct Decoded(Bytes);
-
-impl<'de> wire::Value<'de> for Decoded {
-    fn read<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Base64Reader)
-    }
-}
-
-struct Base64Reader;
-
-impl Visitor<'_> for Base64Reader {
-    type Value = Decoded;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("base64")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Decoded, E> {
-        const LENIENT: GeneralPurposeConfig =
-            GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-        const STANDARD_ALPHABET: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
-        const URL_SAFE_ALPHABET: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
-        let engine = if text.contains(['-', '_']) { URL_SAFE_ALPHABET } else { STANDARD_ALPHABET };
-        match engine.decode(text) {
-            Ok(bytes) => Ok(Decoded(bytes.into())),
-            Err(error) => Err(E::custom(format_args!("not base64: {error}"))),
-        }
     }
 }
 

@@ -65,8 +65,7 @@ const KEYS: [&str; 13] = [
 ];
 
 /// The tables among them, with their keys.
-const TABLES: [(&str, &[&str]); 3] =
-    [("cards", &["compat"]), ("limits", Limits::KEYS), ("cors", CorsTable::KEYS)];
+const TABLES: [(&str, &[&str]); 3] = [("cards", &["compat"]), ("limits", Limits::KEYS), ("cors", CorsTable::KEYS)];
 
 /// What agent cards say.
 #[derive(Debug, Clone, Default, Deserialize)]

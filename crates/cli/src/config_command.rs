@@ -52,7 +52,8 @@ struct Check {
     output: Format,
 }
 
-/// A key of the configuration. What is not in [`KEYS`] is not shown, so that a test compares them with what a file may hold.
+/// A key of the configuration. What is not in [`KEYS`] is not shown, so that a test compares them with what a file may
+/// hold.
 struct Key {
     name: &'static str,
     flag: Option<Flag>,

@@ -15,6 +15,8 @@ use crate::{
 
 /// `sb doctor …`. Takes the flags of `sb serve`, since it looks at the server that they describe.
 #[derive(Debug, clap::Args)]
+// The group would be named after this type, as that of `serve::Args` is.
+#[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
     server: serve::Args,

@@ -4,6 +4,7 @@ mod admin;
 mod admin_token;
 mod agent;
 mod audit;
+mod bench;
 mod bootstrap;
 mod card;
 mod chat;
@@ -51,10 +52,9 @@ enum Command {
     /// Run the server
     Serve(serve::Args),
     /// Send a message to an agent and print its reply
-    #[command(
-        after_help = "Examples:\n  sb send --agent echo hello\n  sb send --agent echo --file report.pdf 'Summarize this.'\n  \
-                      git diff | sb send --stream --url https://agents.example.org/a2a/agents/review -"
-    )]
+    #[command(after_help = "Examples:\n  sb send --agent echo hello\n  \
+                      sb send --agent echo --file report.pdf 'Summarize this.'\n  \
+                      git diff | sb send --stream --url https://agents.example.org/a2a/agents/review -")]
     Send(send::Args),
     /// Talk with an agent, line by line
     #[command(
@@ -82,11 +82,16 @@ enum Command {
     Doctor(doctor::Args),
     /// Print the completion script of a shell
     #[command(after_help = "Examples:\n  sb completion bash > ~/.local/share/bash-completion/completions/sb\n  \
-                            sb completion zsh > ~/.zfunc/_sb\n  sb completion fish > ~/.config/fish/completions/sb.fish")]
+                      sb completion zsh > ~/.zfunc/_sb\n  \
+                      sb completion fish > ~/.config/fish/completions/sb.fish")]
     Completion(completion::CompletionArgs),
     /// Print or write the manual pages
     #[command(after_help = "Examples:\n  sb man | man -l -\n  sb man ~/.local/share/man/man1")]
     Man(completion::ManArgs),
+    /// Put load on an agent and measure what it does
+    #[command(after_help = "Examples:\n  sb bench\n  sb bench --mode stream --concurrency 256 --duration 30s\n  \
+                            sb bench --url http://127.0.0.1:9000 --requests 1000 -o json")]
+    Bench(Box<bench::Args>),
     /// Ends the programs of a server that is gone; started by `sb serve`
     #[command(hide = true)]
     Guard {
@@ -132,6 +137,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Ok(())
         }
         Command::Man(args) => completion::man(&args),
+        Command::Bench(args) => bench::run(*args, log),
         Command::Guard { instance } => agents::guard::run(&instance)
             .map_err(|error| Failure::failed("the guard of programs ended badly").caused_by(&error)),
     }

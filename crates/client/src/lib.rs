@@ -24,6 +24,7 @@ mod client;
 mod discovery;
 pub mod egress;
 mod error;
+pub mod load;
 mod plain;
 mod rest;
 mod rpc;

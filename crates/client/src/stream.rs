@@ -113,10 +113,11 @@ impl EventStream {
             };
             let idle = if self.patient { Duration::MAX } else { self.client.resume().idle };
             let Ok(chunk) = tokio::time::timeout(idle, response.chunk()).await else {
-                match self.revive().await? {
-                    Some(last) => return Ok(Some(last)),
-                    None => continue,
+                if let Some(last) = self.revive().await? {
+                    self.response = None;
+                    return Ok(Some(last));
                 }
+                continue;
             };
             let cause = match chunk {
                 Ok(Some(bytes)) => {
@@ -132,6 +133,7 @@ impl EventStream {
                 Err(error) => Some(error),
             };
             if let Some(last) = self.take_up(cause).await? {
+                self.response = None;
                 return Ok(Some(last));
             }
         }
@@ -211,8 +213,8 @@ impl EventStream {
         Err(Error::Cut { attempts: self.attempts, source: cause })
     }
 
-    /// Nothing has come for long. A new subscription takes over, and where there can be none the old connection stays: some
-    /// agents give no sign of life while they work.
+    /// Nothing has come for long. A new subscription takes over, and where there can be none the old connection stays:
+    /// some agents give no sign of life while they work.
     async fn revive(&mut self) -> Result<Option<Received<StreamResponse>>, Error> {
         if self.task.is_empty() {
             self.patient = true;
@@ -223,7 +225,7 @@ impl EventStream {
             Ok(()) => Ok(None),
             Err(error) if error.is_passing() => self.take_up(Some(error)).await,
             Err(_) => {
-                let last = self.final_state().await?;
+                let last = self.final_state().await.unwrap_or_default();
                 self.patient = last.is_none();
                 Ok(last)
             }
@@ -255,21 +257,19 @@ impl EventStream {
     }
 
     /// The task, if its turn is over.
-    async fn final_state(&mut self) -> Result<Option<Received<StreamResponse>>, Error> {
-        let kept = self.response.take();
+    async fn final_state(&self) -> Result<Option<Received<StreamResponse>>, Error> {
         let last = self.last_state().await?;
-        let StreamResponse::Task(task) = &last.value else {
-            return Ok(None);
+        let is_over = match &last.value {
+            StreamResponse::Task(task) => {
+                let state = task.status.state;
+                state.is_terminal() || (self.until == Until::TurnEnds && state.is_interrupted())
+            }
+            _ => false,
         };
-        let state = task.status.state;
-        if state.is_terminal() || (self.until == Until::TurnEnds && state.is_interrupted()) {
-            return Ok(Some(last));
-        }
-        self.response = kept;
-        Ok(None)
+        Ok(Some(last).filter(|_| is_over))
     }
 
-    async fn last_state(&mut self) -> Result<Received<StreamResponse>, Error> {
+    async fn last_state(&self) -> Result<Received<StreamResponse>, Error> {
         let request = GetTaskRequest { id: self.task.clone(), ..GetTaskRequest::default() };
         let task = self.client.get(request).await?;
         let json = match self.client.dialect() {
@@ -277,7 +277,6 @@ impl EventStream {
                 .map_err(|error| Error::Malformed(error.to_string()))?,
             Dialect::V03 => task.json,
         };
-        self.response = None;
         Ok(Received { value: StreamResponse::Task(task.value), json })
     }
 }

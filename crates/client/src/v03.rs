@@ -117,9 +117,8 @@ mod tests {
     #[test]
     fn only_a_status_can_be_final() {
         let status = |last: bool| {
-            format!(
-                r#"{{"kind":"status-update","taskId":"t","contextId":"c","final":{last},"status":{{"state":"working"}}}}"#
-            )
+            let rest = r#""taskId":"t","contextId":"c","status":{"state":"working"}"#;
+            format!(r#"{{"kind":"status-update","final":{last},{rest}}}"#)
         };
         assert!(is_final(status(true).as_bytes()));
         assert!(!is_final(status(false).as_bytes()));

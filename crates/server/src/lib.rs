@@ -91,7 +91,7 @@ impl Options {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             max_connections: 10_000,
-            request_rate: Rate { per_second: 1000, burst: 2000 },
+            request_rate: Rate { per_second: 50_000, burst: 100_000 },
             failed_auth_rate: Rate { per_second: 20, burst: 100 },
             cors: Cors::Nobody,
             stall: Duration::from_secs(60),

@@ -2,17 +2,11 @@
 //!
 //! A part without `kind` is taken by what it holds. Data that is no object is read too, although 0.3 forbids it.
 
-use std::fmt;
-
-use base64::Engine;
-use base64::alphabet;
-use base64::display::Base64Display;
-use base64::engine::general_purpose::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::de::{self, Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use crate::base64::{Decoded, Encoded};
 use crate::wire::{self, message, value};
 use crate::{Json, JsonObject};
 
@@ -161,52 +155,5 @@ message! {
         optional uri "uri": String,
         implicit name "name": String,
         implicit mime_type "mimeType": String,
-    }
-}
-
-struct Encoded<'a>(&'a [u8]);
-
-impl Serialize for Encoded<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
-    }
-}
-
-/// Bytes out of base64 of either alphabet, padded or not.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Decoded(Bytes);
-
-impl Serialize for Decoded {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Encoded(&self.0).serialize(serializer)
-    }
-}
-
-impl<'de> wire::Value<'de> for Decoded {
-    fn read<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Base64Reader)
-    }
-}
-
-struct Base64Reader;
-
-impl Visitor<'_> for Base64Reader {
-    type Value = Decoded;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("base64")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Decoded, E> {
-        const LENIENT: GeneralPurposeConfig =
-            GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-        const PLAIN: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
-        const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
-        let is_url_safe = text.contains(['-', '_']);
-        let engine = if is_url_safe { URL_SAFE } else { PLAIN };
-        match engine.decode(text) {
-            Ok(bytes) => Ok(Decoded(bytes.into())),
-            Err(error) => Err(E::custom(format_args!("not base64: {error}"))),
-        }
     }
 }

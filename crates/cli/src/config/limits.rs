@@ -318,7 +318,7 @@ mod tests {
         let bounds = Limits::default().check().unwrap();
         let (edge, inside) = (edge(&bounds), bounds.exchange());
         assert_eq!((edge.body_limit, edge.max_connections), (10 << 20, 10_000));
-        assert_eq!(edge.request_rate, Rate { per_second: 1000, burst: 2000 });
+        assert_eq!(edge.request_rate, Rate { per_second: 50_000, burst: 100_000 });
         assert_eq!(edge.failed_auth_rate, Rate { per_second: 20, burst: 100 });
         assert_eq!((inside.quota.tasks, inside.quota.bytes), (Some(10_000), None));
         assert_eq!(inside.max_streams, Some(10_000));

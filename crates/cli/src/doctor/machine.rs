@@ -72,7 +72,7 @@ pub(super) fn data_directory(directory: &Path) -> Finding {
 
 pub(super) fn disk(directory: &Path) -> Finding {
     let subject = "disk";
-    let free = match rustix::fs::statvfs(&existing(directory)) {
+    let free = match rustix::fs::statvfs(existing(directory)) {
         Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
         Err(error) => {
             return Finding::warn(subject, format!("cannot tell how much is free: {error}"), "look with `df`");
@@ -222,6 +222,7 @@ mod tests {
     #[test]
     fn a_directory_is_judged() {
         let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(data_directory(home.path()).level, Level::Ok);
         assert_eq!(data_directory(&home.path().join("not/yet")).level, Level::Ok);
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -7,6 +7,7 @@ use crate::{
     expect,
     rig::{Rig, TENANTS},
     wire,
+    wire::Answer,
 };
 
 /// The issue asks for that many at least; the tables of wrong values come on top.
@@ -82,8 +83,15 @@ fn a_number_beyond_a_double_is_refused_or_kept() {
         let first = rig.send(&request);
         match first.status {
             200 if key.is_some() || special.contains("contextId") => {
-                let again = rig.send(&request).json().expect("a task");
-                assert_eq!(again["task"]["id"], first.json().expect("a task")["task"]["id"], "{body}");
+                // The answer holds the number too, so most JSON readers refuse it.
+                let id = |reply: &Answer| {
+                    let text = String::from_utf8_lossy(&reply.body).into_owned();
+                    text.strip_prefix(r#"{"task":{"id":""#).map(|rest| rest[..36].to_owned())
+                };
+                let again = rig.send(&request);
+                assert_eq!(again.status, 200, "{body}: {}", again.shown());
+                assert!(id(&first).is_some(), "{body}: {}", first.shown());
+                assert_eq!(id(&again), id(&first), "{body}");
             }
             200 => {}
             400 => assert_eq!(rig.fingerprint(), before, "{body}"),

@@ -6,10 +6,8 @@
 #[expect(dead_code, reason = "the crate uses the rest of it")]
 #[path = "../../src/headers.rs"]
 mod headers;
-#[expect(dead_code, reason = "the crate uses the rest of it")]
 #[path = "../../src/path.rs"]
 mod path;
-#[expect(dead_code, reason = "the crate uses the rest of it")]
 #[path = "../../src/query.rs"]
 mod query;
 

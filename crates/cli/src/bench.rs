@@ -1,0 +1,315 @@
+//! `sb bench`: load on an A2A agent from a process of its own, and what it came to.
+//!
+//! One thread, one connection per worker, each worker asking again as soon as it has its answer. What is measured is
+//! what a caller sees; nothing here looks into the server.
+
+mod closed_loop;
+mod followers;
+mod histogram;
+mod report;
+
+use std::{
+    cell::RefCell,
+    io::{self, IsTerminal, Write},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use clap::ValueEnum;
+use client::{
+    Binding, Discovered, Error, Secret, discover,
+    load::{Target, Work},
+};
+use tokio::task::LocalSet;
+use uuid::Uuid;
+
+use self::report::{Report, Tally};
+use crate::{
+    config::LogFormat,
+    duration::Span,
+    failure::Failure,
+    logging,
+    output::{self, Format},
+    target,
+};
+
+/// `sb bench …`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The server, an agent elsewhere, or a card [env: SB_URL] [default: the local server]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// An agent of the server [default: echo, `stream` for fanout, `slow` for idle; else the agent at the URL]
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// What to ask for
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+    /// How to ask for it
+    #[arg(long, value_enum, default_value_t)]
+    binding: Wire,
+    /// How many requests at once, or how many subscribers; each has a connection of its own
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
+    concurrency: usize,
+    /// How long to measure
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    duration: Span,
+    /// How long to ask before measuring; not for fanout and idle
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    warmup: Span,
+    /// Measure this many requests, however long they take, without a warm-up
+    #[arg(long, value_name = "N", conflicts_with_all = ["duration", "warmup"])]
+    requests: Option<u64>,
+    /// How long the text of a message is
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    text_bytes: usize,
+    /// The text of the messages, in place of one of --text-bytes
+    #[arg(long, value_name = "TEXT", conflicts_with = "text_bytes")]
+    text: Option<String>,
+    /// How to print the result
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    target: target::TargetArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Mode {
+    /// Send a message and wait for the end of its turn
+    #[default]
+    Send,
+    /// Send a message and follow it to the end of its turn
+    Stream,
+    /// One task, followed by all subscribers: frames per second
+    Fanout,
+    /// One task on which nothing happens, followed by all subscribers: how many stay
+    Idle,
+    /// Get a task
+    Get,
+    /// List the newest fifty tasks
+    List,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Wire {
+    /// JSON-RPC
+    #[default]
+    Jsonrpc,
+    /// HTTP+JSON
+    Rest,
+}
+
+/// What all workers of a run share. They run on one thread.
+pub(crate) struct Run {
+    mode: Mode,
+    target: Target,
+    /// Part of every message id of this run.
+    name: String,
+    text: String,
+    concurrency: usize,
+    duration: Duration,
+    warmup: Duration,
+    requests: Option<u64>,
+    tally: RefCell<Tally>,
+}
+
+pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
+    logging::start(log, "warn", LogFormat::Human)?;
+    if args.requests.is_some() && matches!(args.mode, Mode::Fanout | Mode::Idle) {
+        return Err(Failure::usage("`--requests` counts nothing while subscribers only listen")
+            .hint("say how long to listen with --duration"));
+    }
+    raise_file_limit(args.concurrency)?;
+    let report = args.target.block_on(async { LocalSet::new().run_until(measure(&args)).await })?;
+    match args.output {
+        Format::Json => output::line(&report.json().to_string()),
+        Format::Text => output::print(&report.text()),
+    }
+    if report.tally.errors.keys().any(|kind| kind.contains("RESOURCE_EXHAUSTED")) {
+        output::error_line(
+            "hint",
+            "the server bounds what one caller may use; a Switchboard does not with `limits.requests_per_second = 0`, \
+             and likewise `limits.tasks` and `limits.streams`",
+        );
+    }
+    let nothing_worked = report.tally.done == 0 && report.tally.error_count() > 0;
+    if nothing_worked {
+        return Err(Failure::failed("not one request worked"));
+    }
+    Ok(())
+}
+
+async fn measure(args: &Args) -> Result<Report, Failure> {
+    let (found, token) = find(args).await?;
+    let binding = match args.binding {
+        Wire::Jsonrpc => Binding::JsonRpc,
+        Wire::Rest => Binding::Rest,
+    };
+    let target = Target::new(&found, Some(binding), token, args.target.allow_other_origin).await?;
+    let text = match &args.text {
+        Some(text) => text.clone(),
+        None => args.mode.text(args.text_bytes, args.duration.0, args.concurrency),
+    };
+    let run = Rc::new(Run {
+        mode: args.mode,
+        target,
+        name: Uuid::new_v4().simple().to_string(),
+        text,
+        concurrency: args.concurrency,
+        duration: args.duration.0,
+        warmup: args.warmup.0,
+        requests: args.requests,
+        tally: RefCell::default(),
+    });
+    let progress = tokio::task::spawn_local(show_progress(run.clone()));
+    let report = match args.mode {
+        Mode::Send | Mode::Stream | Mode::Get | Mode::List => closed_loop::measure(&run).await,
+        Mode::Fanout | Mode::Idle => followers::measure(&run).await,
+    };
+    progress.abort();
+    if io::stderr().is_terminal() {
+        let _ = write!(io::stderr().lock(), "\r\u{1b}[K");
+    }
+    report
+}
+
+/// The card: of the agent that was named, of the one that a Switchboard has for this, or of the agent at the URL.
+async fn find(args: &Args) -> Result<(Discovered, Option<Secret>), Failure> {
+    let url = args.url.as_deref();
+    let connector = args.target.connector();
+    let agent = args.agent.as_deref().unwrap_or(args.mode.agent());
+    let server = args.target.target(url, Some(agent))?;
+    match discover(&connector, &server.url, server.token.as_ref()).await {
+        Ok(found) => Ok((found, server.token)),
+        // Not a Switchboard, or the URL is already that of an agent.
+        Err(Error::Protocol(_) | Error::Malformed(_)) if args.agent.is_none() => {
+            let direct = args.target.target(url, None)?;
+            let found = discover(&connector, &direct.url, direct.token.as_ref()).await?;
+            Ok((found, direct.token))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Mode {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Stream => "stream",
+            Self::Fanout => "fanout",
+            Self::Idle => "idle",
+            Self::Get => "get",
+            Self::List => "list",
+        }
+    }
+
+    /// The demo agent that suits it.
+    const fn agent(self) -> &'static str {
+        match self {
+            Self::Fanout => "stream",
+            Self::Idle => "slow",
+            Self::Send | Self::Stream | Self::Get | Self::List => "echo",
+        }
+    }
+
+    /// What to say to the agent: so many bytes to an echo, and to the other two to go on until the run is over.
+    fn text(self, bytes: usize, duration: Duration, concurrency: usize) -> String {
+        let lasting = duration + Duration::from_secs(5) + Duration::from_millis(concurrency as u64);
+        let milliseconds = lasting.as_millis();
+        match self {
+            Self::Fanout => {
+                // The demo agent says at most 10,000 chunks.
+                let pause = milliseconds.div_ceil(10_000).max(1);
+                format!("{} chunks, {pause} ms apart", milliseconds / pause)
+            }
+            Self::Idle => format!("wait {milliseconds} ms"),
+            Self::Send | Self::Stream | Self::Get | Self::List => "x".repeat(bytes),
+        }
+    }
+}
+
+impl Run {
+    fn prepare(&self, work: Work<'_>) -> Result<client::load::Prepared, Failure> {
+        Ok(self.target.prepare(&self.name, work)?)
+    }
+
+    fn report(&self, unit: &'static str, elapsed: Duration) -> Report {
+        Report {
+            mode: self.mode.as_str(),
+            unit,
+            binding: self.target.binding().as_str(),
+            url: self.target.shown(),
+            concurrency: self.concurrency,
+            text_bytes: self.text.len(),
+            elapsed,
+            tally: self.tally.take(),
+            subscribers: None,
+        }
+    }
+}
+
+/// A line a second on stderr, for people.
+async fn show_progress(run: Rc<Run>) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    let begun = Instant::now();
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let line = {
+            let tally = run.tally.borrow();
+            // The count starts over when the warm-up ends.
+            let fresh = tally.done.checked_sub(before).unwrap_or(tally.done);
+            before = tally.done;
+            format!("{} s  {fresh}/s  {} errors", begun.elapsed().as_secs(), tally.error_count())
+        };
+        let _ = write!(io::stderr().lock(), "\r\u{1b}[K{line}");
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("it has to be a number of at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// Makes room for a connection per worker.
+fn raise_file_limit(connections: usize) -> Result<(), Failure> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let needed = connections as u64 + 64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    if limit.maximum.is_some_and(|maximum| maximum < needed) {
+        return Err(Failure::usage(format!("{connections} connections need {needed} open files"))
+            .because("this process may not open that many")
+            .hint("ask for less with --concurrency, or raise the limit (`ulimit -Hn`)"));
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
+        .map_err(|error| Failure::failed("cannot raise the limit of open files").caused_by(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_says_what_its_agent_understands() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Mode::Send.text(3, second, 1), "xxx");
+        assert_eq!(Mode::Idle.text(3, second, 100), "wait 6100 ms");
+        assert_eq!(Mode::Fanout.text(3, second, 100), "6100 chunks, 1 ms apart");
+        assert_eq!(Mode::Fanout.text(3, Duration::from_secs(20), 1000), "8666 chunks, 3 ms apart");
+    }
+
+    #[test]
+    fn there_is_at_least_one_worker() {
+        assert_eq!(at_least_one("3"), Ok(3));
+        assert!(at_least_one("0").is_err());
+        assert!(at_least_one("many").is_err());
+    }
+}

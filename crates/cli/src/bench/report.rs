@@ -1,0 +1,219 @@
+//! What a run of load came to: counted while it runs, told when it is over.
+
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
+
+use client::Error;
+use serde_json::{Value, json};
+
+use super::histogram::Histogram;
+
+/// What has been counted since the measurement began.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Operations that worked; for followers, frames.
+    pub(crate) done: u64,
+    pub(crate) latency: Histogram,
+    /// Until the first frame of a stream.
+    pub(crate) first: Histogram,
+    pub(crate) frames: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) errors: BTreeMap<String, u64>,
+}
+
+/// How the subscribers of a run fared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subscribers {
+    pub(crate) asked: usize,
+    pub(crate) attached: usize,
+    /// Their stream was open when the run ended, or had ended with its task.
+    pub(crate) stayed: usize,
+    pub(crate) attach: Duration,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) mode: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) binding: &'static str,
+    pub(crate) url: String,
+    pub(crate) concurrency: usize,
+    pub(crate) text_bytes: usize,
+    pub(crate) elapsed: Duration,
+    pub(crate) tally: Tally,
+    pub(crate) subscribers: Option<Subscribers>,
+}
+
+impl Tally {
+    pub(crate) fn failed(&mut self, kind: String) {
+        *self.errors.entry(kind).or_default() += 1;
+    }
+
+    pub(crate) fn error_count(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+/// What an error is counted as.
+pub(crate) fn kind(error: &Error) -> String {
+    match error {
+        Error::Unreachable { .. } => "connection".to_owned(),
+        Error::Timeout { .. } => "timeout".to_owned(),
+        Error::Malformed(_) => "malformed".to_owned(),
+        Error::Auth(remote) | Error::Protocol(remote) => match &remote.reason {
+            Some(reason) => format!("{} {reason}", remote.code),
+            None => remote.code.to_string(),
+        },
+        _ => "other".to_owned(),
+    }
+}
+
+impl Report {
+    fn rate(&self, count: u64) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let tally = &self.tally;
+        let subscribers = self.subscribers.map(|held| {
+            json!({
+                "asked": held.asked,
+                "attached": held.attached,
+                "stayed": held.stayed,
+                "attach_seconds": held.attach.as_secs_f64(),
+            })
+        });
+        json!({
+            "mode": self.mode,
+            "unit": self.unit,
+            "binding": self.binding,
+            "url": self.url,
+            "concurrency": self.concurrency,
+            "text_bytes": self.text_bytes,
+            "seconds": self.elapsed.as_secs_f64(),
+            "count": tally.done,
+            "per_second": self.rate(tally.done),
+            "latency_us": latencies(&tally.latency),
+            "first_frame_us": latencies(&tally.first),
+            "frames": tally.frames,
+            "errors": { "count": tally.error_count(), "kinds": tally.errors },
+            "bytes": { "sent": tally.sent_bytes, "received": tally.received_bytes },
+            "subscribers": subscribers,
+            // No server tells it over A2A.
+            "commits_per_send": null,
+        })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let tally = &self.tally;
+        let mut out = String::new();
+        let seconds = self.elapsed.as_secs_f64();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "{}  {}  {}  {} at once, {} bytes of text, {seconds:.1} s",
+            self.mode, self.binding, self.url, self.concurrency, self.text_bytes
+        );
+        if let Some(held) = self.subscribers {
+            let _ = writeln!(
+                out,
+                "subscribers  {} of {} attached in {:.2} s, {} stayed",
+                held.attached,
+                held.asked,
+                held.attach.as_secs_f64(),
+                held.stayed
+            );
+        }
+        let _ = writeln!(out, "throughput   {:.1} {}s/s  ({} in all)", self.rate(tally.done), self.unit, tally.done);
+        for (label, histogram) in [("latency", &tally.latency), ("first frame", &tally.first)] {
+            if !histogram.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "{label:<12} p50 {}  p99 {}  max {}",
+                    shown(histogram.per_mille(500)),
+                    shown(histogram.per_mille(990)),
+                    shown(histogram.max())
+                );
+            }
+        }
+        if tally.frames > 0 && self.unit != "frame" {
+            let _ = writeln!(out, "frames       {:.1}/s  ({} in all)", self.rate(tally.frames), tally.frames);
+        }
+        let _ = writeln!(out, "bytes        {} sent  {} received", tally.sent_bytes, tally.received_bytes);
+        let _ = writeln!(out, "errors       {}", tally.error_count());
+        for (kind, count) in &tally.errors {
+            let _ = writeln!(out, "  {count:>8}  {kind}");
+        }
+        out
+    }
+}
+
+fn latencies(histogram: &Histogram) -> Value {
+    if histogram.is_empty() {
+        return Value::Null;
+    }
+    let microseconds = |value: Duration| value.as_nanos() as f64 / 1000.0;
+    json!({
+        "p50": microseconds(histogram.per_mille(500)),
+        "p99": microseconds(histogram.per_mille(990)),
+        "max": microseconds(histogram.max()),
+        "mean": microseconds(histogram.mean()),
+    })
+}
+
+fn shown(value: Duration) -> String {
+    format!("{:.2} ms", value.as_secs_f64() * 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::error::RemoteError;
+
+    use super::*;
+
+    fn report() -> Report {
+        let mut tally = Tally { done: 20, sent_bytes: 5, received_bytes: 7, ..Tally::default() };
+        tally.latency.record(Duration::from_millis(2));
+        tally.failed("timeout".to_owned());
+        tally.failed("timeout".to_owned());
+        Report {
+            mode: "send",
+            unit: "operation",
+            binding: "JSONRPC",
+            url: "http://h/".to_owned(),
+            concurrency: 4,
+            text_bytes: 256,
+            elapsed: Duration::from_secs(2),
+            tally,
+            subscribers: None,
+        }
+    }
+
+    #[test]
+    fn a_report_is_one_object() {
+        let json = report().json();
+        assert_eq!(json["per_second"], 10.0);
+        assert_eq!(json["latency_us"]["max"], 2000.0);
+        assert_eq!(json["first_frame_us"], Value::Null);
+        assert_eq!(json["errors"], json!({ "count": 2, "kinds": { "timeout": 2 } }));
+        assert_eq!(json["commits_per_send"], Value::Null);
+    }
+
+    #[test]
+    fn a_report_is_readable() {
+        let text = report().text();
+        assert!(text.contains("throughput   10.0 operations/s  (20 in all)"), "{text}");
+        assert!(text.contains("latency      p50 2.00 ms  p99 2.00 ms  max 2.00 ms"), "{text}");
+        assert!(text.contains("       2  timeout"), "{text}");
+    }
+
+    #[test]
+    fn errors_are_counted_by_what_they_are() {
+        let remote = RemoteError { code: -32001, reason: Some("TASK_NOT_FOUND".to_owned()), ..RemoteError::default() };
+        assert_eq!(kind(&Error::Protocol(remote)), "-32001 TASK_NOT_FOUND");
+        assert_eq!(kind(&Error::Auth(RemoteError { code: 401, ..RemoteError::default() })), "401");
+        assert_eq!(kind(&Error::Malformed("x".to_owned())), "malformed");
+    }
+}

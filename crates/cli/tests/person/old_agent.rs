@@ -1,0 +1,151 @@
+//! An agent that speaks 0.3, and `sb` talking to it.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+
+use crate::rig::{Home, failed, worked};
+
+/// A 0.3 server that answers every message with its own text.
+struct OldAgent {
+    url: String,
+    /// The headers and the body of each call.
+    calls: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl OldAgent {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let (base, log) = (url.clone(), Arc::clone(&calls));
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                answer(socket.unwrap(), &base, &log);
+            }
+        });
+        Self { url, calls }
+    }
+
+    fn call(&self, number: usize) -> (String, Value) {
+        self.calls.lock().unwrap()[number].clone()
+    }
+}
+
+fn answer(mut socket: TcpStream, base: &str, log: &Mutex<Vec<(String, Value)>>) {
+    let mut reader = BufReader::new(socket.try_clone().unwrap());
+    let (mut line, mut headers, mut length) = (String::new(), String::new(), 0);
+    reader.read_line(&mut line).unwrap();
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header).unwrap();
+        let header = header.to_ascii_lowercase();
+        if header.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = header.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        headers.push_str(&header);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    let (status, media_type, body) = if line.starts_with("GET /.well-known/agent-card.json") {
+        (200, "application/json", card(base).to_string())
+    } else if line.starts_with("GET") {
+        (404, "application/json", "{}".to_owned())
+    } else {
+        let call: Value = serde_json::from_slice(&body).unwrap();
+        log.lock().unwrap().push((headers, call.clone()));
+        reply(&call)
+    };
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {media_type}\r\ncontent-length: {length}\r\n");
+    socket.write_all(format!("{head}connection: close\r\n\r\n{body}").as_bytes()).unwrap();
+}
+
+fn card(base: &str) -> Value {
+    json!({
+        "protocolVersion": "0.3.0", "name": "old", "description": "d", "url": format!("{base}/rpc"),
+        "preferredTransport": "JSONRPC", "version": "1", "capabilities": {"streaming": true},
+        "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "skills": [],
+    })
+}
+
+fn reply(call: &Value) -> (u16, &'static str, String) {
+    let envelope = |result: Value| json!({"jsonrpc": "2.0", "id": call["id"], "result": result}).to_string();
+    let message = &call["params"]["message"];
+    let context = message["contextId"].as_str().unwrap_or("c-new");
+    let part = json!([{"kind": "text", "text": format!("you said {}", message["parts"][0]["text"])}]);
+    let artifact = json!({"artifactId": "a", "parts": part});
+    let task = |state: &str, artifacts: Value| {
+        let status = json!({"state": state});
+        json!({"kind": "task", "id": "t-1", "contextId": context, "status": status, "artifacts": artifacts})
+    };
+    let status = |state: &str, last: bool| {
+        let status = json!({"state": state});
+        json!({"kind": "status-update", "taskId": "t-1", "contextId": context, "status": status, "final": last})
+    };
+    match call["method"].as_str().unwrap() {
+        "message/send" => (200, "application/json", envelope(task("completed", json!([artifact])))),
+        "message/stream" => {
+            let chunk = json!({"kind": "artifact-update", "taskId": "t-1", "contextId": context, "artifact": artifact});
+            let events = [task("submitted", json!([])), status("working", false), chunk, status("completed", true)];
+            let frames = events.map(|event| format!("data: {}\n\n", envelope(event)));
+            (200, "text/event-stream", frames.concat())
+        }
+        _ => {
+            let error = json!({"code": -32001, "message": "Task not found"});
+            (200, "application/json", json!({"jsonrpc": "2.0", "id": call["id"], "error": error}).to_string())
+        }
+    }
+}
+
+#[test]
+fn send_speaks_0_3() {
+    let home = Home::new();
+    let agent = OldAgent::start();
+    assert_eq!(home.ok(&["send", "--url", &agent.url, "--context", "c-1", "hello"]), "you said \"hello\"\n");
+    let (headers, call) = agent.call(0);
+    assert!(headers.contains("a2a-version: 0.3\r\n"), "{headers}");
+    assert_eq!(call["method"], "message/send");
+    assert_eq!((&call["params"]["contextId"], &call["params"]["message"]["contextId"]), (&json!("c-1"), &json!("c-1")));
+    assert_eq!(call["params"]["message"]["role"], "user");
+
+    let reply = home.json(&["send", "--url", &agent.url, "hello"]).remove(0);
+    assert_eq!((&reply["kind"], &reply["status"]["state"]), (&json!("task"), &json!("completed")), "as it came");
+    let file = home.write("a.txt", "x");
+    home.ok(&["send", "--url", &agent.url, "--file", &file, "look"]);
+    let part = &agent.call(2).1["params"]["message"]["parts"][1];
+    assert_eq!((&part["kind"], &part["file"]["bytes"]), (&json!("file"), &json!("eA==")));
+}
+
+#[test]
+fn streams_and_conversations_speak_0_3() {
+    let home = Home::new();
+    let agent = OldAgent::start();
+    assert_eq!(home.ok(&["send", "--stream", "--url", &agent.url, "hello"]), "you said \"hello\"\n");
+    let events = home.json(&["send", "--stream", "--url", &agent.url, "hello"]);
+    let kinds: Vec<&str> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["task", "status-update", "artifact-update", "status-update"]);
+    assert_eq!(events[3]["final"], true);
+
+    let output = home.pipe(&["chat", &agent.url], "one\ntwo\n");
+    assert_eq!(worked(&output), "you said \"one\"\nyou said \"two\"\n");
+    let (_, second) = agent.call(3);
+    assert_eq!(second["params"]["contextId"], "c-new", "the conversation that the agent began");
+}
+
+#[test]
+fn what_0_3_lacks_is_said() {
+    let home = Home::new();
+    let agent = OldAgent::start();
+    let card = home.json(&["card", "get", &agent.url]).remove(0);
+    assert_eq!(card["protocolVersion"], "0.3.0", "as it came");
+    assert!(failed(&home.run(&["task", "list", "--url", &agent.url]), 1).contains("0.3"));
+    assert!(failed(&home.run(&["task", "get", "--url", &agent.url, "t-9"]), 1).contains("Task not found"));
+}

@@ -1,0 +1,319 @@
+//! Load on one agent: prepared requests over bare keep-alive connections, for `sb bench`.
+//!
+//! A load generator shares its machine with what it measures, so every cycle it saves is one it does not take from the
+//! result: requests are encoded once and only their message id changes, and there is no pool, no redirect and
+//! no TLS. It belongs beside [`crate::egress`] because outbound connections are opened in this crate alone; the
+//! product's own calls never go this way.
+
+use std::net::SocketAddr;
+
+use a2a::{
+    CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageConfiguration, SendMessageRequest,
+    SubscribeToTaskRequest,
+};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header, request};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use serde_json::value::RawValue;
+use tokio::net::TcpStream;
+
+use crate::{
+    Binding, Dialect, Discovered, Error, Secret,
+    binding::{Endpoint, Operation, choose},
+    client::version_header,
+    egress, same_origin, user_message,
+};
+
+/// How many digits of a message id count the messages of a run.
+const DIGITS: usize = 16;
+
+/// An agent to put load on.
+#[derive(Debug)]
+pub struct Target {
+    endpoint: Endpoint,
+    token: Option<Secret>,
+    address: SocketAddr,
+    authority: HeaderValue,
+}
+
+/// What to ask for, again and again.
+#[derive(Debug, Clone, Copy)]
+pub enum Work<'a> {
+    /// Send a text and wait for the end of the turn.
+    Send(&'a str),
+    /// Send a text and have the task at once.
+    SendAndGo(&'a str),
+    /// Send a text and follow the turn.
+    Stream(&'a str),
+    /// Get a task by its id.
+    Get(&'a str),
+    /// The first page of the caller's tasks.
+    List,
+    /// Follow a task.
+    Subscribe(&'a str),
+    /// Cancel a task.
+    Cancel(&'a str),
+}
+
+/// A request that is encoded but for the number of its message.
+#[derive(Debug)]
+pub struct Prepared {
+    head: request::Parts,
+    body: Vec<u8>,
+    /// Where the digits of the message's number are.
+    digits_at: Option<usize>,
+}
+
+/// One keep-alive connection.
+#[derive(Debug)]
+pub struct Lane {
+    sender: http1::SendRequest<Full<Bytes>>,
+    origin: String,
+}
+
+/// An answer whose body has not been read.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// Its body is a stream of events.
+    pub is_stream: bool,
+    body: Incoming,
+    origin: String,
+}
+
+impl Target {
+    /// The agent that a card describes, if it speaks A2A 1.0 over plain HTTP.
+    pub async fn new(
+        found: &Discovered,
+        binding: Option<Binding>,
+        token: Option<Secret>,
+        allow_foreign_interface: bool,
+    ) -> Result<Self, Error> {
+        let endpoint = choose(found, binding)?;
+        let shown = egress::shown(&endpoint.url);
+        if !allow_foreign_interface && !same_origin(&found.url, &endpoint.url) {
+            return Err(Error::ForeignInterface { card: egress::shown(&found.url), interface: shown });
+        }
+        let refuse = |reason: &str| Error::Url { url: shown.clone(), reason: reason.to_owned() };
+        if endpoint.dialect != Dialect::V1 {
+            return Err(Error::NoInterface);
+        }
+        if endpoint.url.scheme() != "http" {
+            return Err(refuse("load is put on plain http:// only, so that it does not measure TLS"));
+        }
+        let (Some(host), Some(port)) = (endpoint.url.host_str(), endpoint.url.port_or_known_default()) else {
+            return Err(refuse("it has no host"));
+        };
+        let host = host.to_owned();
+        let authority =
+            HeaderValue::from_str(&format!("{host}:{port}")).map_err(|_| refuse("its host is no header"))?;
+        let origin = endpoint.url.origin().ascii_serialization();
+        let unreachable = |source: std::io::Error| Error::Unreachable { origin: origin.clone(), source: source.into() };
+        let mut addresses =
+            tokio::net::lookup_host((host.trim_matches(['[', ']']), port)).await.map_err(unreachable)?;
+        let address = addresses.next().ok_or_else(|| refuse("its host has no address"))?;
+        Ok(Self { endpoint, token, address, authority })
+    }
+
+    /// The binding in use.
+    pub fn binding(&self) -> Binding {
+        self.endpoint.binding
+    }
+
+    /// Who is called, for people.
+    pub fn shown(&self) -> String {
+        egress::shown(&self.endpoint.url)
+    }
+
+    /// Encodes a request once. `run` makes the message ids of this run differ from those of every other.
+    pub fn prepare(&self, run: &str, work: Work<'_>) -> Result<Prepared, Error> {
+        let tenant = self.endpoint.tenant.clone();
+        let placeholder = format!("{run}-{:0DIGITS$}", 0);
+        let message = |text: &str, return_immediately: bool| {
+            let configuration =
+                return_immediately.then(|| SendMessageConfiguration { return_immediately, ..Default::default() });
+            SendMessageRequest { tenant: tenant.clone(), configuration, ..user_message(placeholder.clone(), text) }
+        };
+        let outbound = match work {
+            Work::Send(text) => self.endpoint.encode(Operation::Send(&message(text, false))),
+            Work::SendAndGo(text) => self.endpoint.encode(Operation::Send(&message(text, true))),
+            Work::Stream(text) => self.endpoint.encode(Operation::Stream(&message(text, false))),
+            Work::Get(id) => {
+                let request = GetTaskRequest { tenant, id: id.to_owned(), history_length: None };
+                self.endpoint.encode(Operation::Get(&request))
+            }
+            Work::List => {
+                let request = ListTasksRequest { tenant, page_size: Some(50), ..ListTasksRequest::default() };
+                self.endpoint.encode(Operation::List(&request))
+            }
+            Work::Subscribe(id) => {
+                let request = SubscribeToTaskRequest { tenant, id: id.to_owned() };
+                self.endpoint.encode(Operation::Subscribe(&request))
+            }
+            Work::Cancel(id) => {
+                let request = CancelTaskRequest { tenant, id: id.to_owned(), ..CancelTaskRequest::default() };
+                self.endpoint.encode(Operation::Cancel(&request))
+            }
+        }?;
+        let accept = match work {
+            Work::Stream(_) | Work::Subscribe(_) => "text/event-stream",
+            _ => "application/json, application/a2a+json",
+        };
+        let body = outbound.body.unwrap_or_default();
+        let digits_at = body
+            .windows(placeholder.len())
+            .position(|window| window == placeholder.as_bytes())
+            .map(|start| start + placeholder.len() - DIGITS);
+        let path = &outbound.url[url::Position::BeforePath..url::Position::AfterQuery];
+        let mut request = http::Request::builder()
+            .method(outbound.method)
+            .uri(path)
+            .header(header::HOST, self.authority.clone())
+            .header(header::ACCEPT, accept);
+        if let Some(media_type) = outbound.media_type {
+            request = request.header(header::CONTENT_TYPE, media_type);
+        }
+        if let Some((name, value)) = self.endpoint.version.map(version_header) {
+            request = request.header(name, value);
+        }
+        if let Some(token) = &self.token {
+            let bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| Error::Token)?;
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
+        let (head, ()) = request.body(()).map_err(|error| Error::Setup(Box::new(error)))?.into_parts();
+        Ok(Prepared { head, body, digits_at })
+    }
+
+    /// Opens a connection.
+    pub async fn connect(&self) -> Result<Lane, Error> {
+        let origin = self.endpoint.url.origin().ascii_serialization();
+        let unreachable = |source: std::io::Error| Error::Unreachable { origin: origin.clone(), source: source.into() };
+        let stream = TcpStream::connect(self.address).await.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(error, &origin))?;
+        // What breaks it is told to whoever waits for an answer.
+        tokio::spawn(connection);
+        Ok(Lane { sender, origin })
+    }
+
+    /// The result in a whole answer, or the error that it is.
+    pub fn decode(&self, status: StatusCode, body: &[u8]) -> Result<Box<RawValue>, Error> {
+        self.endpoint.binding.decode(status.as_u16(), body)
+    }
+}
+
+impl Prepared {
+    /// How many bytes its body has.
+    pub fn body_bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    fn request(&self, number: u64) -> http::Request<Full<Bytes>> {
+        let mut body = self.body.clone();
+        if let Some(start) = self.digits_at {
+            let mut rest = number;
+            for digit in body[start..start + DIGITS].iter_mut().rev() {
+                *digit = b"0123456789"[(rest % 10) as usize];
+                rest /= 10;
+            }
+        }
+        http::Request::from_parts(self.head.clone(), Full::new(Bytes::from(body)))
+    }
+}
+
+impl Lane {
+    /// Sends a request with the message of this number, and waits for the answer's headers.
+    pub async fn call(&mut self, prepared: &Prepared, number: u64) -> Result<Answer, Error> {
+        self.sender.ready().await.map_err(|error| broken(error, &self.origin))?;
+        let sent = self.sender.send_request(prepared.request(number)).await;
+        let (head, body) = sent.map_err(|error| broken(error, &self.origin))?.into_parts();
+        let media_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        let is_stream = head.status.is_success() && media_type.starts_with(b"text/event-stream");
+        Ok(Answer { status: head.status, is_stream, body, origin: self.origin.clone() })
+    }
+}
+
+impl Answer {
+    /// The next piece of the body. `None` at its end.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| broken(error, &self.origin))?;
+            // Trailers say nothing here.
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the whole body into a buffer, in place of what was there.
+    pub async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<(), Error> {
+        buffer.clear();
+        while let Some(chunk) = self.chunk().await? {
+            buffer.extend_from_slice(&chunk);
+        }
+        Ok(())
+    }
+}
+
+fn broken(error: hyper::Error, origin: &str) -> Error {
+    Error::Unreachable { origin: origin.to_owned(), source: Box::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::{AgentCard, AgentInterface};
+
+    use super::*;
+
+    async fn target(binding: Binding, url: &str) -> Result<Target, Error> {
+        let interface = AgentInterface {
+            url: url.to_owned(),
+            protocol_binding: binding.as_str().to_owned(),
+            protocol_version: "1.0".to_owned(),
+            tenant: String::new(),
+        };
+        let found = Discovered {
+            url: crate::parse_url(url).unwrap(),
+            card: AgentCard { supported_interfaces: vec![interface], ..AgentCard::default() },
+            protocol_version: None,
+            json: Bytes::new(),
+        };
+        Target::new(&found, Some(binding), None, false).await
+    }
+
+    async fn body(prepared: &Prepared, number: u64) -> String {
+        let bytes = prepared.request(number).into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_the_number_of_the_message_changes() {
+        let target = target(Binding::JsonRpc, "http://127.0.0.1:1/rpc").await.unwrap();
+        let prepared = target.prepare("run", Work::Send("hello")).unwrap();
+        let (first, last) = (body(&prepared, 7).await, body(&prepared, 9_999_999_999_999_999).await);
+        assert!(first.contains(r#""messageId":"run-0000000000000007""#), "{first}");
+        assert_eq!(first.replace("run-0000000000000007", "run-9999999999999999"), last);
+        assert_eq!(prepared.head.uri.path(), "/rpc");
+        assert_eq!(prepared.head.headers[header::HOST], "127.0.0.1:1");
+    }
+
+    #[tokio::test]
+    async fn other_requests_are_sent_as_they_are() {
+        let target = target(Binding::Rest, "http://127.0.0.1:1/a2a").await.unwrap();
+        let prepared = target.prepare("run", Work::Get("t-1")).unwrap();
+        assert_eq!(prepared.head.uri, "/a2a/tasks/t-1");
+        assert_eq!(body(&prepared, 3).await, "");
+        let listed = target.prepare("run", Work::List).unwrap();
+        assert_eq!(listed.head.uri, "/a2a/tasks?pageSize=50");
+    }
+
+    #[tokio::test]
+    async fn tls_is_not_measured() {
+        assert!(matches!(target(Binding::JsonRpc, "https://127.0.0.1:1/").await, Err(Error::Url { .. })));
+    }
+}
