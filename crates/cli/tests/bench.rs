@@ -193,7 +193,7 @@ fn what_cannot_be_measured_is_said() {
         (&["--url", "http://127.0.0.1:1"][..], 3, "cannot reach"),
         (&["--agent", "nobody"][..], 1, "nobody"),
         (&["--mode", "get", "--agent", "message"][..], 1, "a task was needed"),
-        (&["--mode", "fanout", "--agent", "echo", "--text", "x"][..], 1, ""),
+        (&["--mode", "fanout", "--agent", "echo", "--concurrency", "600"][..], 1, "error: "),
     ] {
         let output = server.run(&[&["bench"], args].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);

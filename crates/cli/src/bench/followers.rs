@@ -71,10 +71,6 @@ pub(super) async fn measure(run: &Rc<Run>) -> Result<Report, Failure> {
         crowd.changed.notified().await;
     }
     let attach = begun.elapsed();
-    if crowd.attached.get() > 0 && crowd.open.get() == 0 {
-        return Err(Failure::failed("the task ended before all subscribers had attached")
-            .hint("name an agent that works longer with --agent, or tell it to with --text"));
-    }
 
     // What came while they attached is not measured; why some could not attach is.
     let errors = std::mem::take(&mut run.tally.borrow_mut().errors);
@@ -86,6 +82,13 @@ pub(super) async fn measure(run: &Rc<Run>) -> Result<Report, Failure> {
         }
     };
     let _ = tokio::time::timeout(run.duration, all_ended).await;
+    let attached = crowd.attached.get();
+    let is_over = crowd.open.get() == 0 && attached > 0;
+    // Whoever came too late says so as an error of its own; together with an early end they tell what went wrong.
+    if is_over && (attached < run.concurrency || run.tally.borrow().frames == 0) {
+        return Err(Failure::failed("the task ended before all subscribers had attached")
+            .hint("name an agent that works longer with --agent, or tell it to with --text"));
+    }
     let unit = if run.mode == Mode::Idle { "subscriber" } else { "frame" };
     // A task that ended early must not thin out what came before.
     let end = match crowd.last_frame.get() {
@@ -93,10 +96,10 @@ pub(super) async fn measure(run: &Rc<Run>) -> Result<Report, Failure> {
         _ => Instant::now(),
     };
     let mut report = run.report(unit, end - measured);
-    let ended_well = crowd.attached.get() - crowd.open.get() - crowd.broken.get();
+    let ended_well = attached - crowd.open.get() - crowd.broken.get();
     let stayed = if run.mode == Mode::Idle { crowd.open.get() } else { crowd.open.get() + ended_well };
     let asked = run.concurrency;
-    report.subscribers = Some(Subscribers { asked, attached: crowd.attached.get(), stayed, attach });
+    report.subscribers = Some(Subscribers { asked, attached, stayed, attach });
     report.tally.done = if run.mode == Mode::Idle { stayed as u64 } else { report.tally.frames };
 
     followers.abort_all();
