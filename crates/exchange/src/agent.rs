@@ -171,8 +171,11 @@ impl Turn {
         self.store.history(self.tenant, self.task).await
     }
 
-    /// What came before in the context, in other tasks, capped.
+    /// What came before in the context, in other tasks, capped; nothing where the caller's surface has no memory.
     pub async fn context_history(&self) -> store::Result<Vec<Message>> {
+        if self.context_limit == 0 {
+            return Ok(Vec::new());
+        }
         self.store.context_history(self.tenant, &self.agent, &self.context, self.task, self.context_limit).await
     }
 

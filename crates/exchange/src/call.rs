@@ -37,11 +37,13 @@ pub struct Rules {
     pub idempotent: bool,
     /// A task that was canceled before can be canceled no more than one that ended otherwise.
     pub cancel_once: bool,
+    /// An agent is told what was said before in the context.
+    pub remembers: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { always_task: false, idempotent: true, cancel_once: false }
+        Self { always_task: false, idempotent: true, cancel_once: false, remembers: true }
     }
 }
 

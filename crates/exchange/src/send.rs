@@ -209,7 +209,14 @@ impl Exchange {
                 newborn = Some(snapshot);
                 let created = Frame::snapshot(1, &json).body;
                 (
-                    Target::New { task, agent: agent.clone(), context: Arc::clone(&context), created, hold: held },
+                    Target::New {
+                        task,
+                        agent: agent.clone(),
+                        context: Arc::clone(&context),
+                        created,
+                        hold: held,
+                        remembers: call.rules.remembers,
+                    },
                     Cursor::before_birth(Arc::clone(&inner.store), call.caller.tenant, task),
                 )
             }

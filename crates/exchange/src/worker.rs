@@ -163,7 +163,7 @@ async fn run_turn(inner: &Arc<Inner>, entry: &Entry, running: &Running, turn: st
         cancel: running.cancel.clone(),
         tenant: lease.tenant,
         store: Arc::clone(&inner.store),
-        context_limit: inner.options.context_limit,
+        context_limit: if lease.remembers { inner.options.context_limit } else { 0 },
     };
     let mut agent = std::pin::pin!(AssertUnwindSafe(entry.agent.run(agent_turn, Output { sender })).catch_unwind());
     let timeout = entry.profile.timeout;

@@ -257,7 +257,7 @@ async fn a_surface_may_want_a_task_for_every_message_and_one_cancel_for_each() {
     });
     direct.profile.reply = ReplyMode::Auto;
     let mut rig = Rig::new(vec![direct]).await;
-    rig.call.rules = Rules { always_task: true, idempotent: false, cancel_once: true };
+    rig.call.rules = Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false };
     rig.call.idempotency_key = Some("key".into());
 
     let mut keyed = message("hi");
@@ -396,4 +396,22 @@ async fn what_belongs_to_someone_else_does_not_exist() {
     let b = rig.exchange.get(&other, nobodys).await.unwrap_err();
     assert_eq!((a.kind, a.reason), (b.kind, b.reason));
     assert_eq!(a.kind, ErrorKind::TaskNotFound);
+}
+
+#[tokio::test]
+async fn a_surface_without_memory_tells_the_agent_nothing_of_the_context() {
+    let mut rig = Rig::new(vec![agent("recall", |turn, _out| async move {
+        let told = turn.context_history().await.unwrap();
+        Outcome::Completed(vec![Part::text(told.len().to_string())])
+    })])
+    .await;
+    let said = |text: &str| Message { context_id: "ctx".into(), ..message(text) };
+    let told = async |rig: &Rig, text: &str| {
+        let task = task_of(&rig.send("recall", said(text)).await.unwrap());
+        task.status.message.unwrap().parts[0].as_text().map(ToOwned::to_owned)
+    };
+    assert_eq!(told(&rig, "one").await.as_deref(), Some("0"));
+    assert_eq!(told(&rig, "two").await.as_deref(), Some("2"), "the first message and its reply");
+    rig.call.rules.remembers = false;
+    assert_eq!(told(&rig, "three").await.as_deref(), Some("0"));
 }

@@ -94,6 +94,8 @@ pub enum Target {
         created: Bytes,
         /// Keep the task out of sight until its first output: it may be a direct reply.
         hold: bool,
+        /// Its turns are told what was said before in the context.
+        remembers: bool,
     },
     /// A task that exists.
     Continue {
@@ -149,6 +151,8 @@ pub struct Lease {
     pub generation: u64,
     /// Which attempt at the turn this is, from 1.
     pub attempt: u32,
+    /// Its turns are told what was said before in the context.
+    pub remembers: bool,
 }
 
 /// One message to work on.

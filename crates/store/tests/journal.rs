@@ -57,6 +57,7 @@ fn begin(task: TaskId) -> Accept {
             context: CONTEXT.into(),
             created: "{}".into(),
             hold: false,
+            remembers: true,
         },
         message_id: "m".into(),
         message: serde_json::to_vec(&message).unwrap().into(),

@@ -102,6 +102,7 @@ impl Rig {
                 context: "ctx".into(),
                 created: "{}".into(),
                 hold: false,
+                remembers: true,
             },
             message_id: message.message_id.clone(),
             message: serde_json::to_vec(&message).unwrap().into(),

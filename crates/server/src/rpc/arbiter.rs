@@ -21,7 +21,7 @@ use crate::{
     sse::{Envelope, EventStream, Record, Records},
 };
 
-const RULES: Rules = Rules { always_task: true, idempotent: false, cancel_once: true };
+const RULES: Rules = Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false };
 
 /// Carries out a request.
 pub(super) async fn perform(app: &App, call: Call, asked: &Asked<'_>) -> Result<Response, Error> {

@@ -3,12 +3,8 @@
 mod auth;
 mod cards;
 mod connections;
-mod requests;
 mod rest;
 mod rpc;
-mod seed_000;
-mod seed_002;
 mod streams;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 mod support;
-mod v03;

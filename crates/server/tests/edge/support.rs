@@ -30,21 +30,6 @@ struct Echo;
 struct Slow;
 /// Answers with a direct message.
 struct Direct;
-/// Does what its name says.
-enum Odd {
-    Fails,
-    Rejects,
-    Breaks,
-    Panics,
-    /// Asks, and repeats the answer.
-    Asks,
-    /// Says more than a status message holds.
-    Talks,
-    /// Makes a file and data beside its text.
-    Makes,
-    /// Says how many earlier messages of the task it was given.
-    Remembers,
-}
 
 #[async_trait]
 impl Agent for Echo {
@@ -83,46 +68,13 @@ impl Agent for Direct {
     }
 }
 
-#[async_trait]
-impl Agent for Odd {
-    async fn run(&self, turn: Turn, out: Output) -> Outcome {
-        match self {
-            Self::Fails => Outcome::Failed(vec![Part::text("no luck")]),
-            Self::Rejects => Outcome::Rejected(vec![Part::text("not me")]),
-            Self::Breaks => Outcome::Broken("line 1 is no event".to_owned()),
-            Self::Panics => panic!("on purpose"),
-            Self::Asks if turn.number == 1 => Outcome::InputRequired(vec![Part::text("which one?")]),
-            Self::Asks => Outcome::Completed(vec![Part::text(turn.text())]),
-            Self::Talks => {
-                for n in 0..10 {
-                    out.text(n.to_string().repeat(10_000), n == 0).await;
-                }
-                Outcome::Completed(Vec::new())
-            }
-            Self::Makes => {
-                out.text("here ", true).await;
-                out.text("it is", false).await;
-                let file = Part { filename: "out.txt".to_owned(), ..Part::raw(&b"hi\xff"[..]) };
-                let parts = vec![file, Part::data(a2a::Json::from_value(&json!({"n": 1})))];
-                let artifact = a2a::Artifact { name: "out.txt".to_owned(), parts, ..a2a::Artifact::default() };
-                out.artifact(artifact, false, true, None).await;
-                Outcome::Completed(vec![Part::text("here it is")])
-            }
-            Self::Remembers => {
-                let history = turn.history().await.unwrap();
-                Outcome::Completed(vec![Part::text(history.len().to_string())])
-            }
-        }
-    }
-}
-
 pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
     pub(crate) base_url: String,
     pub(crate) exchange: Exchange,
     pub(crate) stop: CancellationToken,
     pub(crate) running: JoinHandle<()>,
-    pub(crate) directory: TempDir,
+    _directory: TempDir,
     /// Whom requests are for.
     host: &'static str,
 }
@@ -162,66 +114,7 @@ impl Fixture {
         let base_url = server.base_url().to_owned();
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(stop.clone()));
-        Self { address, base_url, exchange, stop, running, directory, host }
-    }
-
-    /// With the agents of the seeds' setup: `index` for everybody, `research` for alice alone, and some that misbehave.
-    pub(crate) async fn seeded() -> Self {
-        let fixture = Self::start().await;
-        let agents = fixture.exchange.agents();
-        agents.insert(Entry::new(profile("index"), Arc::new(Echo)));
-        let mut research = profile("research");
-        research.tenants = Some(["alice".to_owned()].into());
-        agents.insert(Entry::new(research, Arc::new(Echo)));
-        let mut single = profile("single");
-        single.concurrency = 1;
-        agents.insert(Entry::new(single, Arc::new(Slow)));
-        for (id, odd) in [
-            ("fails", Odd::Fails),
-            ("rejects", Odd::Rejects),
-            ("breaks", Odd::Breaks),
-            ("panics", Odd::Panics),
-            ("asks", Odd::Asks),
-            ("talks", Odd::Talks),
-            ("makes", Odd::Makes),
-            ("remembers", Odd::Remembers),
-        ] {
-            agents.insert(Entry::new(profile(id), Arc::new(odd)));
-        }
-        fixture
-    }
-
-    /// A POST to an agent under `/v1/a2a`, with alice's token and no version.
-    pub(crate) fn dispatch(&self, agent: &str) -> Ask {
-        self.bare("POST", &format!("/v1/a2a/agents/{agent}")).header("Authorization", &format!("Bearer {TOKEN}"))
-    }
-
-    /// Calls a method under `/v1/a2a`.
-    pub(crate) async fn seed(&self, agent: &str, method: &str, params: Value) -> Value {
-        let reply = self.dispatch(agent).json(&envelope(method, params)).send().await;
-        assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")), "{reply:?}");
-        reply.json()
-    }
-
-    /// Begins a task of an agent under `/v1/a2a` that goes on, and gives its id.
-    pub(crate) async fn begin(&self, agent: &str, text: &str) -> String {
-        let mut params = said(text);
-        params["configuration"] = json!({"blocking": false});
-        let begun = self.seed(agent, "message/send", params).await;
-        begun["result"]["id"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned()
-    }
-
-    /// The same, once it works: for a moment it may be waiting.
-    pub(crate) async fn begin_working(&self, agent: &str, text: &str) -> String {
-        let id = self.begin(agent, text).await;
-        for _ in 0..500 {
-            let got = self.seed(agent, "tasks/get", json!({"id": id})).await;
-            if got["result"]["status"]["state"] == "working" {
-                return id;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("the task never began to work");
+        Self { address, base_url, exchange, stop, running, _directory: directory, host }
     }
 
     /// A request with a token and the version.
@@ -268,11 +161,6 @@ fn profile(id: &str) -> Profile {
 /// A SendMessageRequest.
 pub(crate) fn message(text: &str) -> Value {
     json!({"message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": text}]}})
-}
-
-/// MessageSendParams of 0.3.
-pub(crate) fn said(text: &str) -> Value {
-    json!({"message": {"messageId": "m-1", "role": "user", "parts": [{"kind": "text", "text": text}]}})
 }
 
 pub(crate) fn envelope(method: &str, params: Value) -> Value {
@@ -374,36 +262,6 @@ impl Reply {
         assert_eq!(body["error"]["code"], self.status, "{self:?}");
         assert!(body["error"]["status"].is_string() && body["error"]["message"].is_string(), "{self:?}");
         body["error"]["details"][0]["reason"].as_str().unwrap().to_owned()
-    }
-
-    /// The events of a stream as numbers, types and data, without comments.
-    pub(crate) fn records(&self) -> Vec<(Option<u64>, String, Value)> {
-        assert_eq!(self.header("content-type"), Some("text/event-stream"), "{self:?}");
-        let mut records = Vec::new();
-        for record in self.body.split_terminator("\n\n").filter(|record| !record.starts_with(':')) {
-            let (mut id, mut event, mut data) = (None, String::new(), Value::Null);
-            for line in record.lines() {
-                match line.split_once(": ").unwrap() {
-                    ("id", number) => id = Some(number.parse().unwrap()),
-                    ("event", name) => event = name.to_owned(),
-                    ("data", json) => data = serde_json::from_str(json).unwrap(),
-                    _ => panic!("odd line: {line}"),
-                }
-            }
-            records.push((id, event, data));
-        }
-        records
-    }
-
-    /// The results of a stream of JSON-RPC responses.
-    pub(crate) fn results(&self) -> Vec<Value> {
-        let records = self.records().into_iter();
-        records
-            .map(|(_, _, mut data)| {
-                assert_eq!((&data["jsonrpc"], &data["id"]), (&json!("2.0"), &json!("r-1")));
-                data["result"].take()
-            })
-            .collect()
     }
 
     /// The events of a stream, as numbers and bodies.

@@ -48,6 +48,7 @@ impl World {
             context: CONTEXT.into(),
             created: serde_json::to_vec(&created).unwrap().into(),
             hold: false,
+            remembers: true,
         };
         let accept = Accept {
             target,

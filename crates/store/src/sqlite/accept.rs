@@ -28,13 +28,14 @@ pub(super) fn accept(batch: &mut Batch<'_>, tenant: TenantId, accept: &Accept) -
 
 /// A message that begins a task. Returns the task's number.
 fn begin(batch: &mut Batch<'_>, tenant: TenantId, accept: &Accept) -> Result<(i64, Accepted)> {
-    let Target::New { task, agent, context, created, hold } = &accept.target else {
+    let Target::New { task, agent, context, created, hold, remembers } = &accept.target else {
         return Err(Error::NotFound);
     };
     batch.ledger.check(batch.conn, tenant, accept.quota, true)?;
     let hidden = if *hold { Hidden::Undecided } else { Hidden::No };
     let pk = batch.allocate_pk()?;
     let mut row = TaskRow::new(pk, *task, tenant, agent.clone(), context.clone(), hidden, accept.at);
+    row.remembers = *remembers;
     row.log(batch, accept.at, EventKind::Created, created.clone())?;
     let turn = 1;
     if accept.lease_until.is_some() {

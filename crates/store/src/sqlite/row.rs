@@ -42,6 +42,7 @@ pub(super) struct TaskRow {
     pub(super) turn: u32,
     pub(super) waiting: u32,
     pub(super) cancel_mark: bool,
+    pub(super) remembers: bool,
     /// As what it stands in `task_counts`.
     counted: Option<TaskState>,
     /// Whether it stands in its tenant's usage as a task that has not ended.
@@ -56,7 +57,8 @@ pub(super) struct TaskRow {
 macro_rules! task_columns {
     () => {
         "pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at, status_message, \
-         status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark"
+         status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, \
+         remembers"
     };
 }
 pub(super) use task_columns;
@@ -96,6 +98,7 @@ impl TaskRow {
             turn: 0,
             waiting: 0,
             cancel_mark: false,
+            remembers: true,
             counted: None,
             live: false,
             written: 0,
@@ -143,6 +146,7 @@ impl TaskRow {
             turn: row.get(17)?,
             waiting: row.get(18)?,
             cancel_mark: row.get(19)?,
+            remembers: row.get(20)?,
             counted: (hidden == Hidden::No).then_some(state),
             live: !state.is_terminal(),
             written: 0,
@@ -175,6 +179,7 @@ impl TaskRow {
             context: Arc::clone(&self.context),
             generation: self.generation,
             attempt: self.attempt,
+            remembers: self.remembers,
         }
     }
 
@@ -342,8 +347,9 @@ impl TaskRow {
             .prepare_cached(
                 "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, created_at, state, updated_at,
                    status_at, status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn,
-                   waiting, cancel_mark)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
+                   waiting, cancel_mark, remembers)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+                   ?21)",
             )?
             .execute(params![
                 self.pk,
@@ -366,6 +372,7 @@ impl TaskRow {
                 self.turn,
                 self.waiting,
                 self.cancel_mark,
+                self.remembers,
             ])?;
         self.count(batch);
         Ok(())

@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_journal.sql"),
     include_str!("migrations/0002_tokens.sql"),
     include_str!("migrations/0003_usage.sql"),
+    include_str!("migrations/0004_remembers.sql"),
 ];
 
 /// How long a connection waits for another process's write.

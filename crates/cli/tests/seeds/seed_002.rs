@@ -5,7 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, TOKEN, envelope, read_until, said};
+use crate::{
+    rig::{Fixture, TOKEN, envelope, message, said},
+    wire::read_until,
+};
 
 fn without(mut params: Value, path: &[&str]) -> Value {
     let (last, parents) = path.split_last().expect("a path");
@@ -232,8 +235,8 @@ async fn s2_25_canceled_stays_canceled() {
     let fixture = Fixture::seeded().await;
     let race = async |n: u64| {
         let id = fixture.begin("index", "stream").await;
-        // Near the end, which comes after four chunks of 40 ms.
-        tokio::time::sleep(Duration::from_millis(120 + n)).await;
+        // Around the end, which comes after four chunks of 40 ms and the start of a program.
+        tokio::time::sleep(Duration::from_millis(120 + 3 * n)).await;
         let answer = fixture.seed("index", "tasks/cancel", json!({"id": id})).await;
         let state = fixture.seed("index", "tasks/get", json!({"id": id})).await["result"]["status"]["state"].clone();
         match answer["error"]["code"].as_i64() {
@@ -339,12 +342,12 @@ async fn s2_33_one_trigger_for_each_code() {
 #[tokio::test]
 async fn x_40_an_agent_that_breaks_its_protocol_is_an_error_to_a_blocking_send_alone() {
     let fixture = Fixture::seeded().await;
-    for agent in ["breaks", "panics"] {
+    for agent in ["breaks", "strays"] {
         let error = fixture.seed(agent, "message/send", said("x")).await;
         assert_eq!(error["error"]["code"], -32006, "{agent}");
         let streamed = fixture.dispatch(agent).json(&envelope("message/stream", said("x"))).send().await.results();
         assert_eq!(streamed.last().unwrap()["status"]["state"], "failed");
-        let in_1_0 = fixture.seed(agent, "SendMessage", crate::support::message("x")).await;
+        let in_1_0 = fixture.seed(agent, "SendMessage", message("x")).await;
         assert_eq!(in_1_0["result"]["task"]["status"]["state"], "TASK_STATE_FAILED");
     }
     let failed = fixture.seed("fails", "message/send", said("x")).await;

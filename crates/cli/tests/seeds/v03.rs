@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, OTHER_TOKEN, Reply, TOKEN, envelope, message, read_until, said};
+use crate::{
+    rig::{Fixture, OTHER_TOKEN, TOKEN, envelope, message, said},
+    wire::{Reply, read_until},
+};
 
 /// Calls a slash method as a 0.3 client does: without a version.
 async fn post(fixture: &Fixture, path: &str, method: &str, params: Value) -> Reply {
@@ -192,7 +195,7 @@ async fn another_tenant_finds_nothing() {
 
 #[tokio::test]
 async fn x_5_s0_29_the_public_card_can_carry_both() {
-    let fixture = Fixture::with(|options| options.compat_03 = true).await;
+    let fixture = Fixture::with("cards.compat = \"0.3\"").await;
     let card = fixture.bare("GET", "/.well-known/agent-card.json").send().await.json();
     assert_eq!((&card["protocolVersion"], &card["preferredTransport"]), (&json!("0.3.0"), &json!("JSONRPC")));
     assert_eq!(card["url"], format!("{}/a2a/jsonrpc", fixture.base_url));

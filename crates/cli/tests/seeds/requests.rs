@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, OTHER_TOKEN, TOKEN, envelope, read_until, said};
+use crate::{
+    rig::{Fixture, OTHER_TOKEN, TOKEN, envelope, said},
+    wire::read_until,
+};
 
 #[tokio::test]
 async fn a_request_is_a_task() {

@@ -5,12 +5,15 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, OTHER_TOKEN, TOKEN, envelope, message, read_until, said};
+use crate::{
+    rig::{Fixture, OTHER_TOKEN, TOKEN, envelope, message, said},
+    wire::read_until,
+};
 
 const STUB: &str = "/.well-known/agent-card.json";
 
 fn journal(fixture: &Fixture) -> Connection {
-    let file = fixture.directory.path().join(store::sqlite::FILE);
+    let file = fixture.data_dir().join(store::sqlite::FILE);
     Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the journal is there")
 }
 
@@ -95,7 +98,7 @@ async fn s0_21_s0_24_s0_26_s0_27_s0_29_s0_30_what_the_card_says() {
 
 #[tokio::test]
 async fn s0_32_the_base_url_is_configured_and_never_the_host_header() {
-    let fixture = Fixture::with(|options| options.public_url = Some("https://sb.example/".to_owned())).await;
+    let fixture = Fixture::with(r#"public_url = "https://sb.example/""#).await;
     let card = fixture.get("/v1/a2a/agents/echo/agent-card.json").await;
     assert_eq!(card.json()["url"], "https://sb.example/v1/a2a/agents/echo");
     assert!(!card.body.contains("odd.example"));
