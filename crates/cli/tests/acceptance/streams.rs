@@ -335,10 +335,6 @@ async fn a_cursor_beyond_the_log_counts_as_none() {
 
 #[tokio::test]
 async fn quiet_streams_are_kept_alive() {
-    if !is_long_form() {
-        println!("fifteen seconds of silence are for SB_LONG=1");
-        return;
-    }
     let rig = Rig::start().await;
     let api = rig.api();
     let id = text(&api.send(&to_at_once("slow", "40000")).await, "/id").to_owned();
