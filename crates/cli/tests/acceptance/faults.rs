@@ -125,7 +125,7 @@ async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Va
     let task = rig.api().send(&to_at_once("slow", "2500")).await;
     let id = task["id"].as_str().expect("a task has an id").to_owned();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    rig.instance.signal("STOP");
+    stop_between_commits(&rig).await;
     let begun = Instant::now();
     let attempts = |frames: &[Frame]| frames.iter().filter(|frame| frame.state() == Some("WORKING")).count();
     let mut stream = second.api().subscribe(&id, Some(0)).await;
@@ -141,6 +141,22 @@ async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Va
     let after_waking = state(&second.api().task(&id).await).to_owned();
     let frames: Vec<Value> = seen.into_iter().chain(stream.rest().await).map(|frame| frame.body).collect();
     (after_waking, frames)
+}
+
+/// Stops the server, but not in the middle of a commit: it would take the file's lock into its sleep, and nobody could
+/// write until it wakes.
+async fn stop_between_commits(rig: &Rig) {
+    let journal = rig.journal();
+    for n in 0..10 {
+        rig.instance.signal("STOP");
+        let name = format!("probe-{n}");
+        if tokio::time::timeout(Duration::from_millis(300), journal.create_tenant(&name)).await.is_ok() {
+            return;
+        }
+        rig.instance.signal("CONT");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the server was always in the middle of a commit");
 }
 
 #[tokio::test]
