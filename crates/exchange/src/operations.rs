@@ -6,7 +6,7 @@ use a2a::{
     CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SubscribeToTaskRequest, TaskState, validate,
 };
 use bytes::Bytes;
-use store::{CancelMark, EventKind, Filter, Snapshot, TaskHead, TaskId, View};
+use store::{CancelMark, EventKind, Filter, Page, Snapshot, TaskHead, TaskId, View};
 
 use crate::{
     Call, Entry, Exchange, Frame, Frames, convert,
@@ -90,7 +90,7 @@ impl Exchange {
             limit: page_size.unsigned_abs(),
             view: View { history, artifacts },
         };
-        let page = self.inner.store.list(tenant, filter).await.map_err(|e| convert::store_error(&e))?;
+        let page = self.page(call, filter).await?;
 
         let next = page.next.map(|key| self.inner.page_key.seal(tenant, &filters, key)).unwrap_or_default();
         let mut body = b"{\"tasks\":[".to_vec();
@@ -106,6 +106,11 @@ impl Exchange {
                 .as_bytes(),
         );
         Ok(Listing { body: body.into() })
+    }
+
+    /// A page of the caller's tasks, for surfaces whose lists are not the protocol's.
+    pub async fn page(&self, call: &Call, filter: Filter) -> Result<Page, Error> {
+        self.inner.store.list(call.caller.tenant, filter).await.map_err(|e| convert::store_error(&e))
     }
 
     /// CancelTask. The durable mark decides; the running turn has a grace to end by itself.

@@ -7,6 +7,9 @@ mod requests;
 mod rig;
 mod seed_000;
 mod seed_002;
+#[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+mod streams;
 mod v03;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#[path = "../../../server/tests/edge/wire.rs"]
 mod wire;

@@ -13,7 +13,7 @@ use crate::rig::{Home, eventually, failed, text, worked};
 #[test]
 fn a_question_is_answered_on_the_same_task() {
     let home = Home::new();
-    let _server = home.serve_anywhere();
+    let _server = home.serve();
     let output = home.pipe(&["chat", "ask"], "start\n\n42\n");
     assert_eq!(worked(&output), "What is your answer?\n42\n", "no prompts in a pipe");
     assert_eq!(text(&output.stderr), "");
@@ -32,7 +32,7 @@ fn a_question_is_answered_on_the_same_task() {
 #[test]
 fn a_session_is_the_context_until_a_new_one_begins() {
     let home = Home::new();
-    let _server = home.serve_anywhere();
+    let _server = home.serve();
     let input = "one\ntwo\n/new\nthree\nfour\n/quit\nfive\n";
     assert_eq!(worked(&home.pipe(&["chat", "echo", "--session", "s-1"], input)), "one\ntwo\nthree\nfour\n");
     let tasks = home.json(&["task", "list", "--agent", "echo"]);
@@ -48,7 +48,7 @@ fn a_session_is_the_context_until_a_new_one_begins() {
 #[test]
 fn an_agent_is_named_by_its_url() {
     let home = Home::new();
-    let server = home.serve_anywhere();
+    let server = home.serve();
     let url = format!("{}/a2a/agents/stream", server.url);
     assert_eq!(worked(&home.pipe(&["chat", &url], "2 10\n")), "chunk 1 of 2\nchunk 2 of 2\n");
     assert_eq!(worked(&home.pipe(&["chat"], "hello\n")), "hello\n", "the default agent");
@@ -58,7 +58,7 @@ fn an_agent_is_named_by_its_url() {
 #[test]
 fn what_goes_wrong_is_told_and_counted() {
     let home = Home::new();
-    let server = home.serve_anywhere();
+    let server = home.serve();
     let said = failed(&home.pipe(&["chat", "fail"], "one\ntwo\n"), 1);
     assert_eq!(said.matches("the task failed").count(), 2, "{said}");
     assert!(said.contains("2 of 2 messages did not work"), "{said}");
@@ -75,7 +75,7 @@ fn what_goes_wrong_is_told_and_counted() {
 #[test]
 fn ctrl_c_cancels_the_task_and_the_conversation_goes_on() {
     let home = Home::new();
-    let _server = home.serve_anywhere();
+    let _server = home.serve();
     let mut command = home.command(&["chat", "slow"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();

@@ -82,7 +82,7 @@ fn free_port() -> String {
 fn a_healthy_server_has_nothing_to_fear() {
     let home = Home::new();
     let listen = free_port();
-    let server = home.serve(&["--listen", &listen]);
+    let server = home.serve_at(&listen, &[]);
     let doctor = ["doctor", "--listen", &listen];
     let seen = home.json(&doctor).remove(0);
     for name in

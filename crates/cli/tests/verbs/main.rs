@@ -1,10 +1,15 @@
-//! The verbs of the command line and the admin routes, against the built binary and over the wire.
+//! The verbs of the command line and the admin routes, against the built binary and over the wire: messages of every
+//! kind, conversations, agents of both protocol generations, administration, exit codes, the configuration, the doctor.
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod admin;
 mod agents;
+mod chatting;
+mod checking;
+mod old_agent;
 mod rig;
+mod sending;
 mod tasks;
 mod tenants;
 mod tokens;

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -37,6 +37,14 @@ impl Home {
         self.directory.path().join(below)
     }
 
+    /// Writes a file below the home; gives its path.
+    pub(crate) fn write(&self, below: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
     pub(crate) fn agents(&self) -> PathBuf {
         self.path(".config/switchboard/agents")
     }
@@ -53,14 +61,20 @@ impl Home {
         self.command(args).output().unwrap()
     }
 
+    /// Runs a command with this on its stdin.
+    pub(crate) fn pipe(&self, args: &[&str], input: &str) -> Output {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A command that refuses its arguments does not read.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        child.wait_with_output().unwrap()
+    }
+
     /// What a command prints when it works.
     #[track_caller]
     pub(crate) fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "sb {args:?}\n{}\n{}", text(&output.stdout), text(&output.stderr));
-        let stdout = text(&output.stdout);
-        assert!(!stdout.contains('\u{1b}'), "there is no terminal to colour for");
-        stdout
+        worked(&self.run(args))
     }
 
     /// The objects that a command prints, one a line.
@@ -166,6 +180,14 @@ impl Drop for Server {
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+pub(crate) fn worked(output: &Output) -> String {
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert!(!stdout.contains('\u{1b}'), "there is no terminal to steer: {stdout:?}");
+    stdout
 }
 
 #[track_caller]

@@ -7,7 +7,7 @@ use crate::rig::{Home, failed, text, worked};
 #[test]
 fn a_message_has_text_files_data_and_metadata() {
     let home = Home::new();
-    let _server = home.serve_anywhere();
+    let _server = home.serve();
     let picture = home.write("a picture.png", [0x89, b'P', 0, 1]);
     let notes = home.write("notes.md", "# Notes\n");
     let data = home.write("data.json", "{\"n\": 1.0, \"big\": 12345678901234567890}");
@@ -63,7 +63,7 @@ fn a_message_that_cannot_be_made_is_a_usage_error() {
 #[test]
 fn tasks_and_contexts_are_continued() {
     let home = Home::new();
-    let _server = home.serve_anywhere();
+    let _server = home.serve();
     let asked = home.json(&["send", "--agent", "ask", "--context", "c-1", "start"]).remove(0);
     assert_eq!(asked["task"]["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
     assert_eq!(asked["task"]["contextId"], "c-1");
@@ -76,7 +76,7 @@ fn tasks_and_contexts_are_continued() {
 #[test]
 fn text_has_no_control_codes_and_json_keeps_them() {
     let home = Home::new();
-    let _server = home.serve_anywhere();
+    let _server = home.serve();
     let said = "a\u{1b}[31mred\u{7}\r\nb";
     for mode in [&["send"][..], &["send", "--stream"]] {
         let shown = worked(&home.run(&[mode, &["--agent", "echo", said]].concat()));
@@ -89,7 +89,7 @@ fn text_has_no_control_codes_and_json_keeps_them() {
 #[test]
 fn every_exit_code_has_its_case() {
     let home = Home::new();
-    let server = home.serve_anywhere();
+    let server = home.serve();
     home.ok(&["send", "--agent", "echo", "x"]);
     for mode in [&["send"][..], &["send", "--stream"]] {
         let failing = |args: &[&str], code| failed(&home.run(&[mode, args].concat()), code);

@@ -32,10 +32,7 @@ pub(super) async fn list(app: &App, caller: Caller, parts: &Parts) -> Result<Res
     };
     let view = View { history: Some(0), artifacts: false };
     let filter = Filter { agent: None, context: None, state: None, since: None, after: None, limit, view };
-    let page = app.exchange.store().list(caller.tenant, filter).await.map_err(|cause| {
-        tracing::error!(error = %cause, "requests cannot be listed");
-        Error::new(ErrorKind::Unavailable, "the journal cannot be read now; try again")
-    })?;
+    let page = app.exchange.page(&Call::new(caller), filter).await?;
     let requests: Vec<Value> = page.tasks.iter().map(status).collect();
     Ok(answer(StatusCode::OK, &json!({ "requests": requests })))
 }

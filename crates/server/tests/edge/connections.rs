@@ -12,7 +12,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::support::{Fixture, TOKEN, message, read_until};
+use crate::{
+    support::{Fixture, TOKEN, message},
+    wire::read_until,
+};
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 

@@ -3,8 +3,11 @@
 mod auth;
 mod cards;
 mod connections;
+mod limits;
 mod rest;
 mod rpc;
 mod streams;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 mod support;
+#[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+mod wire;

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, envelope, message, read_until};
+use crate::{
+    support::{Fixture, envelope, message},
+    wire::read_until,
+};
 
 fn numbers(events: &[(u64, Value)]) -> Vec<u64> {
     events.iter().map(|(number, _)| *number).collect()

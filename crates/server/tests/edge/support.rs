@@ -10,19 +10,13 @@ use server::{Options, Server};
 use sha2::{Digest, Sha256};
 use store::{NewToken, Store};
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::wire::{Ask, Reply};
 
 pub(crate) const TOKEN: &str = "sb_test_of_alice";
 pub(crate) const OTHER_TOKEN: &str = "sb_test_of_bob";
-
-/// Nothing here takes longer, except when it hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Repeats the text; in four chunks when told `stream`.
 struct Echo;
@@ -126,7 +120,7 @@ impl Fixture {
     pub(crate) fn bare(&self, method: &str, path: &str) -> Ask {
         let host = self.host;
         let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-        Ask { address: self.address, head, body: Vec::new() }
+        Ask::new(self.address, &head)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
@@ -165,127 +159,4 @@ pub(crate) fn message(text: &str) -> Value {
 
 pub(crate) fn envelope(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params})
-}
-
-/// A request in the making.
-pub(crate) struct Ask {
-    address: SocketAddr,
-    head: String,
-    body: Vec<u8>,
-}
-
-impl Ask {
-    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
-        self.head.push_str(&format!("{name}: {value}\r\n"));
-        self
-    }
-
-    pub(crate) fn json(self, body: &Value) -> Self {
-        self.header("Content-Type", "application/json").body(body.to_string())
-    }
-
-    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
-        self.body = body.into();
-        let length = self.body.len();
-        self.header("Content-Length", &length.to_string())
-    }
-
-    /// Sends it and leaves the answer on the socket.
-    pub(crate) async fn open(self) -> TcpStream {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let mut bytes = self.head.into_bytes();
-        bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(&self.body);
-        stream.write_all(&bytes).await.unwrap();
-        stream
-    }
-
-    pub(crate) async fn send(self) -> Reply {
-        let mut stream = self.open().await;
-        let mut bytes = Vec::new();
-        timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the answer ends").unwrap();
-        Reply::parse(&bytes)
-    }
-}
-
-/// Reads until the text is there.
-pub(crate) async fn read_until(stream: &mut TcpStream, text: &str) -> String {
-    let mut bytes = Vec::new();
-    let reading = async {
-        loop {
-            let so_far = String::from_utf8_lossy(&bytes).into_owned();
-            if so_far.contains(text) {
-                return so_far;
-            }
-            assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "ended before {text:?}: {so_far}");
-        }
-    };
-    timeout(PATIENCE, reading).await.expect("the text comes")
-}
-
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    headers: Vec<(String, String)>,
-    pub(crate) body: String,
-}
-
-impl Reply {
-    fn parse(bytes: &[u8]) -> Self {
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
-        let mut lines = head.split("\r\n");
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers: Vec<(String, String)> = lines
-            .map(|line| line.split_once(": ").unwrap())
-            .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
-            .collect();
-        let mut reply = Self { status, headers, body: body.to_owned() };
-        if reply.header("transfer-encoding") == Some("chunked") {
-            reply.body = dechunk(body);
-        }
-        reply
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
-    }
-
-    /// The reason of a google.rpc.Status body, after a look at the rest of it.
-    pub(crate) fn reason(&self) -> String {
-        assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
-        let body = self.json();
-        assert_eq!(body["error"]["code"], self.status, "{self:?}");
-        assert!(body["error"]["status"].is_string() && body["error"]["message"].is_string(), "{self:?}");
-        body["error"]["details"][0]["reason"].as_str().unwrap().to_owned()
-    }
-
-    /// The events of a stream, as numbers and bodies.
-    pub(crate) fn events(&self) -> Vec<(u64, Value)> {
-        assert_eq!(self.header("content-type"), Some("text/event-stream"), "{self:?}");
-        let mut events = Vec::new();
-        for event in self.body.split_terminator("\n\n").filter(|event| !event.starts_with(':')) {
-            let (id, data) = event.split_once('\n').unwrap();
-            let data = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
-            events.push((id.strip_prefix("id: ").unwrap().parse().unwrap(), data));
-        }
-        events
-    }
-}
-
-fn dechunk(mut text: &str) -> String {
-    let mut body = String::new();
-    loop {
-        let (size, rest) = text.split_once("\r\n").unwrap();
-        let size = usize::from_str_radix(size, 16).unwrap();
-        if size == 0 {
-            return body;
-        }
-        body.push_str(&rest[..size]);
-        text = rest[size..].strip_prefix("\r\n").unwrap();
-    }
 }

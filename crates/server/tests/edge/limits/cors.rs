@@ -3,7 +3,11 @@
 use serde_json::json;
 use server::{Cors, Rate};
 
-use crate::rig::{ALICE, Ask, Rig, envelope, message};
+use super::rig::{ALICE, Rig};
+use crate::{
+    support::{envelope, message},
+    wire::Ask,
+};
 
 const PAGE: &str = "https://app.example";
 

@@ -4,7 +4,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use server::Cors;
 use tokio::net::TcpStream;
 
-use crate::rig::{Rig, message};
+use super::rig::Rig;
+use crate::support::message;
 
 async fn open() -> Rig {
     Rig::at_edge(|options| {

@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use store::Quota;
 use tokio::time::{Instant, sleep};
 
-use crate::rig::{ALICE, BOB, Rig, at_once, envelope, message, read_until};
+use super::rig::{ALICE, BOB, Rig, at_once};
+use crate::{
+    support::{envelope, message},
+    wire::read_until,
+};
 
 /// Checks that this is the JSON-RPC form of 429.
 fn exhausted(answer: &Value) {

@@ -7,7 +7,8 @@ use serde_json::json;
 use server::Rate;
 use tokio::time::sleep;
 
-use crate::rig::{ALICE, BOB, Rig, envelope, message};
+use super::rig::{ALICE, BOB, Rig};
+use crate::support::{envelope, message};
 
 const FREE: Rate = Rate { per_second: 0, burst: 0 };
 

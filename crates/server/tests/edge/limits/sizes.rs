@@ -9,7 +9,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::rig::{ALICE, Rig, envelope, message, read_until};
+use super::rig::{ALICE, Rig};
+use crate::{
+    support::{envelope, message},
+    wire::read_until,
+};
 
 #[tokio::test]
 async fn a_body_over_the_bound_is_refused() {

@@ -1,0 +1,10 @@
+//! The bounds of the edge: what the caller sees at each of them, and that the others do not notice.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod cors;
+mod origin;
+mod quotas;
+mod rates;
+mod rig;
+mod sizes;
