@@ -17,8 +17,9 @@ pub fn demo() -> Vec<Entry> {
     let stream = profile(
         "stream",
         "Stream",
-        "Streams text: the first number is how many chunks (5), the second the milliseconds between them (50).",
-        &["5 chunks, 50 ms apart", "100 10"],
+        "Streams text: the first number is how many chunks (5), the second the milliseconds between them (50), the third \
+         how many of them make one artifact (all).",
+        &["5 chunks, 50 ms apart", "100 10", "20 chunks, 100 ms apart, 4 an artifact"],
     );
     let slow = profile(
         "slow",
@@ -69,7 +70,9 @@ impl Agent for Echo {
 #[async_trait]
 impl Agent for Stream {
     async fn run(&self, turn: Turn, out: Output) -> Outcome {
-        let (count, pause) = chunks(&numbers(&turn.text()));
+        let numbers = numbers(&turn.text());
+        let (count, pause) = chunks(&numbers);
+        let together = numbers.get(2).copied().unwrap_or(count).max(1);
         for n in 1..=count {
             // The first chunk comes at once: whoever measures the time to it measures the server.
             if n > 1 && !pause.is_zero() {
@@ -80,7 +83,7 @@ impl Agent for Stream {
             } else if turn.cancel.is_cancelled() {
                 return Outcome::Canceled;
             }
-            out.text(format!("chunk {n} of {count}\n"), n == 1).await;
+            out.text(format!("chunk {n} of {count}\n"), (n - 1) % together == 0).await;
         }
         Outcome::Completed(Vec::new())
     }

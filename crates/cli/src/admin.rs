@@ -7,13 +7,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use client::{Connector, Limits, Policy, Secret, call_json, check_answer, parse_url, same_origin};
 use http::Method;
 use serde_json::Value;
-use store::sqlite::{self, SqliteStore};
+use store::{Location, OpenOptions, Store, postgres, sqlite};
 use url::Url;
 
 use crate::{
-    config::{self, Layer, LogFormat, process_environment},
+    config::{self, Layer, LogFormat, Masked, process_environment},
     duration::Span,
     failure::{Exit, Failure},
+    journal,
     local::{AdminFile, Local, PrivateFile},
     logging,
     output::{self, Format},
@@ -41,6 +42,9 @@ pub(crate) struct AdminArgs {
     /// Where the local server keeps its files [env: SB_DATA_DIR]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Where the journal is [env: SB_STORE] [default: SQLite in the data directory]
+    #[arg(long, value_name = "URL")]
+    store: Option<Masked>,
     /// The configuration file [env: SB_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -55,7 +59,7 @@ pub(crate) struct Admin {
 
 enum Way {
     Server { connector: Connector, base: Url, token: Secret },
-    Journal(Arc<SqliteStore>),
+    Journal(Arc<dyn Store>, Location),
 }
 
 impl AdminArgs {
@@ -64,15 +68,22 @@ impl AdminArgs {
         &self,
         log: Option<&str>,
         may_create: bool,
-        work: impl AsyncFnOnce(Admin) -> Result<(), Failure>,
+        work: impl AsyncFnOnce(&Admin) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         logging::start(log, "warn", LogFormat::Human)?;
         let hint = "give it more time with --timeout; it may have been done all the same";
-        run_within(self.timeout.0, hint, async { work(self.admin(may_create).await?).await })
+        run_within(self.timeout.0, hint, async {
+            let admin = self.admin(may_create).await?;
+            let outcome = work(&admin).await;
+            if let Way::Journal(store, location) = admin.way {
+                journal::close(store, &location).await;
+            }
+            outcome
+        })
     }
 
     async fn admin(&self, may_create: bool) -> Result<Admin, Failure> {
-        let flags = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
+        let flags = Layer { data_dir: self.data_dir.clone(), store: self.store.clone(), ..Layer::default() };
         let layer = config::load(flags, self.config.as_deref(), &process_environment)?;
         let data_dir = layer.data_dir(&process_environment);
         let given = process_environment("SB_ADMIN_TOKEN");
@@ -83,17 +94,34 @@ impl AdminArgs {
         if let Some(way) = stored_server(&data_dir, given).await? {
             return Ok(Admin { way, data_dir: Some(data_dir) });
         }
-        let journal = data_dir.join(sqlite::FILE);
-        if !may_create && !journal.is_file() {
-            return Err(Failure::usage(format!("there is no journal in `{}`", data_dir.display()))
-                .because("no server has started with this data directory")
-                .hint("start one with `sb serve`, or name one with --url or --data-dir"));
+        let location = layer.location(&process_environment)?;
+        if !may_create && !has_journal(&location).await? {
+            return Err(Failure::usage(format!("there is no journal in `{location}`"))
+                .because("no server has started with this store")
+                .hint("start one with `sb serve`, or name one with --url, --store or --data-dir"));
         }
-        let options = sqlite::Options { readers: 1, ..sqlite::Options::default() };
-        let store = sqlite::open(&data_dir, options).map_err(|error| {
-            Failure::failed(format!("cannot open the journal in `{}`", data_dir.display())).caused_by(&error)
-        })?;
-        Ok(Admin { way: Way::Journal(store), data_dir: Some(data_dir) })
+        // What is done here others find by looking: a command has no time to join a channel.
+        let options = OpenOptions { connections: 1, wake: None };
+        let store = journal::open(&location, options).await?;
+        Ok(Admin { way: Way::Journal(store, location), data_dir: Some(data_dir) })
+    }
+}
+
+/// The way to a server by its address, when its admin token is known here.
+pub(crate) fn of_server(base: &str) -> Option<Admin> {
+    let layer = config::load(Layer::default(), None, &process_environment).ok()?;
+    let data_dir = layer.data_dir(&process_environment).ok();
+    named_server(base, data_dir, process_environment("SB_ADMIN_TOKEN")).ok()
+}
+
+/// Whether there is a journal already. Looking makes none.
+async fn has_journal(location: &Location) -> Result<bool, Failure> {
+    match location {
+        Location::Sqlite(directory) => Ok(directory.join(sqlite::FILE).is_file()),
+        Location::Postgres(url) => match postgres::inspect(url).await {
+            Ok(found) => Ok(found.schema.is_some()),
+            Err(error) => Err(journal::failure(location, &error)),
+        },
     }
 }
 
@@ -145,7 +173,7 @@ impl Admin {
             Way::Server { connector, base, token } => {
                 call_json(connector, method, &at(base, &path), Some(token), body).await.map_err(refused)?.to_vec()
             }
-            Way::Journal(store) => {
+            Way::Journal(store, _) => {
                 let (path, query) =
                     path.split_once('?').map_or((path.as_str(), None), |(path, query)| (path, Some(query)));
                 let body = body.unwrap_or_default();

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
-    args.admin.run(log, false, async |admin| show(&args, &admin).await)
+    args.admin.run(log, false, async |admin| show(&args, admin).await)
 }
 
 async fn show(args: &Args, admin: &Admin) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use self::report::{Report, Tally};
 use crate::{
+    admin::{self, Admin},
     config::LogFormat,
     duration::Span,
     failure::Failure,
@@ -111,6 +112,8 @@ pub(crate) struct Run {
     warmup: Duration,
     requests: Option<u64>,
     tally: RefCell<Tally>,
+    /// A Switchboard tells its counts to those who may administer it.
+    admin: Option<Admin>,
 }
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
@@ -160,6 +163,7 @@ async fn measure(args: &Args) -> Result<Report, Failure> {
         warmup: args.warmup.0,
         requests: args.requests,
         tally: RefCell::default(),
+        admin: admin::of_server(&found.url.origin().ascii_serialization()),
     });
     let progress = tokio::task::spawn_local(show_progress(run.clone()));
     let report = match args.mode {
@@ -233,6 +237,11 @@ impl Run {
         Ok(self.target.prepare(&self.name, work)?)
     }
 
+    /// How often the server has committed, where it tells.
+    async fn commits(&self) -> Option<u64> {
+        self.admin.as_ref()?.get("/stats").await.ok()?["commits"].as_u64()
+    }
+
     fn report(&self, unit: &'static str, elapsed: Duration) -> Report {
         Report {
             mode: self.mode.as_str(),
@@ -244,6 +253,7 @@ impl Run {
             elapsed,
             tally: self.tally.take(),
             subscribers: None,
+            commits: None,
         }
     }
 }

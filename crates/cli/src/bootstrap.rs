@@ -53,7 +53,9 @@ async fn with_given(
     let hash = hash(&token);
     // With the claim taken no later start makes a token of its own beside this one.
     store.setting(CLAIM, hash.to_vec()).await.map_err(store_failure)?;
-    if store.token(&hash).await.map_err(store_failure)?.is_none() && !add(store, tenant, hash).await? {
+    let known = async || store.token(&hash).await.map_err(store_failure).map(|token| token.is_some());
+    // Another instance may add it between the look and the attempt.
+    if !known().await? && !add(store, tenant, hash).await? && !known().await? {
         return Err(Failure::new(Exit::Failed, "SB_BOOTSTRAP_TOKEN is a token that was revoked")
             .hint("set another one, or unset it"));
     }
@@ -153,6 +155,18 @@ mod tests {
 
     fn open(directory: &Path) -> Arc<store::sqlite::SqliteStore> {
         store::sqlite::open(directory, store::sqlite::Options::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn instances_that_start_at_once_share_a_given_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path());
+        let homes: Vec<_> = (0..8).map(|_| tempfile::tempdir().unwrap()).collect();
+        let starts = homes.iter().map(|home| start(&store, home.path(), Some("a-token-for-all-of-them")));
+        for begun in futures_util::future::join_all(starts).await {
+            assert_eq!(begun.local.token.as_deref(), Some("a-token-for-all-of-them"));
+        }
+        assert_eq!(store.tokens(store.tenants().await.unwrap()[0].id).await.unwrap().len(), 1);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! reads and checks; nothing else looks at configuration variables.
 
 mod limits;
+mod masked;
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -14,9 +15,13 @@ use std::{
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use store::AgentId;
+use store::{AgentId, Location, Wake};
 
-use self::limits::{Bounds, CorsTable, Limits};
+pub(crate) use self::masked::Masked;
+use self::{
+    limits::{Bounds, CorsTable, Limits},
+    masked::masked,
+};
 use crate::{duration::Span, failure::Failure};
 
 /// Where the environment comes from, so that tests can bring their own.
@@ -29,6 +34,11 @@ pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub(crate) struct Layer {
     pub(crate) listen: Option<String>,
     pub(crate) data_dir: Option<PathBuf>,
+    /// Where the journal is; may hold a password.
+    pub(crate) store: Option<Masked>,
+    pub(crate) store_connections: Option<u16>,
+    /// How instances wake each other; may hold a password.
+    pub(crate) wake: Option<Masked>,
     pub(crate) public_url: Option<String>,
     pub(crate) no_auth: Option<bool>,
     pub(crate) demo_agents: Option<bool>,
@@ -48,9 +58,12 @@ pub(crate) struct Layer {
 }
 
 /// Every key of a [`Layer`].
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 16] = [
     "listen",
     "data_dir",
+    "store",
+    "store_connections",
+    "wake",
     "public_url",
     "no_auth",
     "demo_agents",
@@ -63,6 +76,10 @@ const KEYS: [&str; 13] = [
     "limits",
     "cors",
 ];
+
+/// How many connections read the journal when nothing is said, and at most.
+const CONNECTIONS: u16 = 8;
+const MAX_CONNECTIONS: usize = 1000;
 
 /// The tables among them, with their keys.
 const TABLES: [(&str, &[&str]); 3] = [("cards", &["compat"]), ("limits", Limits::KEYS), ("cors", CorsTable::KEYS)];
@@ -97,7 +114,14 @@ pub(crate) enum LogFormat {
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    /// What belongs to this instance alone; on SQLite, unless told otherwise, the journal as well.
     pub(crate) data_dir: PathBuf,
+    /// Where the journal is.
+    pub(crate) location: Location,
+    /// How many connections or threads read the journal.
+    pub(crate) store_connections: usize,
+    /// How instances wake each other.
+    pub(crate) wake: Wake,
     pub(crate) public_url: Option<String>,
     pub(crate) auth: bool,
     pub(crate) demo_agents: bool,
@@ -142,6 +166,11 @@ pub(crate) fn load(flags: Layer, file: Option<&Path>, environment: Environment<'
 }
 
 impl Config {
+    /// How the journal is opened.
+    pub(crate) fn open_options(&self) -> store::OpenOptions {
+        store::OpenOptions { connections: self.store_connections, wake: Some(self.wake.clone()) }
+    }
+
     /// Where agent files are looked for.
     pub(crate) fn agents_dir(&self) -> Option<PathBuf> {
         Some(self.config_dir.as_ref()?.join("agents"))
@@ -152,6 +181,13 @@ impl Layer {
     /// The server's configuration.
     pub(crate) fn check(self, environment: Environment<'_>) -> Result<Config, Failure> {
         let data_dir = self.data_dir(environment)?;
+        let location = self.location(environment)?;
+        let wake = self.wake(&location)?;
+        let store_connections = usize::from(self.store_connections.unwrap_or(CONNECTIONS));
+        if !(1..=MAX_CONNECTIONS).contains(&store_connections) {
+            return Err(Failure::usage(format!("`store_connections` is {store_connections}"))
+                .because(format!("it has to be 1 to {MAX_CONNECTIONS}")));
+        }
         let listen = address(self.listen.as_deref().unwrap_or("127.0.0.1:8765"))?;
         let public_url = self.public_url.as_deref().map(public_url).transpose()?;
         let auth = !self.no_auth.unwrap_or(false);
@@ -177,6 +213,9 @@ impl Layer {
         Ok(Config {
             listen,
             data_dir,
+            location,
+            store_connections,
+            wake,
             public_url,
             auth,
             demo_agents,
@@ -205,11 +244,42 @@ impl Layer {
         Ok(home.join("switchboard"))
     }
 
+    /// Where the journal is: SQLite in the data directory when nothing is said.
+    pub(crate) fn location(&self, environment: Environment<'_>) -> Result<Location, Failure> {
+        let Some(store) = &self.store else {
+            return self.data_dir(environment).map(Location::Sqlite);
+        };
+        Location::parse(store.expose()).map_err(|reason| {
+            Failure::usage(format!("cannot use the store `{store}`"))
+                .because(reason)
+                .hint("it is given by --store, SB_STORE or `store` in the configuration file")
+        })
+    }
+
+    /// How instances on this journal wake each other.
+    fn wake(&self, location: &Location) -> Result<Wake, Failure> {
+        let failure = |wake: &Masked| Failure::usage(format!("cannot use the wake-up channel `{wake}`"));
+        let hint = "it is given by --wake, SB_WAKE or `wake` in the configuration file";
+        let wanted = match &self.wake {
+            None => None,
+            Some(wake) => {
+                Some(wake.expose().parse::<Wake>().map_err(|error| failure(wake).caused_by(&error).hint(hint))?)
+            }
+        };
+        location.wake(wanted.as_ref()).map_err(|reason| {
+            let named = self.wake.clone().unwrap_or_default();
+            failure(&named).because(reason).hint("leave it out, or write local, off or nats://HOST")
+        })
+    }
+
     /// This layer, and where it is silent the one below.
     fn over(self, below: Self) -> Self {
         Self {
             listen: self.listen.or(below.listen),
             data_dir: self.data_dir.or(below.data_dir),
+            store: self.store.or(below.store),
+            store_connections: self.store_connections.or(below.store_connections),
+            wake: self.wake.or(below.wake),
             public_url: self.public_url.or(below.public_url),
             no_auth: self.no_auth.or(below.no_auth),
             demo_agents: self.demo_agents.or(below.demo_agents),
@@ -229,6 +299,11 @@ impl Layer {
         Ok(Self {
             listen: environment("SB_LISTEN"),
             data_dir: environment("SB_DATA_DIR").map(PathBuf::from),
+            store: environment("SB_STORE").map(Masked::new),
+            store_connections: variable(environment, "SB_STORE_CONNECTIONS", |text| {
+                text.parse().map_err(|_| format!("it has to be a number from 1 to {MAX_CONNECTIONS}"))
+            })?,
+            wake: environment("SB_WAKE").map(Masked::new),
             public_url: environment("SB_PUBLIC_URL"),
             no_auth: variable(environment, "SB_NO_AUTH", yes_or_no)?,
             demo_agents: variable(environment, "SB_DEMO_AGENTS", yes_or_no)?,
@@ -252,17 +327,25 @@ impl Layer {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failure().caused_by(&error)),
         };
-        let table: toml::Table = text.parse().map_err(|error| failure().caused_by(&error))?;
+        // What is wrong with a file is shown with its line, which may hold a password.
+        let wrong = |error: toml::de::Error| failure().because(masked(error.to_string().trim_end()));
+        let table: toml::Table = text.parse().map_err(wrong)?;
         refuse_unknown(&table, "", &KEYS, failure)?;
         for (name, keys) in TABLES {
             if let Some(toml::Value::Table(table)) = table.get(name) {
                 refuse_unknown(table, &format!("{name}."), keys, failure)?;
             }
         }
-        let mut layer: Self = toml::from_str(&text).map_err(|error| failure().caused_by(&error))?;
+        let mut layer: Self = toml::from_str(&text).map_err(wrong)?;
         // A path in a file is meant from where the file is, whoever starts the server from wherever.
         if let (Some(directory), Some(base)) = (&layer.data_dir, path.parent()) {
             layer.data_dir = Some(base.join(directory));
+        }
+        if let (Some(store), Some(base)) = (&layer.store, path.parent())
+            && let Some(directory) = store.expose().strip_prefix("sqlite:").filter(|directory| !directory.is_empty())
+        {
+            let directory = base.join(directory.strip_prefix("//").unwrap_or(directory));
+            layer.store = Some(Masked::new(format!("sqlite:{}", directory.display())));
         }
         Ok(Some(layer))
     }
@@ -383,6 +466,9 @@ mod tests {
             r#"
             listen = "0.0.0.0:1"
             data_dir = "data"
+            store = "sqlite:journal"
+            store_connections = 3
+            wake = "off"
             public_url = "https://agents.example.org/"
             no_auth = false
             demo_agents = false
@@ -400,6 +486,8 @@ mod tests {
         let config = load(Layer::default(), Some(&path), &nothing).unwrap().check(&nothing).unwrap();
         assert_eq!(config.public_url.unwrap(), "https://agents.example.org");
         assert_eq!(config.data_dir, path.parent().unwrap().join("data"));
+        assert_eq!(config.location.directory(), Some(path.parent().unwrap().join("journal").as_path()));
+        assert_eq!((config.store_connections, config.wake), (3, Wake::Off));
         assert_eq!(config.log_format, LogFormat::Json);
         assert!(config.compat_03);
         assert_eq!(config.cancel_grace, Duration::from_millis(500));
@@ -445,6 +533,60 @@ mod tests {
             let failure = load(Layer::default(), None, &environment(&[(name, value)])).unwrap_err();
             assert!(failure.error.contains(name));
         }
+    }
+
+    #[test]
+    fn the_journal_is_where_it_is_said_to_be() {
+        let location = |store: &str, wake: &str| {
+            let pairs = [("SB_STORE", store), ("SB_WAKE", wake), ("SB_DATA_DIR", "/data")];
+            let given = environment(&pairs);
+            let variables = |name: &str| given(name).filter(|value| !value.is_empty());
+            let config = load(Layer::default(), None, &variables)?.check(&variables)?;
+            Ok::<_, Failure>((config.location.to_string(), config.wake.to_string()))
+        };
+        let is = |store: &str, wake: &str| (store.to_owned(), wake.to_owned());
+        assert_eq!(location("", "").unwrap(), is("sqlite:/data", "local"));
+        assert_eq!(location("sqlite:/x", "off").unwrap(), is("sqlite:/x", "off"));
+        assert_eq!(location("postgres://u:secret@h/d", "").unwrap(), is("postgres://u:***@h/d", "notify"));
+        assert_eq!(location("postgresql://h/d", "local").unwrap(), is("postgresql://h/d", "local"));
+        for (store, wake) in [
+            ("postgres://u:secret@h:x/d", ""),
+            ("postgres://u:secret@h/d?zzz=1", ""),
+            ("postgress://u:sec/ret@h/d", ""),
+            ("mysql://u@h/d?password=secret", ""),
+            ("sqlite:", ""),
+            ("", "notify"),
+            ("", "nats://user:secret@"),
+            ("", "tls://user:secret@h"),
+            ("", "sometimes"),
+        ] {
+            let failure = location(store, wake).unwrap_err();
+            assert_eq!(failure.exit as u8, 2);
+            assert!(failure.hint.is_some());
+            let said = format!("{failure:?}");
+            assert!(!said.contains("sec"), "{said}");
+        }
+        for connections in ["0", "1001", "many", "-1"] {
+            let pairs = [("SB_STORE_CONNECTIONS", connections), ("SB_DATA_DIR", "/data")];
+            let variables = environment(&pairs);
+            let checked = load(Layer::default(), None, &variables).and_then(|layer| layer.check(&variables));
+            assert_eq!(checked.unwrap_err().exit as u8, 2);
+        }
+    }
+
+    #[test]
+    fn a_broken_file_does_not_tell_its_password() {
+        for text in [
+            "store = \"postgres://u:secret@h/d",
+            "store = \"postgres://u:secret@h/d\" x",
+            "store = [\"postgres://h/d?password=secret\"]",
+        ] {
+            let (_keep, path) = file(text);
+            let said = format!("{:?}", load(Layer::default(), Some(&path), &environment(&[])).unwrap_err());
+            assert!(said.contains("postgres://") && !said.contains("secret"), "{said}");
+        }
+        let layer = Layer { store: Some(Masked::new("postgres://u:secret@h/d".into())), ..Layer::default() };
+        assert!(!format!("{layer:?}").contains("secret"));
     }
 
     #[test]

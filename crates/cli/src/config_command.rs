@@ -81,6 +81,10 @@ const KEYS: &[Key] = &[
     key("listen", |config| json!(config.listen.to_string())).flag("--listen", |flags| flags.listen.is_some()),
     key("data_dir", |config| json!(config.data_dir.display().to_string()))
         .flag("--data-dir", |flags| flags.data_dir.is_some()),
+    // Neither prints a password.
+    key("store", |config| json!(config.location.to_string())).flag("--store", |flags| flags.store.is_some()),
+    key("store_connections", |config| json!(config.store_connections)),
+    key("wake", |config| json!(config.wake.to_string())).flag("--wake", |flags| flags.wake.is_some()),
     key("public_url", |config| json!(config.public_url)).flag("--public-url", |flags| flags.public_url.is_some()),
     key("no_auth", |config| json!(!config.auth)).flag("--no-auth", |flags| flags.no_auth.is_some()),
     key("demo_agents", |config| json!(config.demo_agents)),

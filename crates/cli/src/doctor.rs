@@ -1,7 +1,10 @@
 //! `sb doctor`: looks at everything a server on this machine needs, says what is wrong and what to do about it.
 
+mod database;
 mod machine;
 mod server;
+
+use store::Location;
 
 use crate::{
     config::{self, LogFormat, process_environment},
@@ -48,9 +51,14 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
     };
     findings.push(machine::data_directory(&config.data_dir));
     findings.push(machine::disk(&config.data_dir));
-    findings.extend(machine::fsync(&config.data_dir));
-    findings.push(machine::sqlite());
-    findings.push(machine::journal(&config.data_dir));
+    match &config.location {
+        Location::Sqlite(directory) => {
+            findings.extend(machine::fsync(directory));
+            findings.push(machine::sqlite());
+            findings.push(machine::journal(directory));
+        }
+        Location::Postgres(url) => findings.extend(database::examine(&config, &config.location, url).await),
+    }
     let running = server::find(&config).await;
     findings.push(server::port(&config, running.as_ref()));
     findings.push(machine::clock(running.as_ref().and_then(|server| server.date)).await);

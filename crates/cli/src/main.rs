@@ -15,6 +15,7 @@ mod doctor;
 mod duration;
 mod failure;
 mod findings;
+mod journal;
 mod local;
 mod logging;
 mod output;
@@ -26,6 +27,7 @@ mod target;
 mod task;
 mod tenant;
 mod token;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -80,6 +82,26 @@ enum Command {
     /// Check everything that a server on this machine needs
     #[command(after_help = "Examples:\n  sb doctor\n  sb doctor --config ./switchboard.toml -o json")]
     Doctor(doctor::Args),
+    /// Copy the journal while servers run
+    #[command(after_help = "Examples:\n  sb backup /backup/switchboard-$(date +%F)\n  \
+                            sb backup --store postgres://switchboard@db/switchboard /backup/switchboard.archive")]
+    Backup(transfer::To),
+    /// Put a backup into an empty store
+    #[command(
+        after_help = "Examples:\n  sb restore /backup/switchboard-2026-01-31 --data-dir /var/lib/switchboard\n  \
+                            sb restore backup.archive --store postgres://switchboard@db/switchboard"
+    )]
+    Restore(transfer::From),
+    /// Write everything in the store to an archive that any store can take in
+    #[command(after_help = "Examples:\n  sb export switchboard.archive\n  \
+                            sb export - | gzip > switchboard.archive.gz")]
+    Export(transfer::To),
+    /// Take an archive into an empty store
+    #[command(
+        after_help = "Examples:\n  sb import switchboard.archive --store postgres://switchboard@db/switchboard\n  \
+                            sb export - | sb import - --store postgres://switchboard@db/switchboard"
+    )]
+    Import(transfer::From),
     /// Print the completion script of a shell
     #[command(after_help = "Examples:\n  sb completion bash > ~/.local/share/bash-completion/completions/sb\n  \
                       sb completion zsh > ~/.zfunc/_sb\n  \
@@ -132,6 +154,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Audit(args) => audit::run(args, log),
         Command::Config(args) => config_command::run(args),
         Command::Doctor(args) => doctor::run(&args, log),
+        Command::Backup(args) => transfer::backup(&args, log),
+        Command::Restore(args) => transfer::restore(&args, log),
+        Command::Export(args) => transfer::export(&args, log),
+        Command::Import(args) => transfer::import(&args, log),
         Command::Completion(args) => {
             completion::completion(&args);
             Ok(())

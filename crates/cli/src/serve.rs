@@ -13,15 +13,16 @@ use agents::{
 };
 use exchange::{Agents, Exchange};
 use server::Server;
-use store::{Store, sqlite};
+use store::{InstanceId, Presence};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin_token,
     bootstrap::bootstrap,
-    config::{self, Config, Layer, LogFormat, process_environment},
+    config::{self, Config, Layer, LogFormat, Masked, process_environment},
     failure::Failure,
+    journal,
     local::PrivateFile,
     logging, output,
 };
@@ -38,6 +39,14 @@ pub(crate) struct Args {
     /// Where the server keeps its files [env: SB_DATA_DIR] [default: switchboard in the XDG data directory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Where the journal is: postgres://USER@HOST/DATABASE or sqlite:DIR [env: SB_STORE] [default: SQLite in the data
+    /// directory]
+    #[arg(long, value_name = "URL")]
+    store: Option<Masked>,
+    /// How instances wake each other: off, local, notify, nats://HOST [env: SB_WAKE] [default: notify on PostgreSQL,
+    /// local on SQLite]
+    #[arg(long, value_name = "CHANNEL")]
+    wake: Option<Masked>,
     /// The configuration file [env: SB_CONFIG] [default: switchboard/switchboard.toml in the XDG config directory]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -58,6 +67,8 @@ impl Args {
         Layer {
             listen: self.listen.clone(),
             data_dir: self.data_dir.clone(),
+            store: self.store.clone(),
+            wake: self.wake.clone(),
             public_url: self.public_url.clone(),
             no_auth: self.no_auth.then_some(true),
             log_format: self.log_format,
@@ -88,7 +99,8 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
 
-    let store: Arc<dyn Store> = open_store(&config)?;
+    let store = journal::open(&config.location, config.open_options()).await?;
+    let _presence = announce_instance(&config, store.instance())?;
     let bootstrap = bootstrap(store.as_ref(), &config.data_dir, process_environment("SB_BOOTSTRAP_TOKEN")).await?;
     admin_token::ensure(store.as_ref(), &config.data_dir, process_environment("SB_ADMIN_TOKEN")).await?;
 
@@ -145,17 +157,19 @@ async fn serve(config: Config) -> Result<(), Failure> {
         let (_, ended) = tokio::join!(exchange.shut_down(GRACE), running);
         ended
     };
-    tokio::select! {
-        ended = drain => {
-            ended.map_err(|error| Failure::failed("the server ended badly").caused_by(&error))?;
-            tracing::info!("stopped");
-            Ok(())
-        }
+    let ended = tokio::select! {
+        ended = drain => ended,
         name = signals.next() => {
-            Err(Failure::failed(format!("stopped at once by a second {name}"))
-                .hint("turns that were running go on with the next start"))
+            return Err(Failure::failed(format!("stopped at once by a second {name}"))
+                .hint("turns that were running go on with the next start"));
         }
-    }
+    };
+    ended.map_err(|error| Failure::failed("the server ended badly").caused_by(&error))?;
+    let store = Arc::clone(exchange.store());
+    drop(exchange);
+    journal::close(store, &config.location).await;
+    tracing::info!("stopped");
+    Ok(())
 }
 
 /// Programs of agents end with the server: a guard sees to it, and what a server and its guard both left
@@ -164,10 +178,14 @@ fn guard_programs(config: &Config, instance: &str) -> Result<Option<Guard>, Fail
     if store::fault::is_on("no-guard") {
         return Ok(None);
     }
-    for dead in sqlite::dead_instances(&config.data_dir) {
+    for dead in store::dead_instances(&config.data_dir) {
         let programs = guard::sweep(&dead.to_string());
         if programs > 0 {
             tracing::info!(programs, "ended programs of a server that is gone");
+        }
+        if !journal_is_here(config) {
+            // Where the journal is, its store forgets the dead when their work was taken over.
+            store::bury(&config.data_dir, dead);
         }
     }
     guard::start(instance)
@@ -190,18 +208,21 @@ fn load_agents(config: &Config, agents: &Agents, instance: String) -> Result<Opt
     }
 }
 
-fn open_store(config: &Config) -> Result<Arc<sqlite::SqliteStore>, Failure> {
+/// Whether the journal lies in the data directory, and with it what says that this instance lives.
+fn journal_is_here(config: &Config) -> bool {
+    config.location.directory() == Some(config.data_dir.as_path())
+}
+
+/// Says in the data directory that this instance lives, if the journal does not.
+fn announce_instance(config: &Config, instance: InstanceId) -> Result<Option<Presence>, Failure> {
+    if journal_is_here(config) {
+        return Ok(None);
+    }
     let directory = config.data_dir.display();
-    sqlite::open(&config.data_dir, sqlite::Options::default()).map_err(|error| {
-        let failure = Failure::failed(format!("cannot open the journal in `{directory}`")).caused_by(&error);
-        match error {
-            store::Error::FromTheFuture { .. } => {
-                failure.hint("a newer version wrote it: run that version, or use another --data-dir")
-            }
-            _ => {
-                failure.hint("check that the directory can be written and has room, or choose another with --data-dir")
-            }
-        }
+    store::announce(&config.data_dir, instance).map(Some).map_err(|error| {
+        Failure::failed(format!("cannot use the data directory `{directory}`"))
+            .caused_by(&error)
+            .hint("check that it can be written and has room, or choose another with --data-dir")
     })
 }
 

@@ -72,11 +72,11 @@ struct Rotate {
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     match args.verb {
-        Verb::Add(args) => args.admin.run(log, true, async |admin| add(&args, &admin).await),
-        Verb::List(args) => args.admin.run(log, false, async |admin| show(&args, &admin).await),
-        Verb::Disable(args) => args.admin.run(log, false, async |admin| set(&args, &admin, true).await),
-        Verb::Enable(args) => args.admin.run(log, false, async |admin| set(&args, &admin, false).await),
-        Verb::Rotate(args) => args.admin.run(log, false, async |admin| rotate(&args, &admin).await),
+        Verb::Add(args) => args.admin.run(log, true, async |admin| add(&args, admin).await),
+        Verb::List(args) => args.admin.run(log, false, async |admin| show(&args, admin).await),
+        Verb::Disable(args) => args.admin.run(log, false, async |admin| set(&args, admin, true).await),
+        Verb::Enable(args) => args.admin.run(log, false, async |admin| set(&args, admin, false).await),
+        Verb::Rotate(args) => args.admin.run(log, false, async |admin| rotate(&args, admin).await),
     }
 }
 

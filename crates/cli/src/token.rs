@@ -70,9 +70,9 @@ struct Revoke {
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     match args.verb {
-        Verb::Add(args) => args.admin.run(log, false, async |admin| add(&args, &admin).await),
-        Verb::List(args) => args.admin.run(log, false, async |admin| show(&args, &admin).await),
-        Verb::Revoke(args) => args.admin.run(log, false, async |admin| revoke(&args, &admin).await),
+        Verb::Add(args) => args.admin.run(log, false, async |admin| add(&args, admin).await),
+        Verb::List(args) => args.admin.run(log, false, async |admin| show(&args, admin).await),
+        Verb::Revoke(args) => args.admin.run(log, false, async |admin| revoke(&args, admin).await),
     }
 }
 

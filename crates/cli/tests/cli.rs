@@ -10,10 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use store::scratch::Scratch;
 use tempfile::TempDir;
 
 /// A home of its own, so that no test sees another's files or this machine's.
 struct Home {
+    scratch: Scratch,
     directory: TempDir,
 }
 
@@ -26,7 +28,14 @@ struct Server {
 
 impl Home {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        let directory = tempfile::tempdir().unwrap();
+        Self { scratch: Scratch::new(&directory.path().join("data")), directory }
+    }
+
+    /// Whose journal is a file, whatever the test run is about.
+    fn on_sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { scratch: Scratch::file(&directory.path().join("data")), directory }
     }
 
     fn data(&self) -> std::path::PathBuf {
@@ -36,7 +45,7 @@ impl Home {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sb"));
         command.args(args).env_clear().env("HOME", self.directory.path()).env("SB_DATA_DIR", self.data());
-        command.stdin(Stdio::null());
+        command.stdin(Stdio::null()).envs(self.scratch.url().map(|url| ("SB_STORE", url)));
         command
     }
 
@@ -292,7 +301,11 @@ fn a_start_that_cannot_work_says_why() {
     let taken = server.url.strip_prefix("http://").unwrap();
     let text = fails(&Home::new().run(&["serve", "--listen", taken]), 1);
     assert!(text.contains("cannot listen on") && text.contains("hint: "), "{text}");
+}
 
+#[test]
+fn a_journal_that_cannot_be_made_says_why_on_sqlite() {
+    let home = Home::on_sqlite();
     let file = home.directory.path().join("file");
     fs::write(&file, "").unwrap();
     let text = fails(&home.run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", file.to_str().unwrap()]), 1);
@@ -300,8 +313,8 @@ fn a_start_that_cannot_work_says_why() {
 }
 
 #[test]
-fn a_database_from_the_future_is_refused() {
-    let home = Home::new();
+fn a_database_from_the_future_is_refused_on_sqlite() {
+    let home = Home::on_sqlite();
     home.serve(&[]).stop("-TERM");
     // SQLite keeps the schema's version in bytes 60 to 63 of the file.
     let path = home.data().join("switchboard.db");

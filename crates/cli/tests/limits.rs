@@ -9,6 +9,7 @@ use std::{
 
 use reqwest::{RequestBuilder, StatusCode, header::RETRY_AFTER};
 use serde_json::{Value, json};
+use store::scratch::Scratch;
 use tempfile::TempDir;
 
 const TOKEN: &str = "sb_test_token_of_limits";
@@ -17,6 +18,7 @@ struct Sb {
     process: Child,
     url: String,
     client: reqwest::Client,
+    _scratch: Scratch,
     _directory: TempDir,
 }
 
@@ -32,6 +34,7 @@ impl Sb {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("switchboard.toml");
         std::fs::write(&file, config).unwrap();
+        let scratch = Scratch::new(&directory.path().join("data"));
         let mut process = Command::new(env!("CARGO_BIN_EXE_sb"))
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(&file)
@@ -41,6 +44,7 @@ impl Sb {
             .env_clear()
             .env("HOME", directory.path())
             .env("SB_BOOTSTRAP_TOKEN", TOKEN)
+            .envs(scratch.url().map(|url| ("SB_STORE", url)))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -50,7 +54,7 @@ impl Sb {
         // Nobody reads the rest, and there is not much of it.
         std::thread::spawn(move || lines.for_each(drop));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { process, url, client, _directory: directory }
+        Self { process, url, client, _scratch: scratch, _directory: directory }
     }
 
     fn get(&self, path: &str) -> RequestBuilder {

@@ -1,20 +1,16 @@
 //! Following a task: a cursor over its log, and the frames a stream is made of.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 use a2a::{Error, StreamResponse, TaskState};
 use bytes::Bytes;
-use store::{Event, EventKind, Recent, Store, TaskId, TenantId, Watch};
+use store::{Event, EventKind, Recent, Snapshot, Store, TaskId, TenantId, Watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{convert, streams::Place};
 
 /// How many events one read of the log takes.
 const BATCH: usize = 256;
-
-/// How long a cursor trusts the hub before it looks at the log itself. Wake-ups only make things
-/// faster; without any, everything still arrives.
-const LOOK: Duration = Duration::from_secs(5);
 
 /// A position in one task's log.
 pub(crate) struct Cursor {
@@ -92,13 +88,16 @@ impl Cursor {
                     continue;
                 }
                 Recent::Events(_) if !self.read_log => {
-                    // Nothing new that the hub knows of: wait for a word, but not for ever.
-                    if tokio::time::timeout(LOOK, self.watch.changed()).await.is_err() {
+                    // Nothing new that the hub knows of: wait for a word, but not for ever. Wake-ups only make things
+                    // faster; without any, everything still arrives.
+                    if tokio::time::timeout(self.watch.look(), self.watch.changed()).await.is_err() {
                         self.read_log = true;
                     }
                     continue;
                 }
-                Recent::Events(_) | Recent::Behind => {}
+                // The hub says so once. Whoever cancels this call and makes another must still read.
+                Recent::Behind => self.read_log = true,
+                Recent::Events(_) => {}
             }
             let events = self.store.events(self.tenant, self.task, self.after, BATCH).await?;
             self.read_log = events.len() == BATCH;
@@ -113,12 +112,12 @@ impl Frame {
     }
 
     /// A frame with the whole task.
-    pub(crate) fn snapshot(seq: u64, task_json: &[u8]) -> Self {
-        let mut body = Vec::with_capacity(task_json.len() + 9);
+    pub(crate) fn snapshot(snapshot: &Snapshot) -> store::Result<Self> {
+        let mut body = Vec::with_capacity(snapshot.size_hint() + 9);
         body.extend_from_slice(b"{\"task\":");
-        body.extend_from_slice(task_json);
+        snapshot.write_json(&mut body)?;
         body.push(b'}');
-        Self { seq, body: body.into(), kind: EventKind::Created }
+        Ok(Self { seq: snapshot.seq, body: body.into(), kind: EventKind::Created })
     }
 
     fn is_over(&self, until: Until) -> bool {

@@ -7,6 +7,7 @@ mod agent;
 mod call;
 mod convert;
 mod cursor;
+mod fold;
 mod operations;
 mod page_token;
 mod registry;

@@ -190,8 +190,7 @@ impl Exchange {
         let mut cursor = Cursor::new(Arc::clone(&self.inner.store), tenant, id, head.seq);
         let snapshot = self.snapshot(call, id, View::FULL).await?;
         cursor.skip_to(snapshot.seq);
-        let json = snapshot.to_json().map_err(|e| convert::store_error(&e))?;
-        let first = vec![Frame::snapshot(snapshot.seq, &json)];
+        let first = vec![Frame::snapshot(&snapshot).map_err(|e| convert::store_error(&e))?];
         let cursor = (!snapshot.state.is_terminal()).then_some(cursor);
         Ok(Frames::new(first, cursor, Until::TaskEnd, draining))
     }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::{
     Call, Entry, Exchange, Frame, Frames, ReplyMode, Sent, convert,
     cursor::{Cursor, Until},
+    fold::Fold,
     operations::{agent_not_found, history_length, in_scope},
     worker,
 };
@@ -35,7 +36,7 @@ struct Taken {
     accepted: Accepted,
     /// Follows the task from before the message came.
     cursor: Cursor,
-    /// The task right after a first message, known without reading it back.
+    /// The task right after a first message, known without reading it back; once its turn was waited for, as it is then.
     newborn: Option<Snapshot>,
     /// The first output may be a direct reply.
     held: bool,
@@ -68,7 +69,7 @@ impl Exchange {
         if mode == Mode::Blocking || (taken.accepted.duplicate && self.is_direct(call, &taken).await?) {
             match self.wait(call, &mut taken).await? {
                 Waited::Reply(message) => return Ok(Sent { body: message, extensions }),
-                Waited::TurnEnded => taken.newborn = None,
+                Waited::TurnEnded => {}
                 Waited::NotYet => {
                     taken.newborn = None;
                     if let Some(reply) = self.reveal(call, &mut taken).await? {
@@ -78,14 +79,13 @@ impl Exchange {
             }
         }
         let snapshot = match taken.newborn.take() {
-            Some(newborn) => cut_history(newborn, taken.history),
+            Some(known) => cut_history(known, taken.history),
             None => {
                 let view = View { history: taken.history, artifacts: true };
                 self.snapshot(call, taken.accepted.task, view).await?
             }
         };
-        let json = snapshot.to_json().map_err(|e| convert::store_error(&e))?;
-        Ok(Sent { body: Frame::snapshot(snapshot.seq, &json).body, extensions })
+        Ok(Sent { body: snapshot_frame(&snapshot)?.body, extensions })
     }
 
     /// SendStreamingMessage.
@@ -108,19 +108,17 @@ impl Exchange {
                 let newborn = cut_history(newborn, taken.history);
                 // The log's first event is the task as it was submitted; what followed is read from it.
                 let born = Snapshot { state: TaskState::Submitted, seq: 1, ..newborn };
-                let json = born.to_json().map_err(|e| convert::store_error(&e))?;
                 let mut cursor = taken.cursor;
                 cursor.skip_to(1);
-                Frames::new(vec![Frame::snapshot(1, &json)], Some(cursor), Until::TurnEnd, draining)
+                Frames::new(vec![snapshot_frame(&born)?], Some(cursor), Until::TurnEnd, draining)
             }
             None => {
                 let view = View { history: taken.history, artifacts: true };
                 let snapshot = self.snapshot(call, taken.accepted.task, view).await?;
-                let json = snapshot.to_json().map_err(|e| convert::store_error(&e))?;
                 let mut cursor = taken.cursor;
                 cursor.skip_to(snapshot.seq);
                 let over = snapshot.state.is_terminal() || snapshot.state == TaskState::InputRequired;
-                let first = vec![Frame::snapshot(snapshot.seq, &json)];
+                let first = vec![snapshot_frame(&snapshot)?];
                 Frames::new(first, (!over).then_some(cursor), Until::TurnEnd, draining)
             }
         };
@@ -205,9 +203,8 @@ impl Exchange {
             ),
             None => {
                 let snapshot = newborn_snapshot(task, &agent, &context, at, &body);
-                let json = snapshot.to_json().map_err(|e| convert::store_error(&e))?;
+                let created = snapshot_frame(&snapshot)?.body;
                 newborn = Some(snapshot);
-                let created = Frame::snapshot(1, &json).body;
                 (
                     Target::New {
                         task,
@@ -296,14 +293,17 @@ impl Exchange {
             taken.cursor.skip_to(taken.accepted.seq);
             // The turns ahead of this message's own, and its own.
             let mut turns = taken.accepted.ahead + 1;
+            let mut fold = taken.newborn.take().map(Fold::new);
             loop {
                 let event = taken.cursor.next().await.map_err(|e| convert::store_error(&e))?;
+                fold = fold.and_then(|fold| fold.add(&event));
                 match event.kind {
                     EventKind::Reply => return Ok(Waited::Reply(event.body.clone())),
                     EventKind::Status { state, ends_turn } => {
                         turns -= u32::from(ends_turn);
                         let interrupted = turns == 1 && state == TaskState::AuthRequired;
                         if state.is_terminal() || turns == 0 || interrupted {
+                            taken.newborn = fold.map(Fold::finish);
                             return Ok(Waited::TurnEnded);
                         }
                     }
@@ -413,6 +413,11 @@ fn newborn_snapshot(task: TaskId, agent: &AgentId, context: &Arc<str>, at: Times
         history: vec![message.clone()],
         artifacts: Vec::new(),
     }
+}
+
+/// A frame with the whole task.
+fn snapshot_frame(snapshot: &Snapshot) -> Result<Frame, Error> {
+    Frame::snapshot(snapshot).map_err(|e| convert::store_error(&e))
 }
 
 fn cut_history(mut snapshot: Snapshot, history: Option<u32>) -> Snapshot {

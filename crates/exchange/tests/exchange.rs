@@ -1,5 +1,6 @@
 //! The exchange over a real journal: what operations promise, seen from inside one process.
 
+mod cost;
 mod rig;
 
 use std::{
@@ -10,9 +11,9 @@ use std::{
     time::Duration,
 };
 
-use a2a::{ErrorKind, GetTaskRequest, Message, Part, TaskState};
+use a2a::{Artifact, ErrorKind, GetTaskRequest, Message, Part, TaskState};
 use exchange::{OnCrash, Options, Outcome, ReplyMode, Rules};
-use rig::{Rig, agent, message, state_of, task_of};
+use rig::{Place, Rig, agent, message, state_of, task_of};
 
 #[tokio::test]
 async fn a_blocking_echo_waits_for_two_commits() {
@@ -31,6 +32,40 @@ async fn a_blocking_echo_waits_for_two_commits() {
     assert_eq!(task.artifacts[0].name, "response");
 }
 
+/// An agent that says what its message lists: `s` a status with a message, `a` an artifact, `+` a chunk of the last one,
+/// `b` an artifact that is replaced each time; then `c` completes, `i` asks, `f` fails.
+async fn says(turn: exchange::Turn, out: exchange::Output) -> Outcome {
+    let text = turn.text();
+    for (n, what) in text.char_indices() {
+        let part = vec![Part::text(format!("{what}{n}"))];
+        match what {
+            's' => out.status(Some(Message { parts: part, ..Message::default() }), None).await,
+            'a' => out.artifact(Artifact { parts: part, ..Artifact::default() }, false, false, None).await,
+            '+' => out.artifact(Artifact { parts: part, ..Artifact::default() }, true, false, None).await,
+            'b' => {
+                let artifact = Artifact { artifact_id: "b".to_owned(), parts: part, ..Artifact::default() };
+                out.artifact(artifact, false, true, None).await;
+            }
+            'i' => return Outcome::InputRequired(part),
+            'f' => return Outcome::Failed(part),
+            _ => return Outcome::Completed(part),
+        }
+        // What follows is a commit of its own.
+        tokio::task::yield_now().await;
+    }
+    Outcome::Completed(Vec::new())
+}
+
+#[tokio::test]
+async fn the_answer_to_a_send_is_the_task_as_it_is_stored() {
+    let rig = Rig::new(vec![agent("says", says)]).await;
+    for text in ["c", "", "ac", "a+c", "aa+c", "sc", "ssac", "bsbc", "ab+bac", "si", "asf", "bb+bsi", "a+++sa+c"] {
+        let sent = rig.send("says", message(text)).await.unwrap();
+        let answered = task_of(&sent);
+        assert_eq!(answered, rig.get(&answered.id).await, "after {text:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_cancel_racing_a_completion_leaves_one_terminal_state() {
     let rig = Rig::new(vec![agent("quick", |turn, _out| async move {
@@ -46,7 +81,9 @@ async fn a_cancel_racing_a_completion_leaves_one_terminal_state() {
     for n in 0..1000_u64 {
         let rig = rig.clone();
         races.spawn(async move {
-            let mut request = rig.request("quick", message(&(n * 7 % 3000).to_string()));
+            // A cancel takes as long as the journal does: some turns are as quick as that, some are slower.
+            let micros = (n * 7 % 3000) * [1, 30][usize::from(n % 2 == 0)];
+            let mut request = rig.request("quick", message(&micros.to_string()));
             request.configuration =
                 Some(a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() });
             let task = task_of(&rig.exchange.send(&rig.call, request).await.unwrap());
@@ -109,18 +146,30 @@ async fn an_agent_that_ignores_the_cancel_is_overruled() {
 
 #[tokio::test]
 async fn messages_to_a_running_task_wait_for_their_turn() {
-    let rig = Rig::new(vec![agent("slow", |turn, out| async move {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        out.text(format!("{}:{}", turn.number, turn.text()), true).await;
-        Outcome::Completed(Vec::new())
+    let all_in = Arc::new(tokio::sync::Semaphore::new(0));
+    let gate = Arc::clone(&all_in);
+    let rig = Rig::new(vec![agent("slow", move |turn, out| {
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.acquire().await.unwrap().forget();
+            out.text(format!("{}:{}", turn.number, turn.text()), true).await;
+            Outcome::Completed(Vec::new())
+        }
     })])
     .await;
     let id = rig.start("slow", message("one")).await;
     let to = |text: &str| Message { task_id: id.clone(), ..message(text) };
-    let (two, three) = tokio::join!(rig.send("slow", to("two")), async {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        rig.send("slow", to("three")).await
-    });
+    let (two, three, ()) = tokio::join!(
+        rig.send("slow", to("two")),
+        async {
+            rig.until_told(&id, 1).await;
+            rig.send("slow", to("three")).await
+        },
+        async {
+            rig.until_told(&id, 2).await;
+            all_in.add_permits(3);
+        }
+    );
     let two = task_of(&two.unwrap());
     assert!(two.artifacts.iter().any(|a| a.parts == [Part::text("2:two")]), "a blocking send waits for its own turn");
     let three = task_of(&three.unwrap());
@@ -327,7 +376,7 @@ async fn a_full_agent_queues_and_then_runs_everything() {
 #[tokio::test]
 async fn a_shutdown_gives_back_what_does_not_end_and_the_next_instance_runs_it() {
     let runs = Arc::new(AtomicU32::new(0));
-    let dir = tempfile::tempdir().unwrap();
+    let place = Place::new();
     let make = |runs: &Arc<AtomicU32>| {
         let runs = Arc::clone(runs);
         vec![agent("long", move |turn, _out| {
@@ -341,14 +390,14 @@ async fn a_shutdown_gives_back_what_does_not_end_and_the_next_instance_runs_it()
             }
         })]
     };
-    let first = Rig::at(dir.path(), Options::default(), make(&runs)).await;
+    let first = Rig::at(&place, Options::default(), make(&runs)).await;
     let id = first.start("long", message("x")).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     first.exchange.shut_down(Duration::from_millis(50)).await;
     let refused = first.send("long", message("y")).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Unavailable);
 
-    let second = Rig::at(dir.path(), Options::default(), make(&runs)).await;
+    let second = Rig::at(&place, Options::default(), make(&runs)).await;
     assert_eq!(second.until_terminal(&id).await.status.state, TaskState::Completed);
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
@@ -360,7 +409,7 @@ async fn crash_policies_decide_what_happens_to_an_interrupted_turn() {
         (OnCrash::Fail, TaskState::Failed),
         (OnCrash::Ask, TaskState::InputRequired),
     ] {
-        let dir = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let options =
             Options { lease: Duration::from_millis(300), poll: Duration::from_millis(50), ..Options::default() };
         let make = |first: bool| {
@@ -374,8 +423,8 @@ async fn crash_policies_decide_what_happens_to_an_interrupted_turn() {
             vec![agent]
         };
         // The crash: a lease that nobody renews, taken by a store whose exchange never started.
-        let id = Rig::abandon(dir.path(), "fragile", message("x"), Duration::from_millis(300)).await;
-        let rig = Rig::at(dir.path(), options, make(false)).await;
+        let id = Rig::abandon(&place, "fragile", message("x"), Duration::from_millis(300)).await;
+        let rig = Rig::at(&place, options, make(false)).await;
         let task = rig.until(&id, |state| state.is_terminal() || state.is_interrupted()).await;
         assert_eq!(task.status.state, expected, "{policy:?}");
         if policy == OnCrash::Ask {

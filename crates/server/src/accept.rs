@@ -28,7 +28,8 @@ const MAX_BUFFER: usize = 128 * 1024;
 
 /// Serves connections until `stop` is set and those that are open are done, or have had their time.
 pub(crate) async fn run(listener: TcpListener, router: Router, options: &Options, stop: CancellationToken) {
-    let builder = builder(options);
+    // One for as long as the process lives: a copy in each connection would be the largest part of some.
+    let builder: &'static Builder<TokioExecutor> = Box::leak(Box::new(builder(options)));
     let permits = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
     let graceful = GracefulShutdown::new();
     let abort = CancellationToken::new();
@@ -53,11 +54,12 @@ pub(crate) async fn run(listener: TcpListener, router: Router, options: &Options
         prepare(&stream);
         let io = TokioIo::new(Connection::new(stream, options.header_timeout, options.stall));
         let service = TowerToHyperService::new(Peered::new(router.clone(), peer.ip()));
-        let connection = graceful.watch(builder.serve_connection(io, service).into_owned());
+        let watcher = graceful.watcher();
         let abort = abort.clone();
         tokio::spawn(async move {
             let _permit = permit;
-            let mut connection = pin!(connection);
+            // Made where it stays: what is moved into a future takes its room twice.
+            let mut connection = pin!(watcher.watch(builder.serve_connection(io, service)));
             tokio::select! {
                 served = connection.as_mut() => {
                     if let Err(error) = served {

@@ -1,4 +1,4 @@
-//! Administration: tenants, their tokens and the audit log, under `/v1/admin`.
+//! Administration: tenants, their tokens, the audit log and what this instance has counted, under `/v1/admin`.
 //!
 //! [`answer`] is the whole surface without HTTP and without authentication: the command line calls it on a journal that
 //! no server has open. The routes add the admin token and nothing else. A token is shown once, by the call that made it.
@@ -156,6 +156,7 @@ enum Route {
     Tokens(TenantId),
     Token(TenantId, i64),
     Audit,
+    Stats,
 }
 
 impl Route {
@@ -170,6 +171,7 @@ impl Route {
             ["tenants", id, "tokens"] => tenant(id).map(Self::Tokens),
             ["tenants", id, "tokens", token] => Some(Self::Token(tenant(id)?, number(token)?)),
             ["audit"] => Some(Self::Audit),
+            ["stats"] => Some(Self::Stats),
             _ => None,
         }
     }
@@ -180,7 +182,7 @@ impl Route {
             Self::Tenant(_) => "GET, HEAD, PATCH, OPTIONS",
             Self::Rotate(_) => "POST, OPTIONS",
             Self::Token(..) => "GET, HEAD, DELETE, OPTIONS",
-            Self::Audit => "GET, HEAD, OPTIONS",
+            Self::Audit | Self::Stats => "GET, HEAD, OPTIONS",
         }
     }
 }
@@ -305,6 +307,11 @@ async fn perform(
             let entries = store.audit(before, limit).await.map_err(|error| unavailable(&error))?;
             let entries: Vec<Value> = entries.iter().map(entry_json).collect();
             Ok(ok(200, &json!({"entries": entries})))
+        }
+        (Route::Stats, "GET" | "HEAD") => {
+            let stats = store.stats();
+            let instance = store.instance().to_string();
+            Ok(ok(200, &json!({"instance": instance, "commits": stats.commits, "events": stats.events})))
         }
         _ => Err(Error::new(ErrorKind::MethodNotAllowed, format!("this path answers {}", route.allow())).into()),
     }

@@ -21,7 +21,8 @@ use http_body::{Body, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
 const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
-/// Above this an event's bytes go out by themselves instead of being copied between prefix and suffix.
+/// Above this an event's bytes go out by themselves instead of being copied between prefix and suffix; and about so much of
+/// what is ready goes out as one piece.
 const COPY_LIMIT: usize = 16 * 1024;
 
 /// What goes around each event.
@@ -54,6 +55,8 @@ pub(crate) struct EventStream {
     /// What is left of an event that was too large to be copied.
     body: Option<Bytes>,
     suffix: Option<Bytes>,
+    /// An event that goes out by itself, after those that were ready before it.
+    large: Option<Record>,
     ended: bool,
 }
 
@@ -70,19 +73,30 @@ impl Envelope {
         Self { prefix: jsonrpc::frame_prefix(id), suffix: SUFFIX }
     }
 
-    fn head(&self, record: &Record, room: usize) -> Vec<u8> {
-        // "id: ", twenty digits, "\nevent: ", "\ndata: ".
-        let mut head = Vec::with_capacity(39 + record.event.len() + self.prefix.len() + room);
+    /// Writes what goes before an event's bytes.
+    fn head(&self, out: &mut Vec<u8>, record: &Record) {
         // Writing to a vector does not fail.
         if let Some(id) = record.id {
-            let _ = writeln!(head, "id: {id}");
+            let _ = writeln!(out, "id: {id}");
         }
         if !record.event.is_empty() {
-            let _ = writeln!(head, "event: {}", record.event);
+            let _ = writeln!(out, "event: {}", record.event);
         }
-        head.extend_from_slice(b"data: ");
-        head.extend_from_slice(&self.prefix);
-        head
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&self.prefix);
+    }
+
+    /// Writes a whole event.
+    fn event(&self, out: &mut Vec<u8>, record: &Record) {
+        self.head(out, record);
+        out.extend_from_slice(&record.body);
+        out.extend_from_slice(self.suffix);
+    }
+
+    /// About how long an event will be.
+    fn room(&self, record: &Record) -> usize {
+        // "id: ", twenty digits, "\nevent: ", "\ndata: ".
+        39 + record.event.len() + self.prefix.len() + record.body.len() + self.suffix.len()
     }
 }
 
@@ -112,23 +126,51 @@ impl EventStream {
             next_keep_alive: Box::pin(sleep(keep_alive)),
             body: None,
             suffix: None,
+            large: None,
             ended: false,
         }
     }
 
-    /// The first piece of an event; the others wait in `self`.
+    /// The first piece of an event that is too large to be copied; the others wait in `self`.
     fn begin(&mut self, record: Record) -> Bytes {
-        let suffix = self.envelope.suffix;
-        if record.body.len() > COPY_LIMIT {
-            let head = self.envelope.head(&record, 0);
-            self.body = Some(record.body);
-            self.suffix = Some(Bytes::from_static(suffix));
-            return head.into();
+        let mut head = Vec::with_capacity(self.envelope.room(&record) - record.body.len());
+        self.envelope.head(&mut head, &record);
+        self.body = Some(record.body);
+        self.suffix = Some(Bytes::from_static(self.envelope.suffix));
+        head.into()
+    }
+
+    /// An event and those that are ready behind it, as one piece.
+    fn gather(&mut self, record: &Record, context: &mut Context<'_>) -> Bytes {
+        let mut out = Vec::with_capacity(self.envelope.room(record));
+        self.envelope.event(&mut out, record);
+        while out.len() < COPY_LIMIT {
+            match self.poll_record(context) {
+                Poll::Ready(Some(next)) if next.body.len() <= COPY_LIMIT => self.envelope.event(&mut out, &next),
+                Poll::Ready(large) => {
+                    self.large = large;
+                    break;
+                }
+                Poll::Pending => break,
+            }
         }
-        let mut event = self.envelope.head(&record, record.body.len() + suffix.len());
-        event.extend_from_slice(&record.body);
-        event.extend_from_slice(suffix);
-        event.into()
+        out.into()
+    }
+
+    /// The next event; none when the stream is over, and then it stays so.
+    fn poll_record(&mut self, context: &mut Context<'_>) -> Poll<Option<Record>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let next = ready!(self.records.as_mut().poll_next(context));
+        match next {
+            Some(Ok(record)) => return Poll::Ready(Some(record)),
+            // The answer has begun; all that can be said is its end, and the client takes it up from its cursor.
+            Some(Err(error)) => tracing::warn!(error = %error, "a stream of events ended early"),
+            None => {}
+        }
+        self.ended = true;
+        Poll::Ready(None)
     }
 
     fn rearm(&mut self) {
@@ -150,24 +192,17 @@ impl Body for EventStream {
         if let Some(piece) = this.body.take().or_else(|| this.suffix.take()) {
             return data(piece);
         }
-        if this.ended {
-            return Poll::Ready(None);
-        }
-        match this.records.as_mut().poll_next(context) {
-            Poll::Ready(Some(Ok(record))) => {
+        let next = match this.large.take() {
+            Some(large) => Poll::Ready(Some(large)),
+            None => this.poll_record(context),
+        };
+        match next {
+            Poll::Ready(Some(record)) => {
                 this.rearm();
-                return data(this.begin(record));
+                let large = record.body.len() > COPY_LIMIT;
+                return data(if large { this.begin(record) } else { this.gather(&record, context) });
             }
-            Poll::Ready(Some(Err(error))) => {
-                // The answer has begun; all that can be said is its end, and the client takes it up from its cursor.
-                tracing::warn!(error = %error, "a stream of events ended early");
-                this.ended = true;
-                return Poll::Ready(None);
-            }
-            Poll::Ready(None) => {
-                this.ended = true;
-                return Poll::Ready(None);
-            }
+            Poll::Ready(None) => return Poll::Ready(None),
             Poll::Pending => {}
         }
         ready!(this.next_keep_alive.as_mut().poll(context));

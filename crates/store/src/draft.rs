@@ -1,10 +1,10 @@
 //! Events on their way into the log: encoded by the caller, so that the writer only copies bytes.
 
-use a2a::{
-    Artifact, JsonObject, Message, StreamResponse, TaskArtifactUpdateEvent, TaskState, TaskStatus,
-    TaskStatusUpdateEvent, Timestamp,
-};
+use std::ops::Range;
+
+use a2a::{Artifact, JsonObject, Message, StreamResponse, TaskState, Timestamp};
 use bytes::Bytes;
+use serde::Serialize;
 
 use crate::{Result, TaskId};
 
@@ -55,18 +55,23 @@ impl Draft {
         metadata: Option<JsonObject>,
         at: Timestamp,
     ) -> Result<Self> {
-        let message_bytes = match &message {
-            Some(message) => Some(Bytes::from(serde_json::to_vec(message)?)),
+        let mut body = Frame::begin("statusUpdate", task, context)?;
+        body.text(b"\"status\":{\"state\":\"");
+        body.text(state.as_str().as_bytes());
+        body.text(b"\"");
+        let message = match &message {
+            Some(message) => {
+                body.text(b",\"message\":");
+                Some(body.value(message)?)
+            }
             None => None,
         };
-        let update = TaskStatusUpdateEvent {
-            task_id: task.to_string(),
-            context_id: context.to_owned(),
-            status: TaskStatus { state, message, timestamp: Some(at) },
-            metadata,
-        };
-        let body = serde_json::to_vec(&StreamResponse::StatusUpdate(update))?;
-        Ok(Self { at, body: body.into(), content: Content::Status { state, message: message_bytes } })
+        body.text(b",\"timestamp\":");
+        body.value(&at)?;
+        body.text(b"}");
+        let body = body.end(metadata.as_ref())?;
+        let message = message.map(|range| body.slice(range));
+        Ok(Self { at, body, content: Content::Status { state, message } })
     }
 
     /// An artifact, or a chunk of one.
@@ -79,18 +84,18 @@ impl Draft {
         metadata: Option<JsonObject>,
         at: Timestamp,
     ) -> Result<Self> {
-        let artifact_bytes = Bytes::from(serde_json::to_vec(&artifact)?);
-        let artifact_id = artifact.artifact_id.clone();
-        let update = TaskArtifactUpdateEvent {
-            task_id: task.to_string(),
-            context_id: context.to_owned(),
-            artifact,
-            append,
-            last_chunk,
-            metadata,
-        };
-        let body = serde_json::to_vec(&StreamResponse::ArtifactUpdate(update))?;
-        Ok(Self { at, body: body.into(), content: Content::Artifact { artifact_id, append, artifact: artifact_bytes } })
+        let mut body = Frame::begin("artifactUpdate", task, context)?;
+        body.text(b"\"artifact\":");
+        let range = body.value(&artifact)?;
+        if append {
+            body.text(b",\"append\":true");
+        }
+        if last_chunk {
+            body.text(b",\"lastChunk\":true");
+        }
+        let body = body.end(metadata.as_ref())?;
+        let content = Content::Artifact { artifact_id: artifact.artifact_id, append, artifact: body.slice(range) };
+        Ok(Self { at, body, content })
     }
 
     /// A direct reply.
@@ -116,5 +121,95 @@ impl Draft {
         let task = TaskId::parse(&update.task_id)
             .ok_or_else(|| crate::Error::Damaged("a draft names no task of ours".into()))?;
         Self::status(task, &update.context_id, state, update.status.message, update.metadata, self.at)
+    }
+}
+
+/// The bytes of an event while they are written: what the projections keep of it is a part of them, so nothing is
+/// serialised twice.
+struct Frame(Vec<u8>);
+
+impl Frame {
+    /// Up to the member that the kind of event is about.
+    fn begin(name: &str, task: TaskId, context: &str) -> Result<Self> {
+        let mut frame = Self(Vec::with_capacity(512));
+        frame.text(b"{\"");
+        frame.text(name.as_bytes());
+        frame.text(b"\":{\"taskId\":\"");
+        frame.text(task.hyphenated(&mut [0; TaskId::LENGTH]).as_bytes());
+        frame.text(b"\",\"contextId\":");
+        frame.value(context)?;
+        frame.text(b",");
+        Ok(frame)
+    }
+
+    fn text(&mut self, json: &[u8]) {
+        self.0.extend_from_slice(json);
+    }
+
+    /// Writes a value; says where it stands.
+    fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<Range<usize>> {
+        let start = self.0.len();
+        serde_json::to_writer(&mut self.0, value)?;
+        Ok(start..self.0.len())
+    }
+
+    fn end(mut self, metadata: Option<&JsonObject>) -> Result<Bytes> {
+        if let Some(metadata) = metadata {
+            self.text(b",\"metadata\":");
+            self.value(metadata)?;
+        }
+        self.text(b"}}");
+        Ok(self.0.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::{Part, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent};
+
+    use super::*;
+
+    fn metadata(given: bool) -> Option<JsonObject> {
+        given.then(|| JsonObject::from_text(r#"{"a":1e3}"#).unwrap())
+    }
+
+    #[test]
+    fn a_status_is_the_protocols_own_json() {
+        let (task, at, context) = (TaskId::mint(), crate::clock::now(), "a \"context\"");
+        for (said, with) in [(None, false), (Some("x\ny"), false), (None, true), (Some(""), true)] {
+            let message = said.map(|text| Message { parts: vec![Part::text(text)], ..Message::default() });
+            let draft = Draft::status(task, context, TaskState::Failed, message.clone(), metadata(with), at).unwrap();
+            let kept = message.as_ref().map(|message| Bytes::from(serde_json::to_vec(message).unwrap()));
+            let typed = StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+                task_id: task.to_string(),
+                context_id: context.to_owned(),
+                status: TaskStatus { state: TaskState::Failed, message, timestamp: Some(at) },
+                metadata: metadata(with),
+            });
+            assert_eq!(draft.body, serde_json::to_vec(&typed).unwrap());
+            assert_eq!(draft.content, Content::Status { state: TaskState::Failed, message: kept });
+        }
+    }
+
+    #[test]
+    fn an_artifact_is_the_protocols_own_json() {
+        let (task, at) = (TaskId::mint(), crate::clock::now());
+        for (append, last_chunk, with) in
+            [(false, false, false), (true, false, true), (false, true, true), (true, true, false)]
+        {
+            let artifact = Artifact { artifact_id: "a".into(), parts: vec![Part::text("text")], ..Artifact::default() };
+            let draft = Draft::artifact(task, "c", artifact.clone(), append, last_chunk, metadata(with), at).unwrap();
+            let kept = Bytes::from(serde_json::to_vec(&artifact).unwrap());
+            let typed = StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+                task_id: task.to_string(),
+                context_id: "c".to_owned(),
+                artifact,
+                append,
+                last_chunk,
+                metadata: metadata(with),
+            });
+            assert_eq!(draft.body, serde_json::to_vec(&typed).unwrap());
+            assert_eq!(draft.content, Content::Artifact { artifact_id: "a".into(), append, artifact: kept });
+        }
     }
 }

@@ -53,9 +53,12 @@ pub enum Error {
     /// What was stored cannot be read back.
     #[error("stored data is damaged: {0}")]
     Damaged(String),
-    /// An error of SQLite.
+    /// An error of SQLite that another attempt would meet again; others are [`Error::Unavailable`].
     #[error("sqlite: {0}")]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(#[source] rusqlite::Error),
+    /// An error of PostgreSQL that another attempt would meet again; others are [`Error::Unavailable`].
+    #[error("postgresql: {}", postgres_said(.0))]
+    Postgres(#[source] tokio_postgres::Error),
 }
 
 impl Error {
@@ -71,7 +74,11 @@ impl Error {
             | Self::TooManyTasks { .. }
             | Self::TooMuchStored { .. }
             | Self::Exists => true,
-            Self::FromTheFuture { .. } | Self::Unavailable(_) | Self::Damaged(_) | Self::Sqlite(_) => false,
+            Self::FromTheFuture { .. }
+            | Self::Unavailable(_)
+            | Self::Damaged(_)
+            | Self::Sqlite(_)
+            | Self::Postgres(_) => false,
         }
     }
 }
@@ -80,4 +87,63 @@ impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         Self::Damaged(error.to_string())
     }
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode::{
+            CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, OutOfMemory, ReadOnly, SystemIoFailure,
+        };
+        match error.sqlite_error_code() {
+            // The file is well but this cannot be done now: no room, no rights, somebody else's lock, a failing disk.
+            Some(CannotOpen | DatabaseBusy | DatabaseLocked | DiskFull | OutOfMemory | ReadOnly | SystemIoFailure) => {
+                Self::Unavailable(format!("sqlite: {error}"))
+            }
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if is_lost(&error) || is_passing(&error) {
+            Self::Unavailable(postgres_said(&error))
+        } else {
+            Self::Postgres(error)
+        }
+    }
+}
+
+/// Whether the connection is gone, and with it any knowledge of what became of the last statement.
+pub(crate) fn is_lost(error: &tokio_postgres::Error) -> bool {
+    use std::{error::Error as _, io::ErrorKind};
+    if let Some(code) = error.code() {
+        // The server says good-bye (shutdown, crash, starting up, idle for too long), or the connection failed.
+        return matches!(code.code(), "57P01" | "57P02" | "57P03" | "57P05") || code.code().starts_with("08");
+    }
+    // A certificate that does not check out is invalid data: a new connection would meet the same one.
+    let broken = |error: &std::io::Error| !matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput);
+    error.is_closed() || error.source().and_then(|cause| cause.downcast_ref()).is_some_and(broken)
+}
+
+/// Whether the server is well but cannot do this now: no room, no connections left, a standby, out of time.
+fn is_passing(error: &tokio_postgres::Error) -> bool {
+    let Some(code) = error.code() else { return false };
+    let code = code.code();
+    code.starts_with("53") || code.starts_with("58") || matches!(code, "25006" | "40001" | "40P01" | "55P03" | "57014")
+}
+
+/// What the server said, with its SQLSTATE; otherwise what happened on the way, down to the first cause.
+fn postgres_said(error: &tokio_postgres::Error) -> String {
+    use std::error::Error as _;
+    if let Some(said) = error.as_db_error() {
+        return format!("{} (SQLSTATE {})", said.message(), said.code().code());
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

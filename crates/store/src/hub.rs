@@ -3,20 +3,29 @@
 //! The hub only makes things faster: whoever follows a task reads the log, and the hub saves the
 //! reading while the log's end is still in memory. It holds something only for tasks that someone
 //! watches, and a watcher costs a cursor, however slowly it reads.
+//!
+//! What this process commits is *published*, with its bytes. What others have committed is only
+//! *announced*: a watcher behind it is sent to the log, once for each announcement. The ring holds
+//! published events alone and never a gap, so an announcement leaves it as it is: the next published
+//! event either continues the ring or begins a new one, and a cursor before that reads the log.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    time::Duration,
 };
 
 use tokio::sync::watch;
 
-use crate::{Event, TaskId};
+use crate::{Event, TaskId, nats::NatsHandle, wake::News};
 
 /// How much of a watched task's log end is kept in memory.
 const RING_EVENTS: usize = 256;
 const RING_BYTES: usize = 1 << 20;
 const SHARDS: usize = 16;
+
+/// How long a watcher trusts the hub before it looks at the log itself.
+pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
 type Shard = Mutex<HashMap<TaskId, Weak<Topic>>>;
 
@@ -26,6 +35,11 @@ pub struct Hub {
     shards: Arc<[Shard; SHARDS]>,
     /// Bumped when work may have become due or a cancel mark may have been set by someone else.
     due: Arc<watch::Sender<u64>>,
+    /// Where other instances are told of this one's commits, beside what the store does by itself.
+    others: Arc<OnceLock<NatsHandle>>,
+    /// Nothing is announced at all: everything is found by looking.
+    silent: bool,
+    look: Duration,
 }
 
 /// One watcher of one task.
@@ -34,6 +48,8 @@ pub struct Watch {
     task: TaskId,
     topic: Arc<Topic>,
     changed: watch::Receiver<u64>,
+    /// The announcements that this watcher was sent to the log for, or had read already.
+    heard: u64,
 }
 
 /// What a watcher finds in memory.
@@ -41,46 +57,70 @@ pub struct Watch {
 pub enum Recent {
     /// Exactly the events after its cursor; none when it is up to date as far as the hub knows.
     Events(Vec<Arc<Event>>),
-    /// Its cursor lies before what is kept: read the log.
+    /// Its cursor lies before what is kept, or others have announced more: read the log.
     Behind,
 }
 
 struct Topic {
     ring: Mutex<Ring>,
-    latest: watch::Sender<u64>,
+    /// Counts whatever there was to notice.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Ring {
     events: VecDeque<Arc<Event>>,
     bytes: usize,
+    /// The last published event.
     latest: u64,
+    /// How often others have announced something that was not published here.
+    calls: u64,
+    /// The furthest end of the log that they named.
+    told: u64,
+    /// The last of `calls` that named none.
+    told_all: u64,
 }
 
 impl Default for Hub {
     fn default() -> Self {
-        Self { shards: Arc::new(std::array::from_fn(|_| Mutex::default())), due: Arc::new(watch::Sender::new(0)) }
+        Self::new(false, LOOK)
     }
 }
 
 impl Hub {
+    /// A hub that announces, or, when `silent`, one that leaves everything to be found by looking at the log, which
+    /// watchers do every `look`.
+    pub(crate) fn new(silent: bool, look: Duration) -> Self {
+        Self {
+            shards: Arc::new(std::array::from_fn(|_| Mutex::default())),
+            due: Arc::new(watch::Sender::new(0)),
+            others: Arc::default(),
+            silent,
+            look,
+        }
+    }
+
     /// Watches a task. What is published from now on is seen; what was before is in the log.
     pub fn watch(&self, task: TaskId) -> Watch {
         let mut shard = self.shard(task);
         let topic = shard.get(&task).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let topic = Arc::new(Topic { ring: Mutex::default(), latest: watch::Sender::new(0) });
+            let topic = Arc::new(Topic { ring: Mutex::default(), changes: watch::Sender::new(0) });
             shard.insert(task, Arc::downgrade(&topic));
             topic
         });
-        let changed = topic.latest.subscribe();
-        Watch { hub: self.clone(), task, topic, changed }
+        drop(shard);
+        let changed = topic.changes.subscribe();
+        // Announced before now is in the log by now.
+        let heard = lock(&topic.ring).calls;
+        Watch { hub: self.clone(), task, topic, changed, heard }
     }
 
     /// Announces a committed event. Called by the writer only, in the order of the log.
     pub(crate) fn publish(&self, task: TaskId, event: &Arc<Event>) {
-        let Some(topic) = self.shard(task).get(&task).and_then(Weak::upgrade) else {
+        if self.silent {
             return;
-        };
+        }
+        let Some(topic) = self.topic(task) else { return };
         let mut ring = lock(&topic.ring);
         if event.seq <= ring.latest {
             return;
@@ -98,12 +138,66 @@ impl Hub {
             }
         }
         drop(ring);
-        topic.latest.send_replace(event.seq);
+        topic.notice();
+    }
+
+    /// Announces that another instance has written, and where the task's log ends now. Costs nothing for a task that
+    /// nobody watches here.
+    pub(crate) fn announce(&self, task: TaskId, seq: u64) {
+        if self.silent {
+            return;
+        }
+        let Some(topic) = self.topic(task) else { return };
+        let mut ring = lock(&topic.ring);
+        if seq <= ring.latest {
+            return;
+        }
+        ring.calls += 1;
+        ring.told = ring.told.max(seq);
+        drop(ring);
+        topic.notice();
+    }
+
+    /// Announces that others may have written to anything.
+    pub(crate) fn announce_all(&self) {
+        if self.silent {
+            return;
+        }
+        for shard in self.shards.iter() {
+            let topics: Vec<_> = lock(shard).values().filter_map(Weak::upgrade).collect();
+            for topic in topics {
+                let mut ring = lock(&topic.ring);
+                ring.calls += 1;
+                ring.told_all = ring.calls;
+                drop(ring);
+                topic.notice();
+            }
+        }
     }
 
     /// Says that work may be due or a cancel mark may be set.
     pub(crate) fn poke(&self) {
-        self.due.send_modify(|n| *n += 1);
+        if !self.silent {
+            self.due.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Tells other instances what this one has committed, if they hear of it through the hub.
+    pub(crate) fn tell(&self, news: impl FnOnce() -> News) {
+        if let Some(others) = self.others.get() {
+            others.tell(&news());
+        }
+    }
+
+    /// From now on [`Hub::tell`] goes there.
+    pub(crate) fn tell_through(&self, others: NatsHandle) {
+        // A second channel would say the same again.
+        let _ = self.others.set(others);
+    }
+
+    /// The same watchers for one who only hears: that one must not keep the outward channel, which is its own, alive.
+    pub(crate) fn inward(&self) -> Self {
+        Self { others: Arc::default(), ..self.clone() }
     }
 
     /// Hears of such.
@@ -113,16 +207,26 @@ impl Hub {
 
     /// Whether anyone watches anything.
     pub(crate) fn is_watched(&self) -> bool {
-        self.shards.iter().any(|shard| !lock(shard).is_empty())
+        !self.silent && self.shards.iter().any(|shard| !lock(shard).is_empty())
     }
 
     /// Whether anyone wants to hear of other processes' commits: of a task, or of work that is due.
     pub(crate) fn is_heard(&self) -> bool {
-        self.due.receiver_count() > 0 || self.is_watched()
+        !self.silent && (self.due.receiver_count() > 0 || self.is_watched())
+    }
+
+    fn topic(&self, task: TaskId) -> Option<Arc<Topic>> {
+        self.shard(task).get(&task).and_then(Weak::upgrade)
     }
 
     fn shard(&self, task: TaskId) -> MutexGuard<'_, HashMap<TaskId, Weak<Topic>>> {
         lock(&self.shards[task.shard(SHARDS)])
+    }
+}
+
+impl Topic {
+    fn notice(&self) {
+        self.changes.send_modify(|n| *n += 1);
     }
 }
 
@@ -132,19 +236,33 @@ impl Watch {
         // Whatever is published after this line makes `changed` return.
         self.changed.borrow_and_update();
         let ring = lock(&self.topic.ring);
-        if ring.latest <= after {
-            return Recent::Events(Vec::new());
+        if ring.latest > after {
+            return match ring.events.front() {
+                Some(front) if front.seq <= after + 1 => {
+                    let skip = usize::try_from(after + 1 - front.seq).unwrap_or(usize::MAX);
+                    Recent::Events(ring.events.iter().skip(skip).cloned().collect())
+                }
+                _ => Recent::Behind,
+            };
         }
-        match ring.events.front() {
-            Some(front) if front.seq <= after + 1 => {
-                let skip = usize::try_from(after + 1 - front.seq).unwrap_or(usize::MAX);
-                Recent::Events(ring.events.iter().skip(skip).cloned().collect())
-            }
-            _ => Recent::Behind,
-        }
+        // What the ring has is read. An announcement sends each watcher to the log once: one that names an end which
+        // never comes must not keep it reading.
+        let more = self.heard != ring.calls && (ring.told > after || ring.told_all > self.heard);
+        self.heard = ring.calls;
+        if more { Recent::Behind } else { Recent::Events(Vec::new()) }
     }
 
-    /// Returns when something was published since the last [`Watch::recent`].
+    /// How long to wait for [`Watch::changed`] before looking at the log without it.
+    pub fn look(&self) -> Duration {
+        self.hub.look
+    }
+
+    /// Whether something was published or announced since the last [`Watch::recent`].
+    pub fn has_changed(&self) -> bool {
+        self.changed.has_changed().unwrap_or(false)
+    }
+
+    /// Returns when something was published or announced since the last [`Watch::recent`].
     pub async fn changed(&mut self) {
         // The sender lives in the topic that this watch holds: an error cannot happen.
         let _ = self.changed.changed().await;
@@ -218,6 +336,91 @@ mod tests {
         assert!(hub.is_watched());
         drop(second);
         assert!(!hub.is_watched());
+    }
+
+    #[test]
+    fn an_announcement_sends_the_watcher_to_the_log_once() {
+        let hub = Hub::default();
+        let task = TaskId::mint();
+        let mut watch = hub.watch(task);
+        let mut second = hub.watch(task);
+        hub.announce(task, 5);
+        assert!(watch.has_changed());
+        assert_eq!(seqs(watch.recent(3)), None);
+        assert!(!watch.has_changed());
+        assert_eq!(seqs(watch.recent(3)), Some(vec![]), "the end that was named may never come");
+        assert_eq!(seqs(second.recent(5)), Some(vec![]), "it has read that far by itself");
+        hub.announce(task, 5);
+        assert_eq!(seqs(watch.recent(5)), Some(vec![]));
+        // Late news of an earlier commit do not hide the later one.
+        hub.announce(task, 7);
+        hub.announce(task, 6);
+        assert_eq!(seqs(watch.recent(6)), None);
+        assert_eq!(seqs(hub.watch(task).recent(0)), Some(vec![]), "a new watcher reads the log first");
+    }
+
+    #[test]
+    fn an_announcement_leaves_the_ring_without_a_gap() {
+        let hub = Hub::default();
+        let task = TaskId::mint();
+        let mut watch = hub.watch(task);
+        for seq in 1..=4 {
+            hub.publish(task, &event(seq));
+        }
+        // Another instance writes 5, this one 6.
+        hub.announce(task, 5);
+        assert_eq!(seqs(watch.recent(2)), Some(vec![3, 4]), "what the ring has comes first");
+        assert_eq!(seqs(watch.recent(4)), None, "and the announcement is not forgotten over it");
+        hub.publish(task, &event(6));
+        assert_eq!(seqs(watch.recent(4)), None, "5 is in the log only");
+        assert_eq!(seqs(watch.recent(5)), Some(vec![6]));
+        // The news of one's own commit by a detour, or of a commit that was also seen in the file.
+        hub.announce(task, 7);
+        hub.publish(task, &event(7));
+        assert_eq!(seqs(watch.recent(5)), Some(vec![6, 7]));
+        assert_eq!(seqs(watch.recent(7)), Some(vec![]));
+        hub.publish(task, &event(8));
+        watch.recent(7);
+        hub.announce(task, 8);
+        assert!(!watch.has_changed(), "8 was published already");
+    }
+
+    #[test]
+    fn everything_may_be_announced() {
+        let hub = Hub::default();
+        let (one, other) = (TaskId::mint(), TaskId::mint());
+        let (mut first, mut second) = (hub.watch(one), hub.watch(other));
+        hub.publish(one, &event(1));
+        hub.announce_all();
+        assert_eq!(seqs(first.recent(0)), Some(vec![1]));
+        assert_eq!(seqs(first.recent(1)), None);
+        assert_eq!(seqs(first.recent(1)), Some(vec![]));
+        assert_eq!(seqs(second.recent(9)), None);
+        hub.announce(one, 1);
+        assert!(!first.has_changed());
+    }
+
+    #[test]
+    fn a_task_that_nobody_watches_costs_nothing() {
+        let hub = Hub::default();
+        hub.announce(TaskId::mint(), 5);
+        hub.announce_all();
+        assert!(!hub.is_watched());
+    }
+
+    #[test]
+    fn a_silent_hub_says_nothing() {
+        let hub = Hub::new(true, Duration::from_millis(1));
+        let task = TaskId::mint();
+        let (mut watch, due) = (hub.watch(task), hub.due());
+        hub.publish(task, &event(1));
+        hub.announce(task, 2);
+        hub.announce_all();
+        hub.poke();
+        assert!(!watch.has_changed() && !due.has_changed().unwrap());
+        assert_eq!(seqs(watch.recent(0)), Some(vec![]));
+        assert!(!hub.is_heard() && !hub.is_watched());
+        assert_eq!(watch.look(), Duration::from_millis(1));
     }
 
     #[test]

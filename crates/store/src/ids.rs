@@ -49,6 +49,23 @@ impl TaskId {
         text.bytes().all(|b| !b.is_ascii_uppercase()).then_some(Self(id))
     }
 
+    /// How long an id is as text.
+    pub(crate) const LENGTH: usize = uuid::fmt::Hyphenated::LENGTH;
+
+    /// The id as text, without an allocation.
+    pub(crate) fn hyphenated(self, buffer: &mut [u8; Self::LENGTH]) -> &str {
+        self.0.as_hyphenated().encode_lower(buffer)
+    }
+
+    /// The id as a number, and back.
+    pub(crate) fn as_u128(self) -> u128 {
+        self.0.as_u128()
+    }
+
+    pub(crate) fn from_u128(number: u128) -> Self {
+        Self(Uuid::from_u128(number))
+    }
+
     /// Spreads tasks over `n` shards by the random end of the id.
     pub(crate) fn shard(self, n: usize) -> usize {
         usize::from(self.0.as_bytes()[15]) % n
@@ -76,6 +93,11 @@ impl InstanceId {
     /// Reads an id as it is stored.
     pub fn parse(text: &str) -> Option<Self> {
         Uuid::try_parse(text).ok().map(Self)
+    }
+
+    /// The id as bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
     }
 }
 

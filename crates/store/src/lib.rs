@@ -4,16 +4,24 @@
 //! implementation of it. Nothing outside this crate knows SQL, and nothing inside it decides what an
 //! operation means: it decides only what may follow what ([`machine`]) and in which order.
 
+pub mod archive;
 pub mod clock;
+mod codec;
 pub mod conformance;
 mod draft;
 mod error;
 pub mod fault;
 mod hub;
 mod ids;
+mod location;
 pub mod machine;
+mod nats;
+mod ops;
+pub mod postgres;
+pub mod scratch;
 pub mod sqlite;
 mod types;
+pub mod wake;
 
 use async_trait::async_trait;
 
@@ -21,11 +29,13 @@ pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
 pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
+pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, Lease, LeasedTurn, NewToken, Page, PageKey, Quota, Snapshot, Stats, Target, TaskHead, Tenant,
-    Token, Turn, Usage, View,
+    IdempotencyKey, Lease, LeasedTurn, NewToken, Page, PageKey, Position, Quota, Snapshot, Stats, Tailed, Target,
+    TaskHead, Tenant, Token, Turn, Usage, View,
 };
+pub use wake::{NatsUrl, News, Wake, WakeError};
 
 /// A `Result` of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -98,6 +108,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Up to `limit` events after `after`, in order. Hidden tasks are found (their sender follows them).
     async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>>;
+
+    /// Up to `limit` events of all tasks and tenants after a place in the log, and the place after them. Whoever
+    /// goes on from there misses none and meets none twice.
+    ///
+    /// Two events of one task may come in another order than their numbers when two instances wrote them at about
+    /// the same time. Events may come late, never out of the cursor's reach: fewer than `limit` does not say that there
+    /// are no more, only that no more can be given yet.
+    async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)>;
 
     /// The task's messages, oldest first: what its current turn and those before it said and were told.
     async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>>;

@@ -3,19 +3,16 @@
 //! Several processes may open the same directory. Each sees the others' commits by looking at the file (about
 //! ten times a second while anyone waits for something), and takes over the work of those that have died.
 
-mod accept;
 mod administer;
-mod append;
-mod cancel;
-mod codec;
 mod inspect;
-mod instances;
+pub(crate) mod instances;
 mod lease;
 mod read;
 mod readers;
 mod registry;
 mod row;
-mod schema;
+pub(crate) mod schema;
+pub(crate) mod tx;
 mod usage;
 mod writer;
 
@@ -24,6 +21,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use a2a::Timestamp;
@@ -37,15 +35,15 @@ use self::{
 };
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Error, Event, Filter, Hub,
-    InstanceId, Lease, LeasedTurn, NewToken, Page, Result, Snapshot, Stats, Store, TaskHead, TaskId, Tenant, TenantId,
-    Token, Usage, View, clock,
+    InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId,
+    Tenant, TenantId, Token, Usage, View, Wake, clock, hub::LOOK, ops,
 };
 
 /// The journal's file in the data directory.
 pub const FILE: &str = "switchboard.db";
 
 /// Where each process keeps its lock.
-const INSTANCES: &str = "instances";
+pub(crate) const INSTANCES: &str = "instances";
 
 /// A commit this young proves that the journal can be written.
 const PROOF_MS: i64 = 1000;
@@ -59,11 +57,16 @@ pub struct Options {
     pub queue: usize,
     /// Page cache of each connection, in KiB.
     pub cache_kib: u32,
+    /// How watchers and workers are woken. NATS comes on top of the file, by [`crate::wake::join`]; NOTIFY is
+    /// PostgreSQL's own.
+    pub wake: Wake,
+    /// How often a watcher that hears nothing looks at the log.
+    pub look: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { readers: 2, queue: 4096, cache_kib: 32 * 1024 }
+        Self { readers: 2, queue: 4096, cache_kib: 32 * 1024, wake: Wake::Local, look: LOOK }
     }
 }
 
@@ -83,6 +86,9 @@ pub struct SqliteStore {
 
 /// Opens or creates the journal in `dir`.
 pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
+    if options.wake == Wake::Notify {
+        return Err(Error::Unavailable("SQLite has no NOTIFY: wake up by `local`, `nats://…` or `off`".into()));
+    }
     let failed = |error: io::Error| Error::Unavailable(format!("{}: {error}", dir.display()));
     create_private_dir(dir).map_err(failed)?;
     let file = dir.join(FILE);
@@ -90,7 +96,7 @@ pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
     let instances = dir.join(INSTANCES);
     let id = InstanceId::mint();
     let presence = Presence::announce(&instances, id)?;
-    let hub = Hub::default();
+    let hub = Hub::new(options.wake == Wake::Off, options.look);
     let counters = Arc::new(Counters::default());
     let queue = options.queue.max(1);
     let writer = Writer::start(&file, options.cache_kib, queue, id.to_string(), hub.clone(), Arc::clone(&counters))?;
@@ -110,18 +116,18 @@ pub fn is_open(dir: &Path) -> bool {
 }
 
 #[cfg(unix)]
-fn create_private_dir(dir: &Path) -> io::Result<()> {
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 #[cfg(not(unix))]
-fn create_private_dir(dir: &Path) -> io::Result<()> {
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)
 }
 
 /// SQLite gives the files beside this one the same permissions.
-fn create_private_file(file: &Path) -> io::Result<()> {
+pub(crate) fn create_private_file(file: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
@@ -132,17 +138,17 @@ fn create_private_file(file: &Path) -> io::Result<()> {
 #[async_trait]
 impl Store for SqliteStore {
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
-        self.writer.run(move |batch| accept::accept(batch, tenant, &accept)).await
+        self.writer.run(move |batch| ops::accept(batch, tenant, &accept)).await
     }
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
         let lease = lease.clone();
-        self.writer.run(move |batch| append::append(batch, &lease, &append)).await
+        self.writer.run(move |batch| ops::append(batch, &lease, &append)).await
     }
 
     async fn lease(&self, until: Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>> {
         let agents = agents.to_vec();
-        self.writer.run(move |batch| lease::lease(batch, until, &agents, limit)).await
+        self.writer.run(move |batch| ops::lease(batch, until, &agents, limit)).await
     }
 
     async fn renew(&self, leases: &[Lease], until: Timestamp) -> Result<Vec<Lease>> {
@@ -174,11 +180,11 @@ impl Store for SqliteStore {
     }
 
     async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
-        self.writer.run(move |batch| cancel::mark(batch, tenant, task)).await
+        self.writer.run(move |batch| ops::mark(batch, tenant, task)).await
     }
 
     async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(move |batch| cancel::force(batch, tenant, task)).await
+        self.writer.run(move |batch| ops::force(batch, tenant, task)).await
     }
 
     async fn next_due(&self, agents: &[AgentId]) -> Result<Option<Timestamp>> {
@@ -192,7 +198,7 @@ impl Store for SqliteStore {
     }
 
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(move |batch| cancel::reveal(batch, tenant, task)).await
+        self.writer.run(move |batch| ops::reveal(batch, tenant, task)).await
     }
 
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -209,6 +215,11 @@ impl Store for SqliteStore {
 
     async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>> {
         self.readers.run(move |conn| read::events(conn, tenant, task, after, limit)).await
+    }
+
+    async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
+        let after = *after;
+        self.readers.run(move |conn| read::tail(conn, after, limit)).await
     }
 
     async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {

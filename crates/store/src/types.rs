@@ -40,6 +40,27 @@ pub enum EventKind {
     },
 }
 
+/// A place in the log of all tasks: what [`Store::tail`](crate::Store::tail) has given so far. The default is the
+/// beginning. It means something only to the store that it comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The transaction that wrote the last event, where positions alone do not tell what is still to come.
+    pub(crate) transaction: u64,
+    /// The last event's position.
+    pub(crate) pos: i64,
+}
+
+/// An event of the log of all tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tailed {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which task.
+    pub task: TaskId,
+    /// The event.
+    pub event: Event,
+}
+
 /// A message to take in.
 #[derive(Debug, Clone)]
 pub struct Accept {
@@ -263,13 +284,24 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// About how long its JSON will be.
+    pub fn size_hint(&self) -> usize {
+        let stored = |list: &[Bytes]| list.iter().map(Bytes::len).sum::<usize>();
+        let said = stored(&self.history) + self.status_message.as_ref().map_or(0, Bytes::len);
+        said + self.artifacts.iter().map(|a| stored(a)).sum::<usize>() + 384
+    }
+
     /// The 1.0 task as JSON. Stored bytes are spliced; only chunked artifacts are parsed.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        let stored = |list: &[Bytes]| list.iter().map(Bytes::len).sum::<usize>();
-        let size = stored(&self.history) + self.artifacts.iter().map(|a| stored(a)).sum::<usize>();
-        let mut out = Vec::with_capacity(size + 512);
+        let mut out = Vec::with_capacity(self.size_hint());
+        self.write_json(&mut out)?;
+        Ok(out)
+    }
+
+    /// The same, at the end of `out`.
+    pub fn write_json(&self, mut out: &mut Vec<u8>) -> Result<()> {
         out.extend_from_slice(b"{\"id\":\"");
-        out.extend_from_slice(self.task.to_string().as_bytes());
+        out.extend_from_slice(self.task.hyphenated(&mut [0; TaskId::LENGTH]).as_bytes());
         out.extend_from_slice(b"\",\"contextId\":");
         serde_json::to_writer(&mut out, self.context.as_ref())?;
         out.extend_from_slice(b",\"status\":{\"state\":\"");
@@ -306,7 +338,7 @@ impl Snapshot {
             out.push(b']');
         }
         out.push(b'}');
-        Ok(out)
+        Ok(())
     }
 
     /// The 1.0 task, typed.

@@ -6,7 +6,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -16,13 +15,14 @@ use a2a::{
 };
 use agents::{AgentFiles, Options};
 use exchange::{Agents, Call, Caller, Exchange};
-use store::{Store, TaskId, sqlite};
+use store::{TaskId, scratch::Scratch};
 
 pub(crate) struct Rig {
     pub(crate) exchange: Exchange,
     pub(crate) files: AgentFiles,
     pub(crate) call: Call,
     pub(crate) dir: PathBuf,
+    _scratch: Scratch,
     _temp: tempfile::TempDir,
 }
 
@@ -35,7 +35,8 @@ impl Rig {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("agents");
         fs::create_dir(&dir).unwrap();
-        let store: Arc<dyn Store> = sqlite::open(temp.path(), sqlite::Options::default()).unwrap();
+        let scratch = Scratch::new(temp.path());
+        let store = scratch.open().await;
         let tenant = store.create_tenant("default").await.unwrap().id;
         let agents = Agents::default();
         let builtins = agents::demo();
@@ -43,7 +44,7 @@ impl Rig {
             AgentFiles::start(&dir, &agents, Options { builtins, instance: TaskId::mint().to_string() }).unwrap();
         let exchange = Exchange::start(store, agents, options).await.unwrap();
         let call = Call::new(Caller { tenant, name: "default".into() });
-        Self { exchange, files, call, dir, _temp: temp }
+        Self { exchange, files, call, dir, _scratch: scratch, _temp: temp }
     }
 
     /// Writes a file of the agents' directory.

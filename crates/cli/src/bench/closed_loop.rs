@@ -95,6 +95,7 @@ pub(super) async fn measure(run: &Rc<Run>) -> Result<Report, Failure> {
         Mode::Send | Mode::Fanout | Mode::Idle => vec![run.prepare(Work::Send(&run.text))?],
     };
     let queue = Rc::new(Queue { prepared, next: Cell::new(SAMPLES), limit: run.requests.map(|n| n + SAMPLES) });
+    let mut commits = run.commits().await;
     let mut begun = Instant::now();
     let mut workers = JoinSet::new();
     for _ in 0..run.concurrency {
@@ -104,13 +105,18 @@ pub(super) async fn measure(run: &Rc<Run>) -> Result<Report, Failure> {
         while workers.join_next().await.is_some() {}
     } else {
         tokio::time::sleep(run.warmup).await;
+        commits = run.commits().await;
         run.tally.replace(Tally::default());
         begun = Instant::now();
         tokio::time::sleep(run.duration).await;
     }
     // What is still under way belongs to no measurement.
-    let report = run.report("operation", begun.elapsed());
+    let mut report = run.report("operation", begun.elapsed());
+    let now = run.commits().await;
     workers.abort_all();
+    if let (Some(commits), Some(now)) = (commits, now) {
+        report.commits = now.checked_sub(commits);
+    }
     Ok(report)
 }
 

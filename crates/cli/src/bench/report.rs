@@ -43,6 +43,8 @@ pub(crate) struct Report {
     pub(crate) elapsed: Duration,
     pub(crate) tally: Tally,
     pub(crate) subscribers: Option<Subscribers>,
+    /// How often the server's journal was committed meanwhile, where it tells.
+    pub(crate) commits: Option<u64>,
 }
 
 impl Tally {
@@ -75,6 +77,12 @@ impl Report {
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
     }
 
+    /// Only a message is a send; a server that does not tell makes it unknown.
+    fn commits_per_send(&self) -> Option<f64> {
+        let sends = matches!(self.mode, "send" | "stream") && self.tally.done > 0;
+        self.commits.filter(|_| sends).map(|commits| commits as f64 / self.tally.done as f64)
+    }
+
     pub(crate) fn json(&self) -> Value {
         let tally = &self.tally;
         let subscribers = self.subscribers.map(|held| {
@@ -101,8 +109,7 @@ impl Report {
             "errors": { "count": tally.error_count(), "kinds": tally.errors },
             "bytes": { "sent": tally.sent_bytes, "received": tally.received_bytes },
             "subscribers": subscribers,
-            // No server tells it over A2A.
-            "commits_per_send": null,
+            "commits_per_send": self.commits_per_send(),
         })
     }
 
@@ -142,6 +149,9 @@ impl Report {
             let _ = writeln!(out, "frames       {:.1}/s  ({} in all)", self.rate(tally.frames), tally.frames);
         }
         let _ = writeln!(out, "bytes        {} sent  {} received", tally.sent_bytes, tally.received_bytes);
+        if let Some(commits) = self.commits_per_send() {
+            let _ = writeln!(out, "commits      {commits:.3} a send");
+        }
         let _ = writeln!(out, "errors       {}", tally.error_count());
         for (kind, count) in &tally.errors {
             let _ = writeln!(out, "  {count:>8}  {kind}");
@@ -188,6 +198,7 @@ mod tests {
             elapsed: Duration::from_secs(2),
             tally,
             subscribers: None,
+            commits: None,
         }
     }
 

@@ -146,7 +146,7 @@ async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Va
 /// Stops the server, but not in the middle of a commit: it would take the file's lock into its sleep, and nobody could
 /// write until it wakes.
 async fn stop_between_commits(rig: &Rig) {
-    let journal = rig.journal();
+    let journal = rig.journal().await;
     for n in 0..10 {
         rig.instance.signal("STOP");
         let name = format!("probe-{n}");
@@ -212,7 +212,7 @@ impl Storm {
 
         let acknowledged = std::mem::take(&mut *acknowledged.lock().await);
         found.acknowledged = acknowledged.len();
-        let journal = rig.journal();
+        let journal = rig.journal().await;
         let tenant = journal.tenants().await.expect("tenants can be read")[0].id;
         let mut logs = BTreeMap::new();
         let begun = Instant::now();

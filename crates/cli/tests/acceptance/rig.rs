@@ -7,6 +7,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
+use store::scratch::Scratch;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -24,10 +25,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A data directory and the server on it.
 pub(crate) struct Rig {
+    // Dropped in this order: the database goes when its servers are gone.
+    pub(crate) instance: Instance,
+    scratch: Scratch,
     dir: TempDir,
     arguments: Vec<String>,
     fault: Option<&'static str>,
-    pub(crate) instance: Instance,
 }
 
 /// One process.
@@ -48,8 +51,9 @@ impl Rig {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         write_config(dir.path(), config);
-        let instance = Instance::start(dir.path(), &arguments, None).await;
-        Self { dir, arguments, fault: None, instance }
+        let scratch = Scratch::new(&dir.path().join("data"));
+        let instance = Instance::start(dir.path(), &scratch, &arguments, None).await;
+        Self { instance, scratch, dir, arguments, fault: None }
     }
 
     /// A server with agent files and, as a negative control, a promise that it breaks.
@@ -62,18 +66,14 @@ impl Rig {
             let text = text.replace("$DIR", &directory.display().to_string());
             std::fs::write(directory.join(name), text).expect("an agent file can be written");
         }
-        let instance = Instance::start(dir.path(), &[], fault).await;
-        Self { dir, arguments: Vec::new(), fault, instance }
+        let scratch = Scratch::new(&dir.path().join("data"));
+        let instance = Instance::start(dir.path(), &scratch, &[], fault).await;
+        Self { instance, scratch, dir, arguments: Vec::new(), fault }
     }
 
     /// Callers of the server, with the token of the tenant `default`.
     pub(crate) fn api(&self) -> Api {
         self.instance.api()
-    }
-
-    /// Where the journal lives.
-    pub(crate) fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
     }
 
     /// Where its agent files are.
@@ -88,7 +88,7 @@ impl Rig {
 
     /// Starts a server on the same data directory. The old one must be gone.
     pub(crate) async fn restart(&mut self) {
-        self.instance = Instance::start(self.dir.path(), &self.arguments, self.fault).await;
+        self.instance = Instance::start(self.dir.path(), &self.scratch, &self.arguments, self.fault).await;
     }
 
     /// Starts a server on the same data directory with another configuration.
@@ -100,15 +100,13 @@ impl Rig {
 
     /// One more server on the same data directory.
     pub(crate) async fn second(&self) -> Instance {
-        Instance::start(self.dir.path(), &self.arguments, self.fault).await
+        Instance::start(self.dir.path(), &self.scratch, &self.arguments, self.fault).await
     }
 
     /// Makes another tenant in the running server's journal and gives its token.
     pub(crate) async fn add_tenant(&self, name: &str) -> String {
-        use store::Store as _;
-
         let token = format!("sb_acceptance-token-of-the-tenant-{name}-00");
-        let journal = self.journal();
+        let journal = self.journal().await;
         let tenant = journal.create_tenant(name).await.expect("the tenant is new");
         let new = store::NewToken {
             tenant: tenant.id,
@@ -121,13 +119,13 @@ impl Rig {
     }
 
     /// The journal itself, opened beside the server.
-    pub(crate) fn journal(&self) -> std::sync::Arc<store::sqlite::SqliteStore> {
-        store::sqlite::open(&self.data_dir(), store::sqlite::Options::default()).expect("the journal can be opened")
+    pub(crate) async fn journal(&self) -> std::sync::Arc<dyn store::Store> {
+        self.scratch.open().await
     }
 }
 
 impl Instance {
-    async fn start(dir: &Path, arguments: &[String], fault: Option<&str>) -> Self {
+    async fn start(dir: &Path, scratch: &Scratch, arguments: &[String], fault: Option<&str>) -> Self {
         let log = dir.join("server.log");
         let log_file =
             std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log can be written");
@@ -150,6 +148,9 @@ impl Instance {
             .stdout(Stdio::piped())
             .stderr(log_file)
             .kill_on_drop(true);
+        if let Some(url) = scratch.url() {
+            command.args(["--store", url]);
+        }
         if let Some(fault) = fault {
             command.env("SB_FAULT", fault);
         }

@@ -102,8 +102,6 @@ async fn x_32_streams_end_at_input_required_but_not_at_auth_required() {
 
 #[tokio::test]
 async fn s3_92_events_are_numbered_from_one_without_gaps() {
-    use store::Store as _;
-
     let mut rig = Rig::start().await;
     let api = rig.api();
     let live = api.stream(STREAM, &to("stream", "5 10")).await.rest().await;
@@ -115,9 +113,10 @@ async fn s3_92_events_are_numbered_from_one_without_gaps() {
     for frame in &live[1..] {
         assert_eq!(Some(frame), all.iter().find(|kept| kept.id == frame.id));
     }
-    let tenant = rig.journal().tenants().await.unwrap()[0].id;
+    let journal = rig.journal().await;
+    let tenant = journal.tenants().await.unwrap()[0].id;
     let task = store::TaskId::parse(&id).unwrap();
-    let kept = rig.journal().events(tenant, task, 0, 1000).await.unwrap();
+    let kept = journal.events(tenant, task, 0, 1000).await.unwrap();
     assert_eq!(kept.iter().map(|event| event.seq).collect::<Vec<_>>(), (1..=all.len() as u64).collect::<Vec<_>>());
 
     // A restart continues the numbers of a task that goes on.

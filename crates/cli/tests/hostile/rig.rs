@@ -3,15 +3,13 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
     process::{Child, Command, Stdio},
     thread,
 };
 
-use rusqlite::{Connection, OpenFlags, types::ValueRef};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::Store as _;
+use store::scratch::Scratch;
 use tempfile::TempDir;
 
 use crate::wire::{self, Answer, Request};
@@ -42,10 +40,10 @@ const WATCHED: [(&str, &str); 10] = [
 
 /// A server and its data directory.
 pub(crate) struct Rig {
-    dir: TempDir,
     child: Child,
     pub(crate) address: String,
-    journal: Connection,
+    scratch: Scratch,
+    dir: TempDir,
 }
 
 /// What the journal holds: for each table how many rows, and a digest of them.
@@ -58,11 +56,14 @@ impl Rig {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let log = fs::File::create(dir.path().join("server.log")).expect("the log can be written");
         fs::write(dir.path().join("switchboard.toml"), "").expect("the configuration can be written");
+        let scratch = Scratch::new(&dir.path().join("data"));
+        let store = scratch.url().map(|url| ["--store", url]);
         let mut child = Command::new(env!("CARGO_BIN_EXE_sb"))
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.path().join("data"))
             .arg("--config")
             .arg(dir.path().join("switchboard.toml"))
+            .args(store.iter().flatten())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", dir.path())
@@ -88,9 +89,8 @@ impl Rig {
             let _ = child.kill();
             panic!("the server does not listen: {}", log_of(&dir));
         };
-        add_tenants(&dir.path().join("data"));
-        let journal = open_journal(&dir);
-        Self { dir, child, address, journal }
+        add_tenants(&scratch);
+        Self { child, address, scratch, dir }
     }
 
     /// A request of one of the tenants, as a well-behaved client makes it.
@@ -131,28 +131,19 @@ impl Rig {
 
     /// What the journal holds now.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let queries = WATCHED.map(|(table, columns)| format!("SELECT {columns} FROM {table}"));
+        let found = self.scratch.look(&queries.each_ref().map(String::as_str));
         let mut tables = Vec::new();
-        for (table, columns) in WATCHED {
-            let mut rows = 0;
+        for ((table, _), mut rows) in WATCHED.into_iter().zip(found) {
+            // The order in which a table is read is its own business.
+            rows.sort();
             let mut digest = Sha256::new();
-            let mut statement =
-                self.journal.prepare_cached(&format!("SELECT {columns} FROM {table}")).expect("the table is there");
-            let width = statement.column_count();
-            let mut found = statement.query([]).expect("the table can be read");
-            while let Some(row) = found.next().expect("a row can be read") {
-                rows += 1;
-                for column in 0..width {
-                    let bytes = match row.get_ref(column).expect("the column is there") {
-                        ValueRef::Null => vec![0],
-                        ValueRef::Integer(number) => number.to_be_bytes().to_vec(),
-                        ValueRef::Real(number) => number.to_be_bytes().to_vec(),
-                        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.to_vec(),
-                    };
-                    digest.update(bytes.len().to_be_bytes());
-                    digest.update(bytes);
-                }
+            for value in rows.iter().flatten() {
+                let bytes = value.as_deref().unwrap_or("\0").as_bytes();
+                digest.update(bytes.len().to_be_bytes());
+                digest.update(bytes);
             }
-            tables.push((table, rows, digest.finalize().into()));
+            tables.push((table, rows.len() as u64, digest.finalize().into()));
         }
         Fingerprint(tables)
     }
@@ -205,11 +196,10 @@ fn log_of(dir: &TempDir) -> String {
     fs::read_to_string(dir.path().join("server.log")).unwrap_or_default()
 }
 
-fn add_tenants(data: &Path) {
+fn add_tenants(scratch: &Scratch) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-    let _entered = runtime.enter();
-    let journal = store::sqlite::open(data, store::sqlite::Options::default()).expect("the journal can be opened");
     runtime.block_on(async {
+        let journal = scratch.open().await;
         for (name, token) in &TENANTS[1..] {
             let tenant = journal.create_tenant(name).await.expect("the tenant is new");
             let hash = Sha256::digest(token.as_bytes()).into();
@@ -217,10 +207,4 @@ fn add_tenants(data: &Path) {
             journal.add_token(token).await.expect("the token is new");
         }
     });
-}
-
-fn open_journal(dir: &TempDir) -> Connection {
-    let file = dir.path().join("data").join(store::sqlite::FILE);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(file, flags).expect("the journal can be opened")
 }

@@ -1,10 +1,10 @@
 //! The built binary on a free port, with two tenants and programs as agents.
 
-use std::{fs, net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
+use std::{fs, net::SocketAddr, process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::Store as _;
+use store::scratch::Scratch;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -60,6 +60,8 @@ pub(crate) struct Fixture {
     address: SocketAddr,
     pub(crate) base_url: String,
     child: Child,
+    /// Its journal, seen from beside.
+    pub(crate) scratch: Scratch,
     directory: TempDir,
 }
 
@@ -92,11 +94,14 @@ impl Fixture {
             fs::write(dir.join(format!("agents/{id}.toml")), text).unwrap();
         }
 
+        let scratch = Scratch::new(&dir.join("data"));
+        let store = scratch.url().map(|url| ["--store", url]);
         let mut child = Command::new(env!("CARGO_BIN_EXE_sb"))
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.join("data"))
             .arg("--config")
             .arg(dir.join("switchboard.toml"))
+            .args(store.iter().flatten())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", dir)
@@ -122,25 +127,20 @@ impl Fixture {
         // Whatever else the server prints must not find a closed pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let address = listening.strip_prefix("http://").unwrap().parse().unwrap();
-        let fixture = Self { address, base_url: listening, child, directory };
+        let fixture = Self { address, base_url: listening, child, scratch, directory };
         fixture.add_tenants().await;
         fixture
     }
 
     /// Makes alice and bob in the journal, beside the server.
     async fn add_tenants(&self) {
-        let journal = store::sqlite::open(&self.data_dir(), store::sqlite::Options::default()).unwrap();
+        let journal = self.scratch.open().await;
         for (name, token) in [("alice", TOKEN), ("bob", OTHER_TOKEN)] {
             let tenant = journal.create_tenant(name).await.unwrap().id;
             let hash = Sha256::digest(token).into();
             let token = store::NewToken { tenant, hash, name: "test".to_owned(), expires: None };
             journal.add_token(token).await.unwrap();
         }
-    }
-
-    /// Where the journal lives.
-    pub(crate) fn data_dir(&self) -> PathBuf {
-        self.directory.path().join("data")
     }
 
     /// A POST to an agent under `/v1/a2a`, with alice's token and no version.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,9 +11,14 @@ use crate::{
 
 const STUB: &str = "/.well-known/agent-card.json";
 
-fn journal(fixture: &Fixture) -> Connection {
-    let file = fixture.data_dir().join(store::sqlite::FILE);
-    Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the journal is there")
+/// The rows of a query of the journal.
+fn look(fixture: &Fixture, query: &str) -> store::scratch::Rows {
+    fixture.scratch.look(&[query]).remove(0)
+}
+
+/// One row that has no NULL in it.
+fn row(fixture: &Fixture, query: &str) -> Vec<String> {
+    look(fixture, query).remove(0).into_iter().map(Option::unwrap).collect()
 }
 
 #[tokio::test]
@@ -37,10 +41,11 @@ async fn s0_3_s2_9_a_context_is_no_conversation() {
         assert_eq!(sent["result"]["contextId"], "c-42");
         assert_eq!(sent["result"]["status"]["message"]["parts"][0]["text"], "1", "only this message");
     }
-    let tables: i64 = journal(&fixture)
-        .query_row("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%conversation%'", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(tables, 0);
+    let tables = match fixture.scratch.url() {
+        Some(_) => "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE '%conversation%'",
+        None => "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%conversation%'",
+    };
+    assert_eq!(row(&fixture, tables), ["0"]);
 }
 
 #[tokio::test]
@@ -311,45 +316,49 @@ async fn s0_43_one_token_for_both_surfaces() {
 #[tokio::test]
 async fn s0_45_the_table_of_tasks() {
     let fixture = Fixture::start().await;
-    let connection = journal(&fixture);
-    let mut statement = connection.prepare("SELECT name, type, pk FROM pragma_table_xinfo('a2a_tasks')").unwrap();
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))).unwrap();
-    let columns: std::collections::HashMap<String, (String, i64)> = rows.map(Result::unwrap).collect();
-    for (name, kind, key) in [
-        ("task_id", "TEXT", 1),
-        ("tenant_id", "INTEGER", 0),
-        ("agent_id", "TEXT", 0),
-        ("context_id", "TEXT", 0),
-        ("state", "TEXT", 0),
-        ("created_at", "INTEGER", 0),
-        ("updated_at", "INTEGER", 0),
-        ("final_message_json", "TEXT", 0),
-        ("error_message", "TEXT", 0),
+    // Its columns with their types, whether they are the key, and what they hold when nothing is said.
+    let (columns, text, number) = match fixture.scratch.url() {
+        Some(_) => (
+            "SELECT c.column_name, c.data_type, CASE WHEN k.column_name IS NULL THEN 0 ELSE 1 END, c.column_default
+             FROM information_schema.columns c LEFT JOIN information_schema.key_column_usage k
+               ON k.table_name = c.table_name AND k.column_name = c.column_name AND k.constraint_name LIKE '%_pkey'
+             WHERE c.table_name = 'a2a_tasks'",
+            ["text", "uuid"],
+            "bigint",
+        ),
+        None => ("SELECT name, type, pk, dflt_value FROM pragma_table_xinfo('a2a_tasks')", ["TEXT", "TEXT"], "INTEGER"),
+    };
+    let columns = look(&fixture, columns);
+    for (name, kinds, key) in [
+        ("task_id", &text[..], "1"),
+        ("tenant_id", &[number], "0"),
+        ("agent_id", &text, "0"),
+        ("context_id", &text, "0"),
+        ("state", &text, "0"),
+        ("created_at", &[number], "0"),
+        ("updated_at", &[number], "0"),
+        ("final_message_json", &text, "0"),
+        ("error_message", &text, "0"),
     ] {
-        let (found, found_key) = &columns[name];
-        assert!(found.starts_with(kind) && *found_key == key, "{name}: {found}");
+        let column = columns.iter().find(|column| column[0].as_deref() == Some(name)).expect(name);
+        let kind = column[1].as_deref().unwrap();
+        assert!(kinds.iter().any(|wanted| kind.starts_with(wanted)), "{name}: {kind}");
+        assert_eq!(column[2].as_deref(), Some(key), "{name}");
+        if name == "context_id" {
+            assert!(column[3].as_deref().unwrap().starts_with("''"), "{column:?}");
+        }
     }
-    let context = "SELECT dflt_value FROM pragma_table_xinfo('a2a_tasks') WHERE name = 'context_id'";
-    assert_eq!(connection.query_row(context, [], |row| row.get::<_, String>(0)).unwrap(), "''");
-    drop(statement);
 
     // The two that have no default are derived, and empty until there is something to say.
     let id = fixture.slow_task("long").await;
-    let row = connection.query_row(
-        "SELECT final_message_json, error_message FROM a2a_tasks WHERE task_id = ?1",
-        [&id],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    );
-    assert_eq!(row.unwrap(), (String::new(), String::new()));
+    let query = format!("SELECT final_message_json, error_message FROM a2a_tasks WHERE task_id = '{id}'");
+    assert_eq!(row(&fixture, &query), ["", ""]);
 }
 
 #[tokio::test]
 async fn s0_47_rows_are_written_at_each_step() {
     let fixture = Fixture::seeded().await;
-    let connection = journal(&fixture);
-    let state = |id: &str| -> String {
-        connection.query_row("SELECT state FROM a2a_tasks WHERE task_id = ?1", [id], |row| row.get(0)).unwrap()
-    };
+    let state = |id: &str| row(&fixture, &format!("SELECT state FROM a2a_tasks WHERE task_id = '{id}'")).remove(0);
     let ahead = fixture.begin_working("single", "long").await;
     let id = fixture.begin("single", "short").await;
     assert_eq!((state(&ahead).as_str(), state(&id).as_str()), ("working", "submitted"));

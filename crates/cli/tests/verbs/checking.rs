@@ -79,8 +79,8 @@ fn free_port() -> String {
 }
 
 #[test]
-fn a_healthy_server_has_nothing_to_fear() {
-    let home = Home::new();
+fn a_healthy_server_on_sqlite_has_nothing_to_fear() {
+    let home = Home::on_sqlite();
     let listen = free_port();
     let server = home.serve_at(&listen, &[]);
     let doctor = ["doctor", "--listen", &listen];
@@ -109,8 +109,8 @@ fn a_healthy_server_has_nothing_to_fear() {
 }
 
 #[test]
-fn the_doctor_finds_what_is_wrong() {
-    let home = Home::new();
+fn the_doctor_finds_what_is_wrong_on_sqlite() {
+    let home = Home::on_sqlite();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = other.local_addr().unwrap().to_string();
     fs::create_dir(home.path("data")).unwrap();

@@ -5,6 +5,7 @@
 
 mod admin;
 mod agents;
+mod backup;
 mod chatting;
 mod checking;
 mod old_agent;
@@ -13,3 +14,4 @@ mod sending;
 mod tasks;
 mod tenants;
 mod tokens;
+mod transfer;

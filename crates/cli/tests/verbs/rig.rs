@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
+use store::scratch::Scratch;
 use tempfile::TempDir;
 
 /// Nothing a test waits for takes longer, unless something is broken.
@@ -19,6 +20,7 @@ pub(crate) const REVOKED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Directories of its own, so that no test sees another's files or this machine's.
 pub(crate) struct Home {
+    scratch: Scratch,
     directory: TempDir,
 }
 
@@ -30,7 +32,14 @@ pub(crate) struct Server {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        let directory = tempfile::tempdir().unwrap();
+        Self { scratch: Scratch::new(&directory.path().join("data")), directory }
+    }
+
+    /// Whose journal is a file, whatever the test run is about.
+    pub(crate) fn on_sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { scratch: Scratch::file(&directory.path().join("data")), directory }
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {
@@ -54,6 +63,7 @@ impl Home {
         command.args(args).env_clear().stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.directory.path()).env("SB_DATA_DIR", self.path("data"));
+        command.envs(self.scratch.url().map(|url| ("SB_STORE", url)));
         command
     }
 

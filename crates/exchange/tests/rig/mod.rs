@@ -1,8 +1,9 @@
 //! An exchange over a fresh journal, agents as closures, and the calls tests make most.
 
 #![expect(clippy::unwrap_used, reason = "a test rig")]
+#![allow(dead_code, reason = "each test binary uses its share")]
 
-use std::{future::Future, path::Path, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use a2a::{
     CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part, Role, SendMessageRequest,
@@ -10,14 +11,27 @@ use a2a::{
 };
 use async_trait::async_trait;
 use exchange::{Agent, Agents, Call, Caller, Entry, Exchange, Frames, Options, Outcome, Output, Profile, Sent, Turn};
-use store::{Accept, Draft, Store, Target, TaskId, TenantId, clock, sqlite};
+use store::{Accept, Draft, Store, Target, TaskId, TenantId, clock, scratch::Scratch};
 
 #[derive(Clone)]
 pub(crate) struct Rig {
     pub(crate) exchange: Exchange,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) call: Call,
-    _dir: Option<Arc<tempfile::TempDir>>,
+    _place: Option<Arc<Place>>,
+}
+
+/// A journal of its own, for one exchange or several.
+pub(crate) struct Place {
+    pub(crate) scratch: Scratch,
+    _dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { scratch: Scratch::new(dir.path()), _dir: dir }
+    }
 }
 
 struct Closure<F>(F);
@@ -69,13 +83,16 @@ impl Rig {
     }
 
     pub(crate) async fn with(options: Options, agents: Vec<Entry>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let rig = Self::at(dir.path(), options, agents).await;
-        Self { _dir: Some(Arc::new(dir)), ..rig }
+        let place = Place::new();
+        let rig = Self::at(&place, options, agents).await;
+        Self { _place: Some(Arc::new(place)), ..rig }
     }
 
-    pub(crate) async fn at(dir: &Path, options: Options, agents: Vec<Entry>) -> Self {
-        let store: Arc<dyn Store> = sqlite::open(dir, sqlite::Options::default()).unwrap();
+    pub(crate) async fn at(place: &Place, options: Options, agents: Vec<Entry>) -> Self {
+        Self::over(place.scratch.open().await, options, agents).await
+    }
+
+    pub(crate) async fn over(store: Arc<dyn Store>, options: Options, agents: Vec<Entry>) -> Self {
         let tenant = tenant(store.as_ref(), "default").await;
         let registry = Agents::default();
         for agent in agents {
@@ -83,12 +100,12 @@ impl Rig {
         }
         let exchange = Exchange::start(Arc::clone(&store), registry, options).await.unwrap();
         let call = Call::new(Caller { tenant, name: "default".into() });
-        Self { exchange, store, call, _dir: None }
+        Self { exchange, store, call, _place: None }
     }
 
     /// A leased turn whose worker is gone without a word.
-    pub(crate) async fn abandon(dir: &Path, agent: &str, message: Message, lease: Duration) -> String {
-        let store = sqlite::open(dir, sqlite::Options::default()).unwrap();
+    pub(crate) async fn abandon(place: &Place, agent: &str, message: Message, lease: Duration) -> String {
+        let store = place.scratch.open().await;
         let tenant = tenant(store.as_ref(), "default").await;
         let task = TaskId::mint();
         let at = clock::now();
@@ -164,6 +181,19 @@ impl Rig {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("the task never got there: {:?}", self.get(id).await.status);
+    }
+
+    /// Waits until so many further messages are in the task's log.
+    pub(crate) async fn until_told(&self, id: &str, messages: usize) {
+        let task = TaskId::parse(id).unwrap();
+        for _ in 0..500 {
+            let log = self.store.events(self.call.caller.tenant, task, 0, 1000).await.unwrap();
+            if log.iter().filter(|event| event.kind == store::EventKind::Input).count() >= messages {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the messages never came");
     }
 
     pub(crate) async fn other_tenant(&self) -> Call {

@@ -8,7 +8,7 @@ use exchange::{Agent, Agents, Entry, Exchange, Outcome, Output, Profile, ReplyMo
 use serde_json::{Value, json};
 use server::{Options, Server};
 use sha2::{Digest, Sha256};
-use store::{NewToken, Store};
+use store::{NewToken, scratch::Scratch};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +68,7 @@ pub(crate) struct Fixture {
     pub(crate) exchange: Exchange,
     pub(crate) stop: CancellationToken,
     pub(crate) running: JoinHandle<()>,
+    _scratch: Scratch,
     _directory: TempDir,
     /// Whom requests are for.
     host: &'static str,
@@ -80,7 +81,8 @@ impl Fixture {
 
     pub(crate) async fn with(change: impl FnOnce(&mut Options)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = store::sqlite::open(directory.path(), store::sqlite::Options::default()).unwrap();
+        let scratch = Scratch::new(directory.path());
+        let store = scratch.open().await;
         for (name, token) in [("alice", TOKEN), ("bob", OTHER_TOKEN)] {
             let tenant = store.create_tenant(name).await.unwrap().id;
             let hash = Sha256::digest(token).into();
@@ -108,7 +110,7 @@ impl Fixture {
         let base_url = server.base_url().to_owned();
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(stop.clone()));
-        Self { address, base_url, exchange, stop, running, _directory: directory, host }
+        Self { address, base_url, exchange, stop, running, _scratch: scratch, _directory: directory, host }
     }
 
     /// A request with a token and the version.

@@ -1,11 +1,11 @@
 //! Reading back: snapshots, logs, histories, lists, and that others' tasks do not exist.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use a2a::TaskState::{Completed, Failed, InputRequired, Submitted, Working};
 
 use super::world::*;
-use crate::{Append, Error, Filter, Lease, PageKey, Store, TaskId, TurnEnd, View};
+use crate::{Append, Error, Filter, Lease, PageKey, Position, Store, Tailed, TaskId, TurnEnd, View};
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -60,6 +60,84 @@ pub(super) async fn the_log_is_read_in_pages(store: Arc<dyn Store>) {
     assert!(world.store.events(world.tenant, task, u64::MAX, 3).await.unwrap().is_empty());
 }
 
+pub(super) async fn the_whole_log_is_read_from_a_place(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let other = world.other().await;
+    assert_eq!(world.store.tail(&Position::default(), 10).await.unwrap(), (vec![], Position::default()));
+    let (first, lease) = world.running("one").await;
+    let elsewhere = other.waiting("two").await;
+    world.append(&lease, vec![artifact(first, "a", "made", false)]).await.unwrap();
+    let (hidden, _) = world.held("three").await;
+    world.end(&lease, Completed, Some("done")).await.unwrap();
+    let mut expected = Vec::new();
+    for (tenant, task) in [(world.tenant, first), (other.tenant, elsewhere), (world.tenant, hidden)] {
+        let events = world.store.events(tenant, task, 0, 100).await.unwrap();
+        expected.extend(events.into_iter().map(|event| Tailed { tenant, task, event }));
+    }
+
+    let (mut at_once, end) = follow(&*world.store, Position::default(), expected.len(), 100).await;
+    let (mut in_pages, same_end) = follow(&*world.store, Position::default(), expected.len(), 2).await;
+    assert_eq!(end, same_end);
+    let order = |tailed: &Tailed| (tailed.task, tailed.event.seq);
+    expected.sort_by_key(order);
+    at_once.sort_by_key(order);
+    in_pages.sort_by_key(order);
+    assert_eq!(at_once, expected);
+    assert_eq!(in_pages, expected);
+
+    assert_eq!(world.store.tail(&end, 10).await.unwrap(), (vec![], end), "there is no more");
+    world.store.mark_cancel(other.tenant, elsewhere).await.unwrap();
+    let (more, _) = follow(&*world.store, end, 1, 10).await;
+    assert_eq!((more[0].tenant, more[0].task, more[0].event.seq), (other.tenant, elsewhere, 2));
+}
+
+pub(super) async fn a_tail_that_follows_misses_nothing(store: Arc<dyn Store>) {
+    let world = Arc::new(World::new(store).await);
+    let mut writers = Vec::new();
+    for _ in 0..8 {
+        let world = Arc::clone(&world);
+        writers.push(tokio::spawn(async move {
+            for n in 0..10 {
+                let (task, lease) = world.running("go").await;
+                world.append(&lease, vec![artifact(task, "a", &n.to_string(), false)]).await.unwrap();
+                world.end(&lease, Completed, None).await.unwrap();
+            }
+        }));
+    }
+    // Created, working, artifact, completed.
+    let (tailed, end) = follow(&*world.store, Position::default(), 8 * 10 * 4, 7).await;
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let mut logs: HashMap<TaskId, Vec<u64>> = HashMap::new();
+    for tailed in tailed {
+        logs.entry(tailed.task).or_default().push(tailed.event.seq);
+    }
+    assert_eq!(logs.len(), 80);
+    for (task, mut log) in logs {
+        log.sort_unstable();
+        assert_eq!(log, [1, 2, 3, 4], "{task}");
+    }
+    assert_eq!(world.store.tail(&end, 10).await.unwrap().0, []);
+}
+
+/// Tails the log until so many events have come.
+async fn follow(store: &dyn Store, mut from: Position, n: usize, page: usize) -> (Vec<Tailed>, Position) {
+    let mut tailed = Vec::new();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while tailed.len() < n {
+        assert!(tokio::time::Instant::now() < deadline, "{} of {n} events came", tailed.len());
+        let (more, position) = store.tail(&from, page).await.unwrap();
+        assert!(more.len() <= page);
+        if more.is_empty() {
+            tick().await;
+        }
+        tailed.extend(more);
+        from = position;
+    }
+    (tailed, from)
+}
+
 pub(super) async fn a_turn_hears_what_was_said_before(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("one").await;
@@ -106,6 +184,39 @@ pub(super) async fn lists_are_newest_first_in_pages(store: Arc<dyn Store>) {
     let due = world.lease_one_of(tasks[6]).await;
     let page = world.store.list(world.tenant, Filter { limit: 1, ..everything() }).await.unwrap();
     assert_eq!(page.tasks[0].task, due.task);
+}
+
+pub(super) async fn lists_of_many_agents_are_one(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let mut tasks = Vec::new();
+    for n in 0..250 {
+        // Each agent's tasks are far apart in the list.
+        world.agent = format!("agent-{}", n % 125).parse().unwrap();
+        let (task, mut accept) = world.begin("hello");
+        accept.at = a2a::Timestamp::from_millis(1_000_000 + n / 2);
+        world.accept(accept).await.unwrap();
+        tasks.push(task);
+    }
+    tasks.reverse();
+    let mut seen: Vec<TaskId> = Vec::new();
+    let mut after = None;
+    loop {
+        let page = world.store.list(world.tenant, Filter { after, limit: 60, ..everything() }).await.unwrap();
+        assert_eq!(page.total, 250);
+        seen.extend(page.tasks.iter().map(|task| task.task));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, tasks);
+    let since = Some(a2a::Timestamp::from_millis(1_000_000 + 120));
+    let page = world.store.list(world.tenant, Filter { since, limit: 60, ..everything() }).await.unwrap();
+    assert_eq!((page.total, page.tasks.len(), page.next), (10, 10, None));
+    let agent = Some("agent-7".parse().unwrap());
+    let page = world.store.list(world.tenant, Filter { agent, limit: 60, ..everything() }).await.unwrap();
+    let found: Vec<TaskId> = page.tasks.iter().map(|task| task.task).collect();
+    assert_eq!(found, [tasks[249 - 132], tasks[249 - 7]]);
 }
 
 impl World {

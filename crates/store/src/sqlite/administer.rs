@@ -5,8 +5,8 @@
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
-use super::{codec, registry, writer::Batch};
-use crate::{AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock};
+use super::{registry, writer::Batch};
+use crate::{AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock, codec};
 
 /// Who did what no person asked for.
 pub(super) const SYSTEM: &str = "system";

@@ -9,7 +9,7 @@ use std::{
 use crate::{Error, InstanceId, Result};
 
 /// This process's lock. Dropping it says that the process is gone.
-pub(super) struct Presence {
+pub(crate) struct Presence {
     path: PathBuf,
     /// Held for its lock.
     _file: File,
@@ -17,7 +17,7 @@ pub(super) struct Presence {
 
 impl Presence {
     /// Takes the lock. Only after that may the instance be named in the database.
-    pub(super) fn announce(dir: &Path, id: InstanceId) -> Result<Self> {
+    pub(crate) fn announce(dir: &Path, id: InstanceId) -> Result<Self> {
         let failed = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", dir.display()));
         fs::create_dir_all(dir).map_err(failed)?;
         let path = lock_file(dir, &id.to_string());
@@ -74,7 +74,7 @@ pub(super) fn any_alive(dir: &Path) -> bool {
 }
 
 /// Removes what a dead instance left.
-pub(super) fn bury(dir: &Path, id: &str) {
+pub(crate) fn bury(dir: &Path, id: &str) {
     let _ = fs::remove_file(lock_file(dir, id));
 }
 

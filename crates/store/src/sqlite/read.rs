@@ -6,13 +6,16 @@ use bytes::Bytes;
 use rusqlite::{Connection, Row, params, params_from_iter, types::Value};
 
 use super::{
-    codec,
-    row::{Hidden, TaskRow, task_columns},
+    row::{self, task_columns},
+    tx::positions,
 };
-use crate::{AgentId, Event, Filter, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View};
+use crate::{
+    AgentId, Event, Filter, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
+    ops::{Hidden, TaskRow},
+};
 
 pub(super) fn head(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
-    let row = TaskRow::load(conn, tenant, task)?;
+    let row = row::load(conn, tenant, task)?;
     Ok(TaskHead {
         agent: row.agent,
         context: row.context,
@@ -23,7 +26,7 @@ pub(super) fn head(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<
 }
 
 pub(super) fn task(conn: &Connection, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
-    snapshot(conn, TaskRow::load_visible(conn, tenant, task)?, view)
+    snapshot(conn, row::load(conn, tenant, task)?.visible()?, view)
 }
 
 fn snapshot(conn: &Connection, row: TaskRow, view: View) -> Result<Snapshot> {
@@ -47,8 +50,10 @@ fn messages(conn: &Connection, pk: i64, limit: Option<u32>) -> Result<Vec<Bytes>
     }
     // A negative limit is none.
     let limit = limit.map_or(-1, i64::from);
-    let mut last = conn.prepare_cached("SELECT body FROM a2a_messages WHERE task = ?1 ORDER BY pos DESC LIMIT ?2")?;
-    let last = last.query_map(params![pk, limit], |row| row.get::<_, Vec<u8>>(0).map(Bytes::from))?;
+    let (first, end) = positions(pk);
+    let mut last =
+        conn.prepare_cached("SELECT body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 ORDER BY pos DESC LIMIT ?3")?;
+    let last = last.query_map(params![first, end, limit], |row| row.get::<_, Vec<u8>>(0).map(Bytes::from))?;
     let mut messages: Vec<Bytes> = last.collect::<Result<_, _>>()?;
     messages.reverse();
     Ok(messages)
@@ -56,8 +61,9 @@ fn messages(conn: &Connection, pk: i64, limit: Option<u32>) -> Result<Vec<Bytes>
 
 /// The chunks of each artifact, in order of first appearance.
 fn artifacts(conn: &Connection, pk: i64) -> Result<Vec<Vec<Bytes>>> {
-    let mut chunks = conn.prepare_cached("SELECT artifact_id, body FROM a2a_artifacts WHERE task = ?1 ORDER BY pos")?;
-    let mut rows = chunks.query([pk])?;
+    let mut chunks =
+        conn.prepare_cached("SELECT artifact_id, body FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2 ORDER BY pos")?;
+    let mut rows = chunks.query(positions(pk))?;
     let mut artifacts: Vec<Vec<Bytes>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     while let Some(row) = rows.next()? {
@@ -70,7 +76,67 @@ fn artifacts(conn: &Connection, pk: i64) -> Result<Vec<Vec<Bytes>>> {
     Ok(artifacts)
 }
 
-/// The WHERE clause of a filter and its arguments, without the page key.
+/// The most lists that one statement merges; SQLite takes up to 500.
+const MERGED: usize = 100;
+
+/// A page: the newest of the lists of all agents and states that match, merged. `task_counts` knows which there are.
+pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &Filter) -> Result<Page> {
+    let groups = groups(conn, tenant, filter)?;
+    let total = if filter.context.is_none() && filter.since.is_none() {
+        groups.iter().map(|(_, _, n)| n).sum()
+    } else {
+        let (sql, arguments) = conditions(tenant, filter);
+        conn.prepare_cached(&format!("SELECT count(*) FROM a2a_tasks WHERE {sql}"))?
+            .query_row(params_from_iter(arguments), |row| row.get(0))?
+    };
+    // One more than asked for tells whether there is another page.
+    let wanted = usize::try_from(filter.limit).unwrap_or(usize::MAX).saturating_add(1);
+    let mut found = Vec::new();
+    if filter.context.is_some() {
+        let (sql, arguments) = conditions(tenant, filter);
+        find(conn, &[(sql, arguments)], filter, wanted, &mut found)?;
+    } else {
+        for groups in groups.chunks(MERGED) {
+            let one = |(agent, state, _): &(String, String, i64)| of_group(tenant, agent, state, filter.since);
+            let arms: Vec<_> = groups.iter().map(one).collect();
+            find(conn, &arms, filter, wanted, &mut found)?;
+        }
+        if groups.len() > MERGED {
+            found.sort_by_key(|row| std::cmp::Reverse((row.status_at, row.task)));
+        }
+    }
+    let more = found.len() >= wanted;
+    found.truncate(wanted - 1);
+    let tasks: Vec<Snapshot> = found.into_iter().map(|row| snapshot(conn, row, filter.view)).collect::<Result<_>>()?;
+    let next = tasks.last().filter(|_| more).map(|last| PageKey { status_at: last.status_at, task: last.task });
+    Ok(Page { tasks, next, total: codec::unsigned(total) })
+}
+
+/// The agents and states of the visible tasks that a filter may match, and how many there are of each.
+fn groups(conn: &Connection, tenant: TenantId, filter: &Filter) -> Result<Vec<(String, String, i64)>> {
+    let mut groups = conn.prepare_cached(
+        "SELECT agent_id, state, n FROM task_counts WHERE tenant_id = ?1 AND n > 0
+         AND (?2 IS NULL OR agent_id = ?2) AND (?3 IS NULL OR state = ?3)",
+    )?;
+    let agent = filter.agent.as_ref().map(AgentId::as_str);
+    let groups = groups.query_map(params![tenant.0, agent, filter.state.map(codec::state_name)], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
+    Ok(groups.collect::<Result<_, _>>()?)
+}
+
+/// The WHERE clause of one agent's tasks in one state, and its arguments.
+fn of_group(tenant: TenantId, agent: &str, state: &str, since: Option<a2a::Timestamp>) -> (String, Vec<Value>) {
+    let mut sql = String::from("hidden = 0 AND tenant_id = ? AND agent_id = ? AND state = ?");
+    let mut arguments = vec![Value::Integer(tenant.0), Value::Text(agent.to_owned()), Value::Text(state.to_owned())];
+    if let Some(since) = since {
+        sql.push_str(" AND status_at >= ?");
+        arguments.push(Value::Integer(since.as_millis()));
+    }
+    (sql, arguments)
+}
+
+/// The WHERE clause of a whole filter and its arguments, without the page key.
 fn conditions(tenant: TenantId, filter: &Filter) -> (String, Vec<Value>) {
     let mut sql = String::from("tenant_id = ? AND hidden = 0");
     let mut arguments = vec![Value::Integer(tenant.0)];
@@ -78,11 +144,11 @@ fn conditions(tenant: TenantId, filter: &Filter) -> (String, Vec<Value>) {
         sql.push_str(condition);
         arguments.push(value);
     };
-    if let Some(agent) = &filter.agent {
-        require(" AND agent_id = ?", Value::Text(agent.as_str().to_owned()));
-    }
     if let Some(context) = &filter.context {
         require(" AND context_id = ?", Value::Text(context.clone()));
+    }
+    if let Some(agent) = &filter.agent {
+        require(" AND agent_id = ?", Value::Text(agent.as_str().to_owned()));
     }
     if let Some(state) = filter.state {
         require(" AND state = ?", Value::Text(codec::state_name(state).to_owned()));
@@ -93,49 +159,40 @@ fn conditions(tenant: TenantId, filter: &Filter) -> (String, Vec<Value>) {
     (sql, arguments)
 }
 
-pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &Filter) -> Result<Page> {
-    let (mut sql, mut arguments) = conditions(tenant, filter);
-    let total = total(conn, tenant, filter, &sql, &arguments)?;
-    if let Some(after) = filter.after {
-        sql.push_str(" AND (status_at, task_id) < (?, ?)");
-        arguments.push(Value::Integer(after.status_at.as_millis()));
-        arguments.push(Value::Text(after.task.to_string()));
-    }
-    // One more than asked for tells whether there is another page.
-    arguments.push(Value::Integer(i64::from(filter.limit) + 1));
-    let columns = task_columns!();
-    let mut page = conn.prepare_cached(&format!(
-        "SELECT {columns} FROM a2a_tasks WHERE {sql} ORDER BY status_at DESC, task_id DESC LIMIT ?"
-    ))?;
-    let mut rows = page.query(params_from_iter(arguments))?;
-    let mut tasks = Vec::new();
-    let mut next = None;
-    while let Some(row) = rows.next()? {
-        if tasks.len() as u64 == u64::from(filter.limit) {
-            let key = |last: &Snapshot| PageKey { status_at: last.status_at, task: last.task };
-            next = tasks.last().map(key);
-            break;
+/// Adds the first `wanted` rows of several lists, merged.
+fn find(
+    conn: &Connection,
+    lists: &[(String, Vec<Value>)],
+    filter: &Filter,
+    wanted: usize,
+    found: &mut Vec<TaskRow>,
+) -> Result<()> {
+    let mut sql = String::new();
+    let mut arguments = Vec::new();
+    for (conditions, given) in lists {
+        if !sql.is_empty() {
+            sql.push_str(" UNION ALL ");
         }
-        tasks.push(snapshot(conn, TaskRow::read(row)?, filter.view)?);
+        sql.push_str(concat!("SELECT ", task_columns!(), " FROM a2a_tasks WHERE "));
+        sql.push_str(conditions);
+        arguments.extend_from_slice(given);
+        if let Some(after) = filter.after {
+            sql.push_str(" AND (status_at, task_id) < (?, ?)");
+            arguments.push(Value::Integer(after.status_at.as_millis()));
+            arguments.push(Value::Text(after.task.to_string()));
+        }
     }
-    Ok(Page { tasks, next, total })
-}
-
-fn total(conn: &Connection, tenant: TenantId, filter: &Filter, sql: &str, arguments: &[Value]) -> Result<u64> {
-    let n: i64 = if filter.context.is_none() && filter.since.is_none() {
-        conn.prepare_cached(
-            "SELECT coalesce(sum(n), 0) FROM task_counts WHERE tenant_id = ?1
-             AND (?2 IS NULL OR agent_id = ?2) AND (?3 IS NULL OR state = ?3)",
-        )?
-        .query_row(
-            params![tenant.0, filter.agent.as_ref().map(AgentId::as_str), filter.state.map(codec::state_name)],
-            |row| row.get(0),
-        )?
-    } else {
-        conn.prepare_cached(&format!("SELECT count(*) FROM a2a_tasks WHERE {sql}"))?
-            .query_row(params_from_iter(arguments), |row| row.get(0))?
-    };
-    Ok(codec::unsigned(n))
+    if sql.is_empty() {
+        return Ok(());
+    }
+    sql.push_str(" ORDER BY status_at DESC, task_id DESC LIMIT ?");
+    arguments.push(Value::Integer(i64::try_from(wanted).unwrap_or(i64::MAX)));
+    let mut list = conn.prepare_cached(&sql)?;
+    let mut rows = list.query(params_from_iter(arguments))?;
+    while let Some(row) = rows.next()? {
+        found.push(row::read(row)?);
+    }
+    Ok(())
 }
 
 pub(super) fn events(
@@ -145,7 +202,7 @@ pub(super) fn events(
     after: u64,
     limit: usize,
 ) -> Result<Vec<Event>> {
-    let pk = TaskRow::load(conn, tenant, task)?.pk;
+    let pk = row::load(conn, tenant, task)?.pk;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut events = conn.prepare_cached(
         "SELECT seq, at, kind, body FROM a2a_events WHERE task = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
@@ -156,6 +213,23 @@ pub(super) fn events(
         events.push(event(row, 0)?);
     }
     Ok(events)
+}
+
+pub(super) fn tail(conn: &Connection, after: Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
+    let mut tail = conn.prepare_cached(
+        "SELECT e.pos, t.tenant_id, t.task_id, e.seq, e.at, e.kind, e.body
+         FROM a2a_events e CROSS JOIN a2a_tasks t ON t.pk = e.task
+         WHERE e.pos > ?1 ORDER BY e.pos LIMIT ?2",
+    )?;
+    let mut rows = tail.query(params![after.pos, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut tailed = Vec::new();
+    let mut position = after;
+    while let Some(row) = rows.next()? {
+        position.pos = row.get(0)?;
+        let task = codec::parse_task(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?)?;
+        tailed.push(Tailed { tenant: TenantId(row.get(1)?), task, event: event(row, 3)? });
+    }
+    Ok((tailed, position))
 }
 
 /// An event whose columns `seq, at, kind, body` begin at `first`.
@@ -169,7 +243,7 @@ pub(super) fn event(row: &Row<'_>, first: usize) -> Result<Event> {
 }
 
 pub(super) fn history(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
-    let row = TaskRow::load(conn, tenant, task)?;
+    let row = row::load(conn, tenant, task)?;
     talk(conn, &row, true)
 }
 
@@ -192,7 +266,7 @@ pub(super) fn context_history(
     let mut messages = Vec::new();
     while messages.len() < limit {
         let Some(row) = rows.next()? else { break };
-        let row = TaskRow::read(row)?;
+        let row = row::read(row)?;
         let with_status = row.state.is_terminal();
         messages.extend(talk(conn, &row, with_status)?.into_iter().rev());
     }
@@ -203,9 +277,11 @@ pub(super) fn context_history(
 
 /// What was said in the turns so far, turn by turn. What waits in the inbox has not been heard yet.
 fn talk(conn: &Connection, row: &TaskRow, with_status: bool) -> Result<Vec<a2a::Message>> {
-    let mut said =
-        conn.prepare_cached("SELECT turn, body FROM a2a_messages WHERE task = ?1 AND turn <= ?2 ORDER BY turn, pos")?;
-    let mut rows = said.query(params![row.pk, row.turn])?;
+    let (first, end) = positions(row.pk);
+    let mut said = conn.prepare_cached(
+        "SELECT turn, body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3 ORDER BY turn, pos",
+    )?;
+    let mut rows = said.query(params![first, end, row.turn])?;
     let mut messages = Vec::new();
     // The message of the status belongs at the end of the turn that said it.
     let mut status = row.status_message.as_ref().filter(|_| with_status);

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{codec, writer::Batch};
-use crate::{Error, Result, Tenant, TenantId, Token, clock};
+use super::writer::Batch;
+use crate::{Error, Result, Tenant, TenantId, Token, clock, codec};
 
 /// Written by [`heartbeat`] only.
 const HEARTBEAT: &str = "journal.heartbeat";

@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_tokens.sql"),
     include_str!("migrations/0003_usage.sql"),
     include_str!("migrations/0004_remembers.sql"),
+    include_str!("migrations/0005_clustered.sql"),
 ];
 
 /// How long a connection waits for another process's write.
@@ -25,7 +26,7 @@ const BUSY: Duration = Duration::from_secs(10);
 const STATEMENTS: usize = 128;
 
 /// Opens the connection that writes, and brings the schema up to date.
-pub(super) fn open_writer(file: &Path, cache_kib: u32) -> Result<Connection> {
+pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> Result<Connection> {
     let mut conn = Connection::open_with_flags(
         file,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -40,7 +41,7 @@ pub(super) fn open_writer(file: &Path, cache_kib: u32) -> Result<Connection> {
 }
 
 /// Opens a connection that can only read. The writer must have opened the file before.
-pub(super) fn open_reader(file: &Path, cache_kib: u32) -> Result<Connection> {
+pub(crate) fn open_reader(file: &Path, cache_kib: u32) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(file, flags)?;
     set_up(&conn, cache_kib)?;
@@ -101,11 +102,11 @@ fn refuse_future(found: i64) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn known() -> i64 {
+pub(crate) fn known() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-pub(super) fn version(conn: &Connection) -> Result<i64> {
+pub(crate) fn version(conn: &Connection) -> Result<i64> {
     Ok(conn.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::codec;
-use crate::{Error, Quota, Result, TenantId, Usage};
+use crate::{Quota, Result, TenantId, Usage, codec, ops};
 
 /// What a batch changes, by tenant.
 #[derive(Default)]
@@ -33,8 +32,7 @@ impl Ledger {
 
     /// Refuses a message of a tenant that has come to its bound; `begins` when it would be one task more.
     pub(super) fn check(&mut self, conn: &Connection, tenant: TenantId, quota: Quota, begins: bool) -> Result<()> {
-        let tasks_limit = quota.tasks.filter(|_| begins);
-        if tasks_limit.is_none() && quota.bytes.is_none() {
+        if quota.tasks.filter(|_| begins).is_none() && quota.bytes.is_none() {
             return Ok(());
         }
         let entry = self.tenants.entry(tenant).or_default();
@@ -42,17 +40,7 @@ impl Ledger {
             Some(before) => before,
             None => *entry.before.insert(find(conn, tenant)?),
         };
-        if let Some(limit) = tasks_limit
-            && codec::unsigned(tasks + entry.tasks) >= limit
-        {
-            return Err(Error::TooManyTasks { limit });
-        }
-        if let Some(limit) = quota.bytes
-            && codec::unsigned(bytes + entry.bytes) >= limit
-        {
-            return Err(Error::TooMuchStored { limit });
-        }
-        Ok(())
+        ops::within_quota(quota, begins, tasks + entry.tasks, bytes + entry.bytes)
     }
 
     /// Writes the sums.

@@ -17,11 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, params};
+use rusqlite::{CachedStatement, Connection, params};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::{codec, schema, usage::Ledger};
-use crate::{AgentId, Error, Event, Hub, Result, TaskId, TenantId, clock, fault};
+use super::{schema, usage::Ledger};
+use crate::{AgentId, Error, Event, Hub, News, Result, TaskId, TenantId, clock, codec, fault, ops::TaskRow};
 
 /// The most operations of one transaction.
 const MAX_BATCH: usize = 1024;
@@ -62,6 +62,63 @@ pub(super) struct Batch<'c> {
     next_pk: Option<i64>,
     /// What tenants use more or less after this batch.
     pub(super) ledger: Ledger,
+    pub(super) rows: &'c mut Rows,
+    hot: [Option<CachedStatement<'c>>; HOT.len()],
+}
+
+/// The statements of the ordinary course of a task, by their place in [`HOT`].
+#[derive(Clone, Copy)]
+pub(super) enum Hot {
+    InsertTask,
+    SaveTask,
+    TouchTask,
+    Log,
+    AddMessage,
+    EndTurn,
+    AddArtifact,
+}
+
+const HOT: [&str; 7] = [
+    "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, created_at, state, updated_at, status_at,
+       status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, remembers)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+    "UPDATE a2a_tasks SET state = ?2, updated_at = ?3, status_at = ?4, status_message = ?5, status_turn = ?6, seq = ?7,
+       hidden = ?8, due_at = ?9, owner = ?10, generation = ?11, attempt = ?12, turn = ?13, waiting = ?14, cancel_mark = ?15
+     WHERE pk = ?1",
+    // What a running turn says changes no indexed column: the indexes are left alone.
+    "UPDATE a2a_tasks SET seq = ?2, updated_at = ?3 WHERE pk = ?1",
+    "INSERT INTO a2a_events (task, seq, at, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+    "INSERT INTO a2a_messages (pos, task, message_id, role, status, turn, body, created_at)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    "UPDATE a2a_messages SET status = 'acked' WHERE pos >= ?1 AND pos < ?2 AND status = 'in_progress'",
+    "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+];
+
+/// The rows of tasks that this instance runs, as they were last written: their turns write again and again, and need not
+/// read them each time. Valid while nobody else writes to the file; whatever may change rows in another way forgets them.
+#[derive(Default)]
+pub(super) struct Rows(HashMap<TaskId, TaskRow>);
+
+/// The most rows that are kept.
+const MAX_ROWS: usize = 4096;
+
+impl Rows {
+    pub(super) fn take(&mut self, task: TaskId) -> Option<TaskRow> {
+        self.0.remove(&task)
+    }
+
+    /// Keeps a row that was just written, if this instance holds it; else forgets what it knew of it.
+    pub(super) fn keep(&mut self, row: TaskRow, me: &str) {
+        if row.owner.as_deref() == Some(me) && self.0.len() < MAX_ROWS {
+            self.0.insert(row.task, row.stored());
+        } else {
+            self.0.remove(&row.task);
+        }
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// An operation with someone who waits for its outcome. It can run several times; the last run counts.
@@ -102,6 +159,7 @@ struct Thread {
     /// The last event that was published, or that nobody watched.
     seen_pos: i64,
     last_sweep: Instant,
+    rows: Rows,
     /// Negative control for crash tests: callers are told before the commit.
     ack_before_commit: bool,
 }
@@ -132,6 +190,7 @@ impl Writer {
             seen_version,
             seen_pos,
             last_sweep: Instant::now(),
+            rows: Rows::default(),
             ack_before_commit,
         };
         let thread = thread::Builder::new()
@@ -169,8 +228,10 @@ impl Drop for Writer {
 }
 
 impl<'c> Batch<'c> {
-    fn new(conn: &'c Connection, me: &'c str) -> Self {
+    fn new(conn: &'c Connection, me: &'c str, rows: &'c mut Rows) -> Self {
         Self {
+            rows,
+            hot: Default::default(),
             conn,
             me,
             poke: false,
@@ -195,24 +256,23 @@ impl<'c> Batch<'c> {
         Ok(pk)
     }
 
-    /// Writes an event and keeps it for those who watch.
-    pub(super) fn log(&mut self, task: TaskId, pk: i64, event: Event) -> Result<()> {
-        self.conn
-            .prepare_cached("INSERT INTO a2a_events (task, seq, at, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![
-                pk,
-                codec::signed(event.seq),
-                event.at.as_millis(),
-                codec::kind_code(event.kind),
-                &event.body[..]
-            ])?;
+    /// A statement that almost every operation needs: looked up once for the batch.
+    pub(super) fn statement(&mut self, hot: Hot) -> Result<&mut CachedStatement<'c>> {
+        let slot = &mut self.hot[hot as usize];
+        if slot.is_none() {
+            *slot = Some(self.conn.prepare_cached(HOT[hot as usize])?);
+        }
+        slot.as_mut().ok_or_else(|| Error::Unavailable("a statement cannot be prepared".into()))
+    }
+
+    /// An event was written: it is kept for those who watch.
+    pub(super) fn logged(&mut self, task: TaskId, event: Event) {
         self.last_pos = Some(self.conn.last_insert_rowid());
         self.events.push((task, Arc::new(event)));
-        Ok(())
     }
 
     /// Changes the number of visible tasks. The sums are written once, before the commit.
-    pub(super) fn count(&mut self, tenant: TenantId, agent: &AgentId, state: a2a::TaskState, n: i64) {
+    pub(super) fn change_count(&mut self, tenant: TenantId, agent: &AgentId, state: a2a::TaskState, n: i64) {
         *self.counts.entry((tenant, agent.clone(), codec::state_name(state))).or_default() += n;
     }
 
@@ -309,6 +369,9 @@ impl Thread {
             .and_then(|mut s| s.execute(()))
             .map_err(|error| Failure::Begin(Error::Unavailable(format!("cannot begin a transaction: {error}"))))?;
         let done = self.transact(jobs);
+        if done.is_err() {
+            self.rows.forget();
+        }
         if done.is_err()
             && !self.conn.is_autocommit()
             && let Err(error) = self.conn.execute_batch("ROLLBACK")
@@ -322,7 +385,7 @@ impl Thread {
         // Events of other processes come before ours in the log, so they are published before ours.
         self.look_around()?;
         let changes = self.conn.total_changes();
-        let mut batch = Batch::new(&self.conn, &self.me);
+        let mut batch = Batch::new(&self.conn, &self.me, &mut self.rows);
         for job in jobs.iter_mut() {
             job.apply(&mut batch)?;
         }
@@ -354,6 +417,7 @@ impl Thread {
         if batch.poke {
             self.hub.poke();
         }
+        self.hub.tell(|| News::of(batch.events.iter().map(|(task, event)| (*task, event.seq)), batch.poke));
         Ok(())
     }
 
@@ -363,6 +427,7 @@ impl Thread {
         if version == self.seen_version {
             return Ok(());
         }
+        self.rows.forget();
         if self.hub.is_watched() {
             let mut tail = self.conn.prepare_cached(
                 "SELECT e.pos, t.task_id, e.seq, e.at, e.kind, e.body

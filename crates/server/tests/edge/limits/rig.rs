@@ -8,7 +8,7 @@ use exchange::{Agent, Agents, Entry, Exchange, Outcome, Output, Profile, Turn};
 use serde_json::{Value, json};
 use server::{Options, Server};
 use sha2::{Digest, Sha256};
-use store::{NewToken, Store, TenantId};
+use store::{NewToken, TenantId, scratch::Scratch};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,7 @@ pub(crate) struct Rig {
     pub(crate) exchange: Exchange,
     pub(crate) alice: TenantId,
     stop: CancellationToken,
+    _scratch: Scratch,
     _directory: TempDir,
 }
 
@@ -68,7 +69,8 @@ impl Rig {
 
     async fn with(inside: impl FnOnce(&mut exchange::Options), outside: impl FnOnce(&mut Options)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = store::sqlite::open(directory.path(), store::sqlite::Options::default()).unwrap();
+        let scratch = Scratch::new(directory.path());
+        let store = scratch.open().await;
         let mut tenants = Vec::new();
         for (name, token) in [("alice", ALICE), ("bob", BOB)] {
             let tenant = store.create_tenant(name).await.unwrap().id;
@@ -88,7 +90,7 @@ impl Rig {
         let address = server.local_addr();
         let stop = CancellationToken::new();
         tokio::spawn(server.run(stop.clone()));
-        Self { address, exchange, alice: tenants[0], stop, _directory: directory }
+        Self { address, exchange, alice: tenants[0], stop, _scratch: scratch, _directory: directory }
     }
 
     /// A request with nothing but a host.

@@ -1,11 +1,10 @@
 //! Writing what a turn produces, and its end.
 
 use a2a::TaskState;
-use rusqlite::{Connection, Params, params};
 
 use super::{
+    Tx,
     row::{Hidden, TaskRow, step_from},
-    writer::Batch,
 };
 use crate::{
     Append, Appended, Draft, Error, EventKind, Lease, Result, Turn, TurnEnd, clock, draft::Content, fault,
@@ -26,15 +25,15 @@ enum Decision {
     Canceled,
 }
 
-pub(super) fn append(batch: &mut Batch<'_>, lease: &Lease, append: &Append) -> Result<Appended> {
-    let mut row = TaskRow::load(batch.conn, lease.tenant, lease.task)?;
+pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result<Appended> {
+    let mut row = tx.load(lease.tenant, lease.task)?;
     // A task that has ended has no owner.
-    let holds = row.generation == lease.generation && row.owner.as_deref() == Some(batch.me);
+    let holds = row.generation == lease.generation && row.owner.as_deref() == Some(tx.me());
     let unfenced = fault::is_on("no-fence") && !row.state.is_terminal();
     if !holds && !unfenced {
         return Err(Error::LeaseLost);
     }
-    let decision = decide(batch, &row, append)?;
+    let decision = decide(tx, &row, append)?;
     if append.drafts.is_empty() && matches!(decision, Decision::Goes) {
         return Ok(Appended { seq: row.seq, state: row.state, next: None });
     }
@@ -43,24 +42,24 @@ pub(super) fn append(batch: &mut Batch<'_>, lease: &Lease, append: &Append) -> R
         row.show();
     }
     for draft in &append.drafts {
-        write(batch, &mut row, draft)?;
+        write(tx, &mut row, draft)?;
     }
     let mut next_turn = None;
     match decision {
         Decision::Goes => {}
         Decision::Ends { status, next } => {
-            row.set_status(batch, &status, true)?;
-            row.end_turn(batch)?;
+            row.set_status(tx, &status, true)?;
+            row.end_turn(tx)?;
             if next.is_some() {
-                row.begin_turn(batch)?;
+                row.begin_turn(tx)?;
             } else {
                 row.release(None);
             }
             next_turn = next;
         }
         Decision::Replies { reply, status } => {
-            row.reply(batch, &reply, &status)?;
-            row.end_turn(batch)?;
+            row.reply(tx, &reply, &status)?;
+            row.end_turn(tx)?;
             row.release(None);
         }
         Decision::Again { due_at, counts } => {
@@ -68,17 +67,17 @@ pub(super) fn append(batch: &mut Batch<'_>, lease: &Lease, append: &Append) -> R
                 row.attempt = row.attempt.saturating_sub(1);
             }
             row.release(Some(due_at));
-            batch.poke = true;
+            tx.poke();
         }
-        Decision::Canceled => row.cancel(batch, clock::now())?,
+        Decision::Canceled => row.cancel(tx, clock::now())?,
     }
     let appended = Appended { seq: row.seq, state: row.state, next: next_turn };
-    row.save(batch)?;
+    row.save(tx)?;
     Ok(appended)
 }
 
 /// Asks the machine about every step before the first is taken.
-fn decide(batch: &Batch<'_>, row: &TaskRow, append: &Append) -> Result<Decision> {
+fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> {
     let mut state = row.state;
     for draft in &append.drafts {
         match &draft.content {
@@ -93,7 +92,7 @@ fn decide(batch: &Batch<'_>, row: &TaskRow, append: &Append) -> Result<Decision>
     };
     match &append.end {
         None => Ok(Decision::Goes),
-        Some(TurnEnd::Status(status)) => end(batch, row, state, status),
+        Some(TurnEnd::Status(status)) => end(tx, row, state, status),
         Some(TurnEnd::Reply { reply, otherwise }) => {
             if row.hidden == Hidden::Undecided && append.drafts.is_empty() && !row.cancel_mark && row.waiting == 0 {
                 // A reply is the whole answer: it leaves no other state than COMPLETED.
@@ -103,7 +102,7 @@ fn decide(batch: &Batch<'_>, row: &TaskRow, append: &Append) -> Result<Decision>
                 }
                 Ok(Decision::Replies { reply: reply.clone(), status: otherwise.clone() })
             } else {
-                end(batch, row, state, otherwise)
+                end(tx, row, state, otherwise)
             }
         }
         Some(TurnEnd::Retry { due }) => Ok(again(due.as_millis(), true)),
@@ -111,13 +110,13 @@ fn decide(batch: &Batch<'_>, row: &TaskRow, append: &Append) -> Result<Decision>
     }
 }
 
-fn end(batch: &Batch<'_>, row: &TaskRow, state: TaskState, status: &Draft) -> Result<Decision> {
+fn end(tx: &mut impl Tx, row: &TaskRow, state: TaskState, status: &Draft) -> Result<Decision> {
     let wanted = status.state().unwrap_or(TaskState::Unspecified);
     let waiting = row.waiting > 0;
     let becomes = step_from(state, Step::End { state: wanted, canceled: row.cancel_mark, waiting })?;
     let status = if becomes == wanted { status.clone() } else { status.with_state(becomes)? };
     let next = if becomes == TaskState::Working {
-        let waiting = row.waiting_turn(batch.conn)?;
+        let waiting = row.waiting_turn(tx)?;
         Some(waiting.ok_or_else(|| Error::Damaged(format!("the inbox of {} is short", row.task)))?)
     } else {
         None
@@ -125,38 +124,19 @@ fn end(batch: &Batch<'_>, row: &TaskRow, state: TaskState, status: &Draft) -> Re
     Ok(Decision::Ends { status, next })
 }
 
-fn write(batch: &mut Batch<'_>, row: &mut TaskRow, draft: &Draft) -> Result<()> {
+fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {
     match &draft.content {
-        Content::Status { .. } => row.set_status(batch, draft, false),
+        Content::Status { .. } => row.set_status(tx, draft, false),
         Content::Artifact { artifact_id, append, artifact } => {
-            if !append {
-                let removed = remove(
-                    batch.conn,
-                    "DELETE FROM a2a_artifacts WHERE task = ?1 AND artifact_id = ?2 RETURNING length(body)",
-                    params![row.pk, artifact_id],
-                )?;
+            // A task that has only been born and started has nothing to replace.
+            if !append && row.seq > 2 {
+                let removed = tx.remove_artifact(row, artifact_id)?;
                 row.removed(removed);
             }
-            batch
-                .conn
-                .prepare_cached(
-                    "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body) VALUES (?1, ?2, ?3, ?4, ?5)",
-                )?
-                .execute(params![row.pk, row.turn, artifact_id, append, &artifact[..]])?;
+            tx.add_artifact(row, artifact_id, *append, artifact)?;
             row.wrote(artifact.len());
-            row.log(batch, draft.at, EventKind::Artifact, draft.body.clone())
+            row.log(tx, draft.at, EventKind::Artifact, draft.body.clone())
         }
         Content::Reply => Err(Error::Illegal(TaskState::Completed)),
     }
-}
-
-/// Runs a DELETE that returns the length of each body it removes; gives their sum.
-pub(super) fn remove(conn: &Connection, delete: &str, arguments: impl Params) -> Result<i64> {
-    let mut delete = conn.prepare_cached(delete)?;
-    let mut rows = delete.query(arguments)?;
-    let mut bytes = 0;
-    while let Some(row) = rows.next()? {
-        bytes += row.get::<_, i64>(0)?;
-    }
-    Ok(bytes)
 }

@@ -26,16 +26,16 @@ const REPLY: i64 = 4;
 const STATUS: i64 = 16;
 const ENDS_TURN: i64 = 32;
 
-pub(super) fn state_name(state: TaskState) -> &'static str {
+pub(crate) fn state_name(state: TaskState) -> &'static str {
     STATES.iter().find(|(s, _)| *s == state).map_or("unspecified", |(_, name)| name)
 }
 
-pub(super) fn parse_state(name: &str) -> Result<TaskState> {
+pub(crate) fn parse_state(name: &str) -> Result<TaskState> {
     let found = STATES.iter().find(|(_, n)| *n == name);
     found.map(|(state, _)| *state).ok_or_else(|| Error::Damaged(format!("unknown state {name:?}")))
 }
 
-pub(super) fn kind_code(kind: EventKind) -> i64 {
+pub(crate) fn kind_code(kind: EventKind) -> i64 {
     match kind {
         EventKind::Created => CREATED,
         EventKind::Input => INPUT,
@@ -47,7 +47,7 @@ pub(super) fn kind_code(kind: EventKind) -> i64 {
     }
 }
 
-pub(super) fn parse_kind(code: i64) -> Result<EventKind> {
+pub(crate) fn parse_kind(code: i64) -> Result<EventKind> {
     let kind = match code {
         CREATED => EventKind::Created,
         INPUT => EventKind::Input,
@@ -64,29 +64,29 @@ pub(super) fn parse_kind(code: i64) -> Result<EventKind> {
     Ok(kind)
 }
 
-pub(super) fn parse_task(text: &str) -> Result<TaskId> {
+pub(crate) fn parse_task(text: &str) -> Result<TaskId> {
     TaskId::parse(text).ok_or_else(|| Error::Damaged(format!("{text:?} is no task id")))
 }
 
-pub(super) fn parse_agent(text: &str) -> Result<AgentId> {
+pub(crate) fn parse_agent(text: &str) -> Result<AgentId> {
     text.parse().map_err(|why| Error::Damaged(format!("{text:?}: {why}")))
 }
 
-pub(super) fn time(millis: i64) -> Timestamp {
+pub(crate) fn time(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
 /// JSON that is kept in a TEXT column.
-pub(super) fn text(json: &Bytes) -> Result<&str> {
+pub(crate) fn text(json: &Bytes) -> Result<&str> {
     std::str::from_utf8(json).map_err(|error| Error::Damaged(error.to_string()))
 }
 
-/// SQLite has no unsigned numbers. Ours never come near the difference.
-pub(super) fn signed(n: u64) -> i64 {
+/// The databases have no unsigned numbers. Ours never come near the difference.
+pub(crate) fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-pub(super) fn unsigned(n: i64) -> u64 {
+pub(crate) fn unsigned(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
 }
 

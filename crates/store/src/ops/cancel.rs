@@ -2,14 +2,11 @@
 
 use a2a::TaskState;
 
-use super::{
-    row::{Hidden, TaskRow},
-    writer::Batch,
-};
+use super::{Hidden, Tx};
 use crate::{CancelMark, Error, Result, TaskId, TenantId, clock};
 
-pub(super) fn mark(batch: &mut Batch<'_>, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
-    let mut row = TaskRow::load_visible(batch.conn, tenant, task)?;
+pub(crate) fn mark(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
+    let mut row = tx.load(tenant, task)?.visible()?;
     if row.state == TaskState::Canceled {
         return Ok(CancelMark::Canceled { already: true });
     }
@@ -18,21 +15,21 @@ pub(super) fn mark(batch: &mut Batch<'_>, tenant: TenantId, task: TaskId) -> Res
     }
     if row.owner.is_none() {
         row.cancel_mark = true;
-        row.cancel(batch, clock::now())?;
-        row.save(batch)?;
+        row.cancel(tx, clock::now())?;
+        row.save(tx)?;
         return Ok(CancelMark::Canceled { already: false });
     }
     if !row.cancel_mark {
         row.cancel_mark = true;
         row.changed();
-        row.save(batch)?;
-        batch.poke = true;
+        row.save(tx)?;
+        tx.poke();
     }
     Ok(CancelMark::Running)
 }
 
-pub(super) fn force(batch: &mut Batch<'_>, tenant: TenantId, task: TaskId) -> Result<()> {
-    let mut row = TaskRow::load_visible(batch.conn, tenant, task)?;
+pub(crate) fn force(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
+    let mut row = tx.load(tenant, task)?.visible()?;
     if row.state == TaskState::Canceled {
         return Ok(());
     }
@@ -42,20 +39,20 @@ pub(super) fn force(batch: &mut Batch<'_>, tenant: TenantId, task: TaskId) -> Re
     if !row.cancel_mark {
         return Err(Error::Illegal(TaskState::Canceled));
     }
-    row.cancel(batch, clock::now())?;
+    row.cancel(tx, clock::now())?;
     row.generation += 1;
-    row.save(batch)
+    row.save(tx)
 }
 
-pub(super) fn reveal(batch: &mut Batch<'_>, tenant: TenantId, task: TaskId) -> Result<()> {
-    let mut row = TaskRow::load(batch.conn, tenant, task)?;
+pub(crate) fn reveal(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
+    let mut row = tx.load(tenant, task)?;
     match row.hidden {
         Hidden::No => Ok(()),
         // The direct reply was faster.
         Hidden::Direct => Err(Error::Terminal(row.state)),
         Hidden::Undecided => {
             row.show();
-            row.save(batch)
+            row.save(tx)
         }
     }
 }

@@ -1,0 +1,204 @@
+//! A database that is not there, goes away, falls silent or is slow.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use store::scratch::Database;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+
+use crate::{
+    http::{artifact_text, state, text, to, to_at_once},
+    postgres::connect,
+    rig::Setting,
+};
+
+/// How long an answer may take when the database does not: an operation waits ten seconds for it.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// The way to the database, with somebody on it.
+struct Detour {
+    address: SocketAddr,
+    passage: watch::Sender<Passage>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passage {
+    Open,
+    /// Nothing passes, and nobody is told.
+    Silent,
+    /// Connections break, and new ones are closed at once.
+    Cut,
+}
+
+impl Detour {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it has an address");
+        let (passage, watched) = watch::channel(Passage::Open);
+        tokio::spawn(async move {
+            while let Ok((inbound, _)) = listener.accept().await {
+                if *watched.borrow() == Passage::Cut {
+                    continue;
+                }
+                let Ok(outbound) = TcpStream::connect(server).await else { continue };
+                let (from_client, to_client) = inbound.into_split();
+                let (from_server, to_server) = outbound.into_split();
+                tokio::spawn(pass(from_client, to_server, watched.clone()));
+                tokio::spawn(pass(from_server, to_client, watched.clone()));
+            }
+        });
+        Self { address, passage }
+    }
+}
+
+async fn pass(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mut passage: watch::Receiver<Passage>,
+) {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let now = *passage.borrow_and_update();
+        match now {
+            Passage::Cut => return,
+            Passage::Silent => {
+                if passage.changed().await.is_err() {
+                    return;
+                }
+            }
+            Passage::Open => tokio::select! {
+                changed = passage.changed() => if changed.is_err() { return },
+                read = from.read(&mut buffer) => match read {
+                    Ok(count) if count > 0 => if to.write_all(&buffer[..count]).await.is_err() { return },
+                    _ => return,
+                },
+            },
+        }
+    }
+}
+
+/// The server of a URL, and the same URL by way of another one.
+fn split(url: &str) -> (SocketAddr, String, String) {
+    let (before, after) = url.split_once('@').expect("the URL names a user");
+    let (server, database) = after.split_once('/').expect("the URL names a database");
+    (server.parse().expect("the server is an address"), before.to_owned(), database.to_owned())
+}
+
+#[tokio::test]
+async fn an_unreachable_database_is_said_at_the_start() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let url = format!("postgres://me:secret@{}/switchboard", nobody.expect("a port is free"));
+    let begun = Instant::now();
+    let (status, said) = Setting::on(&url).fails_to_start("a").await;
+    assert!(begun.elapsed() < ANSWER, "{:?}", begun.elapsed());
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot open the journal") && said.contains("Connection refused"), "{said}");
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_database_is_waited_for() {
+    let database = Database::create();
+    let (server, user, name) = split(database.url());
+    let detour = Detour::to(server).await;
+    let instance = Setting::on(&format!("{user}@{}/{name}", detour.address)).start("a").await;
+    let api = instance.api();
+    for loss in [Passage::Cut, Passage::Silent] {
+        let before = api.send(&to("echo", "before")).await;
+        let running = api.send(&to_at_once("stream", "40 50")).await;
+        detour.passage.send_replace(loss);
+        instance.becomes(503, ANSWER).await;
+        assert_eq!(api.get("/healthz").await.status, 200, "it lives all the same");
+        // Nobody waits for ever, and what cannot be taken is refused.
+        let mut calls = JoinSet::new();
+        for n in 0..20 {
+            let api = api.clone();
+            calls.spawn(async move {
+                let begun = Instant::now();
+                let reply = match n % 2 {
+                    0 => api.post("/a2a/message:send", &to_at_once("echo", "during")).await,
+                    _ => api.get("/a2a/tasks?pageSize=1").await,
+                };
+                (reply.status, begun.elapsed())
+            });
+        }
+        for (status, took) in calls.join_all().await {
+            assert_eq!(status, 503);
+            assert!(took < ANSWER, "{took:?}");
+        }
+        detour.passage.send_replace(Passage::Open);
+        instance.becomes(200, ANSWER).await;
+        assert_eq!(api.task(text(&before, "/id")).await, before);
+        let ended = api.task_when(text(&running, "/id"), crate::http::is_terminal).await;
+        assert_eq!(state(&ended), "COMPLETED");
+        let expected: String = (1..=40).map(|n| format!("chunk {n} of 40\n")).collect();
+        assert_eq!(artifact_text(&ended), expected);
+        assert_eq!(state(&api.send(&to("echo", "after")).await), "COMPLETED");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_database_is_shared_by_a_bounded_pool() {
+    let database = Database::create();
+    let instance = Setting::on(database.url()).with_config("store_connections = 2\n").start("a").await;
+    let api = instance.api();
+    let task = api.send(&to("echo", "hello")).await;
+    let id = text(&task, "/id").to_owned();
+
+    let look = connect(database.url()).await;
+    let all_at_once = async |count: usize| {
+        let mut reads = JoinSet::new();
+        for _ in 0..count {
+            let (api, id) = (api.clone(), id.clone());
+            reads.spawn(async move { api.get(&format!("/a2a/tasks/{id}")).await });
+        }
+        let mut statuses = Vec::new();
+        let mut most = 0;
+        while !reads.is_empty() {
+            tokio::select! {
+                Some(reply) = reads.join_next() => {
+                    let reply = reply.expect("a read does not panic");
+                    if reply.status == 503 {
+                        assert!(reply.json().to_string().contains("UNAVAILABLE"), "{}", reply.shown());
+                    }
+                    statuses.push(reply.status);
+                }
+                () = tokio::time::sleep(Duration::from_millis(100)) => {}
+            }
+            let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                        AND application_name = 'switchboard'";
+            let open: i64 = look.query_one(open, &[]).await.expect("it can be asked").get(0);
+            most = most.max(open);
+        }
+        // Two that read, and four more: the writer, two beside it, and the one that proves that the instance lives.
+        assert!((1..=6).contains(&most), "{most} connections");
+        statuses
+    };
+
+    // More than there are connections: they queue, and all are answered.
+    let statuses = all_at_once(200).await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+
+    // Slow: nobody gets at the tasks for some seconds. Who waits longer than the pool allows is told so.
+    let locker = connect(database.url()).await;
+    locker.batch_execute("BEGIN; LOCK TABLE a2a_tasks IN ACCESS EXCLUSIVE MODE").await.expect("it can be locked");
+    let (statuses, ()) = tokio::join!(all_at_once(50), async {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        locker.batch_execute("ROLLBACK").await.expect("it can be unlocked");
+    });
+    let refused = statuses.iter().filter(|status| **status == 503).count();
+    assert!(statuses.iter().all(|status| matches!(status, 200 | 503)), "{statuses:?}");
+    assert!(
+        refused > 0 && refused < statuses.len(),
+        "some waited in vain, and who had a connection did not: {statuses:?}"
+    );
+    assert!(all_at_once(50).await.iter().all(|status| *status == 200), "and then all is well again");
+    instance.becomes(200, ANSWER).await;
+}

@@ -1,0 +1,28 @@
+//! Several instances on one journal: what is promised when one of them, the database, the wake-ups or the disk fail.
+//!
+//! Everything is done to the built binary, over the wire. A suite with a verdict has negative controls: the same run
+//! against servers that break a promise on purpose (`SB_FAULT`, debug builds only) must come to another one. `SB_LONG=1`
+//! runs the long forms; `SB_SEED` repeats a run. The instances work on databases of the server that `SB_TEST_POSTGRES`
+//! names; whoever kills PostgreSQL or fills its disk starts one of its own.
+
+mod caller;
+mod crossing;
+mod database;
+mod disk;
+mod latency;
+mod nats;
+mod paused;
+mod postgres;
+mod random;
+mod rig;
+mod storm;
+mod storms;
+mod verdict;
+mod wakeless;
+
+#[expect(dead_code, reason = "the suites of one server use more of it")]
+#[path = "../acceptance/http.rs"]
+mod http;
+#[expect(dead_code, reason = "the suites of one server use more of it")]
+#[path = "../acceptance/sse.rs"]
+mod sse;

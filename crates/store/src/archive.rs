@@ -1,0 +1,178 @@
+//! Archives: everything a store holds as lines of JSON, to be moved between the stores or kept.
+//!
+//! An archive is one header line, one line for each record in a fixed order, and one last line with the number and
+//! the SHA-256 of the records of each kind and of all of them:
+//!
+//! ```text
+//! {"switchboard":{"archive":1,"created_at":1763200000000,"source":"sqlite 4"},"sha256":"…"}
+//! {"tenant":{"id":1,"name":"default","enabled":true,"created_at":1763200000000}}
+//! …
+//! {"end":{"kinds":[{"kind":"tenants","count":1,"sha256":"…"},…],"sha256":"…"}}
+//! ```
+//!
+//! What it promises:
+//! - **One moment.** It is read in one transaction, while servers go on writing.
+//! - **All or nothing.** It is taken in by one transaction, which ends only when the last line was right and everything
+//!   read back from the target has the same sums. A file that was cut off or changed leaves nothing behind.
+//! - **The same again.** What was imported and is exported again gives the same lines, whatever the stores: only the
+//!   header tells when and where from.
+//! - **Little memory.** A record at a time, however large the store.
+//!
+//! Leases are not carried over: a task that runs is due in the archive and marked as interrupted, so that whoever takes
+//! it up does what its agent wants to be done then. The lines hold hashes of tokens, and everything that was said.
+
+mod backup;
+mod lines;
+mod postgres;
+mod record;
+mod sqlite;
+
+use std::io::{self, BufRead, Write};
+
+use self::lines::{Reader, Writer};
+pub use self::{
+    backup::{Restored, backup, is_sqlite, restore},
+    lines::{Sum, Sums},
+    record::Kind,
+};
+use crate::Location;
+
+/// Whose the lease was of work that was interrupted by an export: nobody who lives.
+const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A setting that says only that the journal could be written; not part of an installation.
+const HEARTBEAT: &str = "journal.heartbeat";
+
+/// A `Result` of this module.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Is told what is going on, and how many records it has come to.
+pub type Progress<'a> = &'a dyn Fn(Phase, u64);
+
+/// What is going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Records are read and written.
+    Copying,
+    /// What was written is read again.
+    Verifying,
+}
+
+/// Why an archive could not be made or taken in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is something else.
+    #[error("this is not an archive of Switchboard: {0}")]
+    NotAnArchive(String),
+    /// It was made by a newer version.
+    #[error("the archive has format {found}, this program knows format {known}")]
+    FromTheFuture {
+        /// Its format.
+        found: u64,
+        /// The newest format this program knows.
+        known: u32,
+    },
+    /// Its last line is missing.
+    #[error("the archive was cut off: it ends after {lines} lines, without its last one")]
+    Truncated {
+        /// How many there are.
+        lines: u64,
+    },
+    /// A line cannot be read.
+    #[error("line {line} of the archive is damaged: {why}")]
+    Damaged {
+        /// Its number, from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is not what was written.
+    #[error("the archive was changed: {0}")]
+    Altered(String),
+    /// A backup that SQLite finds fault with.
+    #[error("the backup is damaged: {0}")]
+    BadBackup(String),
+    /// There is something in the target.
+    #[error("the target is not empty: it has {0}")]
+    NotEmpty(String),
+    /// A server works on the target.
+    #[error("a server is running on the target")]
+    InUse,
+    /// There is nothing to read.
+    #[error("there is no journal in `{0}`")]
+    NoJournal(String),
+    /// The source has not been brought up to date.
+    #[error("the journal has schema version {found}, this program works with {known}")]
+    OldSchema {
+        /// The version it has.
+        found: i64,
+        /// The version that is needed.
+        known: i64,
+    },
+    /// What was read back is not what was written; nothing was kept.
+    #[error("what was read back differs: {what}")]
+    Differs {
+        /// In what.
+        what: String,
+    },
+    /// The file.
+    #[error("cannot read or write the file")]
+    Io(#[from] io::Error),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] crate::Error),
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// What an import did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// What the archive held.
+    pub archive: Sums,
+    /// What was read back from the target. It is the same.
+    pub stored: Sums,
+}
+
+/// Writes everything in the store to `out`. Blocks while it waits for `out` and for SQLite.
+pub async fn export(location: &Location, out: &mut dyn Write, progress: Progress<'_>) -> Result<Sums> {
+    match location {
+        Location::Sqlite(dir) => {
+            let conn = sqlite::open_source(dir)?;
+            sqlite::export(&conn, out, progress)
+        }
+        Location::Postgres(url) => postgres::export(url, out, progress).await,
+    }
+}
+
+/// Takes an archive into a store that is empty and that no server works on. Blocks while it waits for `input` and for
+/// SQLite.
+pub async fn import(location: &Location, input: &mut dyn BufRead, progress: Progress<'_>) -> Result<Imported> {
+    let reader = Reader::new(input, progress)?;
+    match location {
+        Location::Sqlite(dir) => sqlite::import(dir, reader, progress),
+        Location::Postgres(url) => postgres::import(url, reader, progress).await,
+    }
+}
+
+/// Compares what was given with what was found.
+fn compare(archive: Sums, stored: Sums) -> Result<Imported> {
+    for (given, found) in archive.kinds.iter().zip(&stored.kinds) {
+        let name = given.kind.name();
+        if given.count != found.count {
+            return Err(Error::Differs { what: format!("{} {name} were written, {} found", given.count, found.count) });
+        }
+        if given.sha256 != found.sha256 {
+            return Err(Error::Differs { what: format!("the sum of the {name}") });
+        }
+    }
+    if archive != stored {
+        return Err(Error::Differs { what: "the sum of everything".into() });
+    }
+    Ok(Imported { archive, stored })
+}

@@ -1,0 +1,304 @@
+//! The lines of an archive: written and read with the sums that prove them whole.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::{
+    Error, Kind, Phase, Progress, Result,
+    record::{Record, hex},
+};
+use crate::{TaskId, clock};
+
+/// The format's version. A reader refuses a higher one.
+pub(super) const VERSION: u32 = 1;
+
+/// What an archive begins with, whatever its version.
+pub(super) const MAGIC: &[u8] = b"{\"switchboard\":";
+
+/// No line is longer: far beyond what a message can be, near enough that a file of something else ends the read.
+const MAX_LINE: u64 = 1 << 30;
+
+/// The first line: `{"switchboard":…,"sha256":"…"}`, the sum being that of the text before it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct First<'a> {
+    #[serde(borrow)]
+    switchboard: &'a RawValue,
+    sha256: String,
+}
+
+/// Where an archive comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    /// The format's version.
+    archive: u32,
+    /// When it was made, in milliseconds since the epoch.
+    created_at: i64,
+    /// The kind of database it was made from and its schema's version, such as `sqlite 4`.
+    source: String,
+}
+
+/// The last line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Last {
+    end: End,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    kinds: Vec<OfKind>,
+    /// Of all lines between the first and the last.
+    sha256: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfKind {
+    kind: String,
+    count: u64,
+    sha256: String,
+}
+
+/// How many records of a kind there are, and the SHA-256 of their lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sum {
+    /// Which kind.
+    pub kind: Kind,
+    /// How many.
+    pub count: u64,
+    /// Of their lines, in order, as hexadecimal digits.
+    pub sha256: String,
+}
+
+/// What an archive or a store holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sums {
+    /// One for each kind, in their order.
+    pub kinds: Vec<Sum>,
+    /// Of everything.
+    pub sha256: String,
+}
+
+impl Sums {
+    /// How many records there are in all.
+    pub fn records(&self) -> u64 {
+        self.kinds.iter().map(|sum| sum.count).sum()
+    }
+
+    fn last(&self) -> Last {
+        let kinds = self.kinds.iter().map(|sum| OfKind {
+            kind: sum.kind.name().to_owned(),
+            count: sum.count,
+            sha256: sum.sha256.clone(),
+        });
+        Last { end: End { kinds: kinds.collect(), sha256: self.sha256.clone() } }
+    }
+}
+
+/// Sums of lines as they come.
+struct Tally {
+    kinds: [(u64, Sha256); Kind::ALL.len()],
+    all: Sha256,
+    /// The kind that came last; none before it may come again.
+    at: Kind,
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self { kinds: std::array::from_fn(|_| (0, Sha256::new())), all: Sha256::new(), at: Kind::Tenant }
+    }
+
+    /// Counts a line, its end included. `false` when it is out of order.
+    fn add(&mut self, kind: Kind, line: &[u8]) -> bool {
+        if kind < self.at {
+            return false;
+        }
+        self.at = kind;
+        let (count, sum) = &mut self.kinds[kind as usize];
+        *count += 1;
+        sum.update(line);
+        self.all.update(line);
+        true
+    }
+
+    fn sums(self) -> Sums {
+        let kinds = Kind::ALL.into_iter().zip(self.kinds);
+        let kinds = kinds.map(|(kind, (count, sum))| Sum { kind, count, sha256: hex(&sum.finalize()) });
+        Sums { kinds: kinds.collect(), sha256: hex(&self.all.finalize()) }
+    }
+}
+
+/// Writes an archive, or only sums one when its `out` throws everything away.
+pub(super) struct Writer<'a> {
+    out: &'a mut dyn Write,
+    tally: Tally,
+    line: Vec<u8>,
+    records: u64,
+    phase: Phase,
+    progress: Progress<'a>,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(out: &'a mut dyn Write, source: String, phase: Phase, progress: Progress<'a>) -> Result<Self> {
+        let header = Header { archive: VERSION, created_at: clock::now().as_millis(), source };
+        let body = serde_json::value::to_raw_value(&header).map_err(io::Error::from)?;
+        let sha256 = hex(&Sha256::digest(body.get().as_bytes()));
+        serde_json::to_writer(&mut *out, &First { switchboard: &body, sha256 }).map_err(io::Error::from)?;
+        out.write_all(b"\n")?;
+        Ok(Self { out, tally: Tally::new(), line: Vec::new(), records: 0, phase, progress })
+    }
+
+    /// The next record; they come in the order of their kinds.
+    pub(super) fn write(&mut self, record: &Record) -> Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, record).map_err(io::Error::from)?;
+        self.line.push(b'\n');
+        if !self.tally.add(record.kind(), &self.line) {
+            return Err(Error::Altered("records are out of order".into()));
+        }
+        self.out.write_all(&self.line)?;
+        self.records += 1;
+        (self.progress)(self.phase, self.records);
+        Ok(())
+    }
+
+    /// The last line.
+    pub(super) fn finish(self) -> Result<Sums> {
+        let sums = self.tally.sums();
+        serde_json::to_writer(&mut *self.out, &sums.last()).map_err(io::Error::from)?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()?;
+        Ok(sums)
+    }
+}
+
+/// Reads an archive, and proves it when it has come to its end.
+pub(super) struct Reader<'a> {
+    input: &'a mut dyn BufRead,
+    tally: Tally,
+    line: Vec<u8>,
+    lines: u64,
+    progress: Progress<'a>,
+    /// What the last line said, once it was read.
+    end: Option<Last>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the first line.
+    pub(super) fn new(input: &'a mut dyn BufRead, progress: Progress<'a>) -> Result<Self> {
+        let mut reader = Self { input, tally: Tally::new(), line: Vec::new(), lines: 0, progress, end: None };
+        if !reader.read_line()? {
+            return Err(Error::NotAnArchive("it is empty".into()));
+        }
+        if !reader.line.starts_with(MAGIC) {
+            return Err(Error::NotAnArchive("it does not begin as one".into()));
+        }
+        let altered = || Error::Altered("its first line is damaged".into());
+        let first: First<'_> = serde_json::from_slice(&reader.line).map_err(|_| altered())?;
+        if hex(&Sha256::digest(first.switchboard.get().as_bytes())) != first.sha256 {
+            return Err(altered());
+        }
+        // A later version may say more in its header, and is refused by its number.
+        let version: serde_json::Value = serde_json::from_str(first.switchboard.get()).map_err(|_| altered())?;
+        let found = version["archive"].as_u64().ok_or_else(altered)?;
+        if found != u64::from(VERSION) {
+            return Err(Error::FromTheFuture { found, known: VERSION });
+        }
+        let _: Header = serde_json::from_str(first.switchboard.get()).map_err(|_| altered())?;
+        Ok(reader)
+    }
+
+    /// The next record; `None` after the last.
+    pub(super) fn next(&mut self) -> Result<Option<Record>> {
+        if self.end.is_some() {
+            return Ok(None);
+        }
+        if !self.read_line()? || !self.line.ends_with(b"\n") {
+            return Err(Error::Truncated { lines: self.lines });
+        }
+        if self.line.starts_with(b"{\"end\":") {
+            self.end = Some(serde_json::from_slice(&self.line).map_err(|error| self.damaged(&error))?);
+            if self.read_line()? {
+                return Err(Error::Altered("something follows its last line".into()));
+            }
+            return Ok(None);
+        }
+        let record: Record = serde_json::from_slice(&self.line).map_err(|error| self.damaged(&error))?;
+        if let Some(id) = task_of(&record)
+            && TaskId::parse(id).is_none()
+        {
+            return Err(Error::Damaged { line: self.lines, why: "this is no task id".into() });
+        }
+        if !self.tally.add(record.kind(), &self.line) {
+            return Err(Error::Damaged { line: self.lines, why: "it is out of order".into() });
+        }
+        (self.progress)(Phase::Copying, self.lines);
+        Ok(Some(record))
+    }
+
+    /// What was read, if it is what the last line says.
+    pub(super) fn finish(self) -> Result<Sums> {
+        let Some(last) = self.end else {
+            return Err(Error::Truncated { lines: self.lines });
+        };
+        let sums = self.tally.sums();
+        let told = last.end;
+        if told.kinds.len() != sums.kinds.len() {
+            return Err(Error::Altered("its last line has other kinds".into()));
+        }
+        for (sum, told) in sums.kinds.iter().zip(&told.kinds) {
+            let name = sum.kind.name();
+            if told.kind != name {
+                return Err(Error::Altered(format!("its last line has `{}` where {name} belong", told.kind)));
+            }
+            if told.count != sum.count {
+                let why = format!("it has {} {name}, its last line says {}", sum.count, told.count);
+                return Err(Error::Altered(why));
+            }
+            if told.sha256 != sum.sha256 {
+                return Err(Error::Altered(format!("the sum of its {name} is not what its last line says")));
+            }
+        }
+        if told.sha256 != sums.sha256 {
+            return Err(Error::Altered("its sum is not what its last line says".into()));
+        }
+        Ok(sums)
+    }
+
+    /// `false` at the end.
+    fn read_line(&mut self) -> Result<bool> {
+        self.line.clear();
+        let read = (&mut self.input).take(MAX_LINE).read_until(b'\n', &mut self.line)?;
+        if read as u64 == MAX_LINE {
+            return Err(Error::Damaged { line: self.lines + 1, why: "it is too long".into() });
+        }
+        self.lines += u64::from(read > 0);
+        Ok(read > 0)
+    }
+
+    fn damaged(&self, error: &serde_json::Error) -> Error {
+        // Only what kind of error: a line may hold what nobody should read in a terminal.
+        let why = match error.classify() {
+            serde_json::error::Category::Data => "it is no record that this version knows",
+            _ => "it is not JSON",
+        };
+        Error::Damaged { line: self.lines, why: why.into() }
+    }
+}
+
+fn task_of(record: &Record) -> Option<&str> {
+    match record {
+        Record::Task(task) => Some(&task.id),
+        Record::Message(message) => Some(&message.task),
+        Record::Artifact(artifact) => Some(&artifact.task),
+        Record::Event(event) => Some(&event.task),
+        Record::Key(key) => Some(&key.task),
+        Record::Tenant(_) | Record::Token(_) | Record::Setting(_) | Record::Audit(_) => None,
+    }
+}

@@ -1,0 +1,375 @@
+//! Archives of the journal on PostgreSQL: one snapshot out, one transaction in.
+//!
+//! Rows come out of a stream that waits for its reader and go in as arrays of a bounded size, so that neither way needs
+//! more memory for a larger store. Everything is ordered by what an archive orders it by: the log by transaction and
+//! position, which is the order in which whoever tails it sees it.
+
+use std::{io, io::Write, pin::pin};
+
+use futures_util::TryStreamExt;
+use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
+
+use super::{
+    Error, HEARTBEAT, Imported, Kind, NOBODY, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    record::{Artifact, Audit, Body, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
+};
+use crate::postgres::{self, Url, schema};
+
+/// How many rows, and about how many bytes, one statement inserts.
+const ROWS: usize = 500;
+const BYTES: usize = 1 << 20;
+
+/// The tables whose rows make a store one that is not empty, and what their rows are called.
+const TABLES: [(&str, &str); 9] = [
+    ("tenants", "tenants"),
+    ("tokens", "tokens"),
+    ("settings", "settings"),
+    ("audit", "audit entries"),
+    ("a2a_tasks", "tasks"),
+    ("a2a_messages", "messages"),
+    ("a2a_artifacts", "artifacts"),
+    ("a2a_events", "events"),
+    ("idempotency", "idempotency keys"),
+];
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Writes everything to `out`, as of one moment.
+pub(super) async fn export(url: &Url, out: &mut dyn Write, progress: Progress<'_>) -> Result<Sums> {
+    let mut client = session(url).await?;
+    check_schema(url, &client).await?;
+    let tx = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
+    write_all(&tx, out, Phase::Copying, progress).await
+}
+
+/// Takes an archive into the database, which must not have anything in it.
+pub(super) async fn import(url: &Url, mut reader: Reader<'_>, progress: Progress<'_>) -> Result<Imported> {
+    let mut client = session(url).await?;
+    schema::migrate(&mut client).await?;
+    // Seen before anything is locked, so that a server that works here is not held up.
+    refuse_server(url).await?;
+    refuse_content(&client).await?;
+    let tx = client.transaction().await?;
+    let tables = TABLES.map(|(table, _)| table).join(", ");
+    tx.batch_execute(&format!("SET LOCAL lock_timeout = '5s'; LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")).await?;
+    refuse_content(tx.client()).await?;
+    load(&tx, &mut reader).await?;
+    let archive = reader.finish()?;
+    derive(&tx).await?;
+    let stored = write_all(&tx, &mut io::sink(), Phase::Verifying, progress).await?;
+    let imported = compare(archive, stored)?;
+    tx.commit().await?;
+    // Only so that the first queries are planned well.
+    if let Err(error) = client.batch_execute(&format!("ANALYZE {tables}")).await {
+        tracing::warn!(%error, "cannot analyze the tables");
+    }
+    Ok(imported)
+}
+
+/// A session in which a statement may take as long as it takes.
+async fn session(url: &Url) -> Result<Client> {
+    let client = postgres::session(url).await?;
+    client.batch_execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0").await?;
+    Ok(client)
+}
+
+async fn check_schema(url: &Url, client: &Client) -> Result<()> {
+    let known = schema::known();
+    let Some(found) = schema::version(client).await? else {
+        return Err(Error::NoJournal(url.to_string()));
+    };
+    if found > known {
+        return Err(crate::Error::FromTheFuture { found, known }.into());
+    }
+    if found < known {
+        return Err(Error::OldSchema { found, known });
+    }
+    Ok(())
+}
+
+/// Also asked of the server itself by `sb doctor`: whose advisory lock is held, lives.
+async fn refuse_server(url: &Url) -> Result<()> {
+    let found = postgres::inspect(url).await?.journal.unwrap_or_default();
+    if found.live.is_empty() { Ok(()) } else { Err(Error::InUse) }
+}
+
+async fn refuse_content(client: &Client) -> Result<()> {
+    for (table, name) in TABLES {
+        let but = if table == "settings" { format!(" WHERE name <> '{HEARTBEAT}'") } else { String::new() };
+        let count: i64 = client.query_one(&format!("SELECT count(*) FROM {table}{but}"), &[]).await?.try_get(0)?;
+        if count > 0 {
+            return Err(Error::NotEmpty(format!("{count} {name}")));
+        }
+    }
+    Ok(())
+}
+
+/// What is summed up of the records: counts of tasks, what tenants use, and the next numbers.
+async fn derive(tx: &Transaction<'_>) -> Result<()> {
+    tx.batch_execute(
+        "DELETE FROM task_counts;
+         INSERT INTO task_counts (tenant_id, shard, agent_id, state, n)
+         SELECT tenant_id, 0, agent_id, state, count(*) FROM a2a_tasks WHERE hidden = 0
+         GROUP BY tenant_id, agent_id, state;
+         DELETE FROM tenant_usage;
+         INSERT INTO tenant_usage (tenant_id, shard, tasks, bytes)
+         SELECT t.tenant_id, 0,
+                count(*) FILTER (WHERE t.state NOT IN ('completed', 'failed', 'canceled', 'rejected')),
+                coalesce(sum(b.bytes), 0)
+         FROM a2a_tasks t LEFT JOIN (
+           SELECT task, sum(bytes) AS bytes FROM (
+             SELECT task, octet_length(body) AS bytes FROM a2a_events
+             UNION ALL SELECT task, octet_length(body) FROM a2a_messages
+             UNION ALL SELECT task, octet_length(body) FROM a2a_artifacts) AS parts
+           GROUP BY task) AS b ON b.task = t.task_id
+         GROUP BY t.tenant_id;
+         SELECT setval(pg_get_serial_sequence('tenants', 'id'), max(id)) FROM tenants;
+         SELECT setval(pg_get_serial_sequence('tokens', 'id'), max(id)) FROM tokens;
+         SELECT setval(pg_get_serial_sequence('audit', 'id'), max(id)) FROM audit;",
+    )
+    .await?;
+    Ok(())
+}
+
+async fn write_all(tx: &Transaction<'_>, out: &mut dyn Write, phase: Phase, progress: Progress<'_>) -> Result<Sums> {
+    let mut writer = Writer::new(out, format!("postgres {}", schema::known()), phase, progress)?;
+    for kind in Kind::ALL {
+        dump(tx, kind, &mut writer).await?;
+    }
+    writer.finish()
+}
+
+/// All records of a kind, in order.
+async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Result<()> {
+    let sql = match kind {
+        Kind::Tenant => "SELECT id, name, enabled, created_at FROM tenants ORDER BY id",
+        Kind::Token => {
+            "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at FROM tokens ORDER BY id"
+        }
+        Kind::Setting => "SELECT name, value FROM settings WHERE name <> 'journal.heartbeat' ORDER BY name",
+        Kind::Audit => "SELECT id, at, actor, action, detail FROM audit ORDER BY id",
+        Kind::Task => {
+            "SELECT task_id::text, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
+               status_message, status_turn::bigint, seq, hidden::bigint,
+               CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
+               owner IS NOT NULL, generation, attempt::bigint, turn::bigint, waiting::bigint, cancel_mark, remembers
+             FROM a2a_tasks ORDER BY task_id"
+        }
+        Kind::Message => {
+            "SELECT task::text, message_id, role, status, turn::bigint, created_at, body FROM a2a_messages
+             ORDER BY task, pos"
+        }
+        Kind::Artifact => {
+            "SELECT task::text, turn::bigint, artifact_id, append, body FROM a2a_artifacts ORDER BY task, pos"
+        }
+        Kind::Event => "SELECT task::text, seq, at, kind::bigint, body FROM a2a_events ORDER BY xid, pos",
+        Kind::Key => {
+            "SELECT tenant_id, key, fingerprint, task::text, turn::bigint, expires FROM idempotency
+             ORDER BY tenant_id, key"
+        }
+    };
+    let nothing: [&(dyn ToSql + Sync); 0] = [];
+    let mut rows = pin!(tx.query_raw(sql, nothing).await?);
+    while let Some(row) = rows.try_next().await? {
+        writer.write(&read(kind, &row)?)?;
+    }
+    Ok(())
+}
+
+fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
+    Ok(match kind {
+        Kind::Tenant => Record::Tenant(Tenant {
+            id: row.try_get(0)?,
+            name: row.try_get(1)?,
+            enabled: row.try_get(2)?,
+            created_at: row.try_get(3)?,
+        }),
+        Kind::Token => Record::Token(Token {
+            id: row.try_get(0)?,
+            tenant: row.try_get(1)?,
+            hash: Hex(row.try_get(2)?),
+            name: row.try_get(3)?,
+            created_at: row.try_get(4)?,
+            expires: row.try_get(5)?,
+            revoked_at: row.try_get(6)?,
+            used_at: row.try_get(7)?,
+        }),
+        Kind::Setting => Record::Setting(Setting { name: row.try_get(0)?, value: Body(row.try_get(1)?) }),
+        Kind::Audit => Record::Audit(Audit {
+            id: row.try_get(0)?,
+            at: row.try_get(1)?,
+            actor: row.try_get(2)?,
+            action: row.try_get(3)?,
+            detail: row.try_get(4)?,
+        }),
+        Kind::Task => Record::Task(Box::new(Task {
+            id: row.try_get(0)?,
+            tenant: row.try_get(1)?,
+            agent: row.try_get(2)?,
+            context: row.try_get(3)?,
+            state: row.try_get(4)?,
+            created_at: row.try_get(5)?,
+            updated_at: row.try_get(6)?,
+            status_at: row.try_get(7)?,
+            status_message: row.try_get(8)?,
+            status_turn: row.try_get(9)?,
+            seq: row.try_get(10)?,
+            hidden: row.try_get(11)?,
+            due_at: row.try_get(12)?,
+            interrupted: row.try_get(13)?,
+            generation: row.try_get(14)?,
+            attempt: row.try_get(15)?,
+            turn: row.try_get(16)?,
+            waiting: row.try_get(17)?,
+            cancel_mark: row.try_get(18)?,
+            remembers: row.try_get(19)?,
+        })),
+        Kind::Message => Record::Message(Message {
+            task: row.try_get(0)?,
+            id: row.try_get(1)?,
+            role: row.try_get(2)?,
+            status: row.try_get(3)?,
+            turn: row.try_get(4)?,
+            created_at: row.try_get(5)?,
+            body: Body(row.try_get(6)?),
+        }),
+        Kind::Artifact => Record::Artifact(Artifact {
+            task: row.try_get(0)?,
+            turn: row.try_get(1)?,
+            id: row.try_get(2)?,
+            append: row.try_get(3)?,
+            body: Body(row.try_get(4)?),
+        }),
+        Kind::Event => Record::Event(Event {
+            task: row.try_get(0)?,
+            seq: row.try_get(1)?,
+            at: row.try_get(2)?,
+            code: row.try_get(3)?,
+            body: Body(row.try_get(4)?),
+        }),
+        Kind::Key => Record::Key(Key {
+            tenant: row.try_get(0)?,
+            key: Hex(row.try_get(1)?),
+            fingerprint: Hex(row.try_get(2)?),
+            task: row.try_get(3)?,
+            turn: row.try_get(4)?,
+            expires: row.try_get(5)?,
+        }),
+    })
+}
+
+async fn load(tx: &Transaction<'_>, reader: &mut Reader<'_>) -> Result<()> {
+    let mut rows: Vec<Record> = Vec::new();
+    let mut bytes = 0;
+    while let Some(record) = reader.next()? {
+        let full = rows.len() >= ROWS || bytes >= BYTES;
+        if full || rows.first().is_some_and(|first| first.kind() != record.kind()) {
+            insert(tx, &rows).await?;
+            rows.clear();
+            bytes = 0;
+        }
+        bytes += weight(&record);
+        rows.push(record);
+    }
+    insert(tx, &rows).await
+}
+
+/// About how many bytes a record is, as far as records differ in it.
+fn weight(record: &Record) -> usize {
+    match record {
+        Record::Setting(setting) => setting.value.0.len(),
+        Record::Task(task) => task.status_message.as_ref().map_or(0, String::len),
+        Record::Message(message) => message.body.0.len(),
+        Record::Artifact(artifact) => artifact.body.0.len(),
+        Record::Event(event) => event.body.0.len(),
+        Record::Tenant(_) | Record::Token(_) | Record::Audit(_) | Record::Key(_) => 0,
+    }
+}
+
+/// Inserts records of one kind with one statement, in their order.
+async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
+    /// One array for each column of the records of this kind.
+    macro_rules! columns {
+        ($kind:ident, $sql:expr, $row:ident => $($column:expr),+ $(,)?) => {{
+            let rows = || rows.iter().filter_map(|record| match record {
+                Record::$kind($row) => Some($row),
+                _ => None,
+            });
+            tx.execute($sql, &[$(&rows().map(|$row| $column).collect::<Vec<_>>()),+]).await
+        }};
+    }
+    let Some(first) = rows.first() else {
+        return Ok(());
+    };
+    let inserted = match first.kind() {
+        Kind::Tenant => columns!(Tenant,
+            "INSERT INTO tenants (id, name, enabled, created_at)
+             SELECT id, name, enabled, created_at
+             FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::bigint[]) AS r (id, name, enabled, created_at)",
+            r => r.id, r.name.as_str(), r.enabled, r.created_at),
+        Kind::Token => columns!(Token,
+            "INSERT INTO tokens (id, tenant_id, hash, name, created_at, expires, revoked_at, used_at)
+             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::text[], $5::bigint[], $6::bigint[],
+               $7::bigint[], $8::bigint[])",
+            r => r.id, r.tenant, r.hash.0.as_slice(), r.name.as_str(), r.created_at, r.expires, r.revoked_at, r.used_at),
+        Kind::Setting => columns!(Setting,
+            "INSERT INTO settings (name, value) SELECT * FROM unnest($1::text[], $2::bytea[])",
+            r => r.name.as_str(), r.value.0.as_slice()),
+        Kind::Audit => columns!(Audit,
+            "INSERT INTO audit (id, at, actor, action, detail)
+             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])",
+            r => r.id, r.at, r.actor.as_str(), r.action.as_str(), r.detail.as_str()),
+        Kind::Task => columns!(Task,
+            "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
+               status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark,
+               remembers)
+             SELECT task::uuid, tenant, agent, context, state, created, updated, status, message, status_turn, seq,
+               hidden, due, owner, generation, attempt, turn, waiting, cancel_mark, remembers
+             FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
+               $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[],
+               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[], $20::boolean[])
+             AS r (task, tenant, agent, context, state, created, updated, status, message, status_turn, seq, hidden,
+               due, owner, generation, attempt, turn, waiting, cancel_mark, remembers)",
+            r => r.id.as_str(), r.tenant, r.agent.as_str(), r.context.as_str(), r.state.as_str(), r.created_at,
+                r.updated_at, r.status_at, r.status_message.as_deref(), r.status_turn, r.seq, r.hidden, r.due_at,
+                r.interrupted.then_some(NOBODY), r.generation, r.attempt, r.turn, r.waiting, r.cancel_mark,
+                r.remembers),
+        // Positions are given in the order of the lines.
+        Kind::Message => columns!(Message,
+            "INSERT INTO a2a_messages (task, message_id, role, status, turn, created_at, body)
+             SELECT task::uuid, id, role, status, turn, created, body
+             FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[])
+             WITH ORDINALITY AS r (task, id, role, status, turn, created, body, n) ORDER BY n",
+            r => r.task.as_str(), r.id.as_str(), r.role.as_str(), r.status.as_str(), r.turn, r.created_at,
+                r.body.0.as_slice()),
+        Kind::Artifact => columns!(Artifact,
+            "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body)
+             SELECT task::uuid, turn, id, append, body
+             FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[])
+             WITH ORDINALITY AS r (task, turn, id, append, body, n) ORDER BY n",
+            r => r.task.as_str(), r.turn, r.id.as_str(), r.append, r.body.0.as_slice()),
+        Kind::Event => columns!(Event,
+            "INSERT INTO a2a_events (task, seq, at, kind, body)
+             SELECT task::uuid, seq, at, kind, body
+             FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[])
+             WITH ORDINALITY AS r (task, seq, at, kind, body, n) ORDER BY n",
+            r => r.task.as_str(), r.seq, r.at, r.code, r.body.0.as_slice()),
+        Kind::Key => columns!(Key,
+            "INSERT INTO idempotency (tenant_id, key, fingerprint, task, turn, expires)
+             SELECT tenant, key, fingerprint, task::uuid, turn, expires
+             FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::text[], $5::bigint[], $6::bigint[])
+             AS r (tenant, key, fingerprint, task, turn, expires)",
+            r => r.tenant, r.key.0.as_slice(), r.fingerprint.0.as_slice(), r.task.as_str(), r.turn, r.expires),
+    };
+    let inserted = inserted?;
+    if inserted != rows.len() as u64 {
+        return Err(Error::Differs {
+            what: format!("{} {} were written, {inserted} kept", rows.len(), first.kind().name()),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! The records of an archive: what each kind holds and how it stands on its line.
+//!
+//! Positions and other numbers that only one database gives are left out: the order of the lines says what they
+//! said. So is whatever can be counted again (counts of tasks, usage of tenants), and whatever belongs to a running
+//! process (instances, heartbeats).
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, MapAccess, Visitor},
+    ser::SerializeMap,
+};
+
+/// What a record is of, in the order in which an archive has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Who owns tasks and tokens.
+    Tenant,
+    /// A token's hash.
+    Token,
+    /// A value of the installation.
+    Setting,
+    /// An entry of the audit log.
+    Audit,
+    /// A task as it stands.
+    Task,
+    /// What was said.
+    Message,
+    /// A chunk of what was made.
+    Artifact,
+    /// An entry of the log.
+    Event,
+    /// An idempotency key.
+    Key,
+}
+
+impl Kind {
+    /// All of them, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Tenant,
+        Self::Token,
+        Self::Setting,
+        Self::Audit,
+        Self::Task,
+        Self::Message,
+        Self::Artifact,
+        Self::Event,
+        Self::Key,
+    ];
+
+    /// What people call many of them.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenants",
+            Self::Token => "tokens",
+            Self::Setting => "settings",
+            Self::Audit => "audit",
+            Self::Task => "tasks",
+            Self::Message => "messages",
+            Self::Artifact => "artifacts",
+            Self::Event => "events",
+            Self::Key => "keys",
+        }
+    }
+}
+
+/// One line of an archive between its first and its last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Record {
+    Tenant(Tenant),
+    Token(Token),
+    Setting(Setting),
+    Audit(Audit),
+    Task(Box<Task>),
+    Message(Message),
+    Artifact(Artifact),
+    Event(Event),
+    Key(Key),
+}
+
+impl Record {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Tenant(_) => Kind::Tenant,
+            Self::Token(_) => Kind::Token,
+            Self::Setting(_) => Kind::Setting,
+            Self::Audit(_) => Kind::Audit,
+            Self::Task(_) => Kind::Task,
+            Self::Message(_) => Kind::Message,
+            Self::Artifact(_) => Kind::Artifact,
+            Self::Event(_) => Kind::Event,
+            Self::Key(_) => Kind::Key,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tenant {
+    pub(super) id: i64,
+    pub(super) name: String,
+    pub(super) enabled: bool,
+    pub(super) created_at: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Token {
+    pub(super) id: i64,
+    pub(super) tenant: i64,
+    pub(super) hash: Hex,
+    pub(super) name: String,
+    pub(super) created_at: i64,
+    pub(super) expires: Option<i64>,
+    pub(super) revoked_at: Option<i64>,
+    pub(super) used_at: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Setting {
+    pub(super) name: String,
+    pub(super) value: Body,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Audit {
+    pub(super) id: i64,
+    pub(super) at: i64,
+    pub(super) actor: String,
+    pub(super) action: String,
+    pub(super) detail: String,
+}
+
+/// A task without its lease: work that runs is work that was interrupted, and due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Task {
+    pub(super) id: String,
+    pub(super) tenant: i64,
+    pub(super) agent: String,
+    pub(super) context: String,
+    pub(super) state: String,
+    pub(super) created_at: i64,
+    pub(super) updated_at: i64,
+    pub(super) status_at: i64,
+    pub(super) status_message: Option<String>,
+    pub(super) status_turn: i64,
+    pub(super) seq: i64,
+    pub(super) hidden: i64,
+    pub(super) due_at: Option<i64>,
+    /// Somebody held a lease on it: what its agent does about an interrupted turn is to happen.
+    pub(super) interrupted: bool,
+    pub(super) generation: i64,
+    pub(super) attempt: i64,
+    pub(super) turn: i64,
+    pub(super) waiting: i64,
+    pub(super) cancel_mark: bool,
+    pub(super) remembers: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Message {
+    pub(super) task: String,
+    pub(super) id: String,
+    pub(super) role: String,
+    pub(super) status: String,
+    pub(super) turn: i64,
+    pub(super) created_at: i64,
+    pub(super) body: Body,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Artifact {
+    pub(super) task: String,
+    pub(super) turn: i64,
+    pub(super) id: String,
+    pub(super) append: bool,
+    pub(super) body: Body,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Event {
+    pub(super) task: String,
+    pub(super) seq: i64,
+    pub(super) at: i64,
+    /// As in `a2a_events.kind`, which is the same in every database.
+    #[serde(rename = "kind")]
+    pub(super) code: i64,
+    pub(super) body: Body,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Key {
+    pub(super) tenant: i64,
+    pub(super) key: Hex,
+    pub(super) fingerprint: Hex,
+    pub(super) task: String,
+    pub(super) turn: i64,
+    pub(super) expires: Option<i64>,
+}
+
+/// Bytes that are text nearly always: a string then, `{"base64": "…"}` otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Body(pub(super) Vec<u8>);
+
+/// Bytes of a hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hex(pub(super) Vec<u8>);
+
+impl Serialize for Body {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("base64", &STANDARD.encode(&self.0))?;
+                map.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Body {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Body;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a text, or an object with base64")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Body, E> {
+                Ok(Body(text.as_bytes().to_vec()))
+            }
+
+            fn visit_string<E: de::Error>(self, text: String) -> Result<Body, E> {
+                Ok(Body(text.into_bytes()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body, A::Error> {
+                let Some((name, text)) = map.next_entry::<String, String>()? else {
+                    return Err(de::Error::missing_field("base64"));
+                };
+                if name != "base64" || map.next_key::<String>()?.is_some() {
+                    return Err(de::Error::custom("expected base64 and nothing else"));
+                }
+                STANDARD.decode(text).map(Body).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        unhex(&text).map(Self).ok_or_else(|| de::Error::custom("expected hexadecimal digits"))
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| match c {
+        b'0'..=b'9' => Some(c - b'0'),
+        b'a'..=b'f' => Some(c - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_come_back_byte_for_byte() {
+        let hostile: [&[u8]; 6] = [
+            b"",
+            b"{\"a\": 1.0}",
+            "\u{0}\u{1f}\"\\\u{2028}\u{10ffff}\r\n".as_bytes(),
+            b"\xff",
+            b"a\xc3",
+            &[0, 159, 146],
+        ];
+        for bytes in hostile {
+            let setting = Setting { name: "n".into(), value: Body(bytes.to_vec()) };
+            let line = serde_json::to_string(&Record::Setting(setting.clone())).unwrap();
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), Record::Setting(setting));
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        for line in [
+            "{}",
+            "1",
+            r#"{"setting":{"name":"n"}}"#,
+            r#"{"setting":{"name":"n","value":"v","more":1}}"#,
+            r#"{"setting":{"name":"n","value":{"base64":"!"}}}"#,
+            r#"{"setting":{"name":"n","value":{"base64":"AA==","more":1}}}"#,
+            r#"{"setting":{"name":"n","value":1}}"#,
+            r#"{"key":{"tenant":1,"key":"abc","fingerprint":"","task":"t","turn":1,"expires":null}}"#,
+            r#"{"other":{}}"#,
+        ] {
+            assert!(serde_json::from_str::<Record>(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn digits_are_lower_case_and_come_back() {
+        assert_eq!(hex(&[0, 255, 16]), "00ff10");
+        assert_eq!(unhex("00ff10"), Some(vec![0, 255, 16]));
+        assert_eq!(unhex("0F"), None);
+        assert_eq!(unhex("0"), None);
+    }
+}

@@ -1,0 +1,431 @@
+//! Archives of the journal on SQLite: one snapshot out, one transaction in.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+};
+
+use rusqlite::{Connection, Row, TransactionBehavior, params};
+
+use super::{
+    Error, HEARTBEAT, Imported, Kind, NOBODY, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    record::{Artifact, Audit, Body, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
+};
+use crate::sqlite::{self, FILE, schema, tx::positions};
+
+/// Page cache of a connection, in KiB.
+const CACHE: u32 = 32 * 1024;
+
+/// The tables whose rows make a store one that is not empty, and what their rows are called.
+const TABLES: [(&str, &str); 9] = [
+    ("tenants", "tenants"),
+    ("tokens", "tokens"),
+    ("settings WHERE name <> 'journal.heartbeat'", "settings"),
+    ("audit", "audit entries"),
+    ("a2a_tasks", "tasks"),
+    ("a2a_messages", "messages"),
+    ("a2a_artifacts", "artifacts"),
+    ("a2a_events", "events"),
+    ("idempotency", "idempotency keys"),
+];
+
+/// A connection to the journal in `dir` that can only read.
+pub(super) fn open_source(dir: &Path) -> Result<Connection> {
+    let file = dir.join(FILE);
+    if fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
+        return Err(Error::NoJournal(dir.display().to_string()));
+    }
+    let conn = schema::open_reader(&file, CACHE)?;
+    check_schema(&conn)?;
+    Ok(conn)
+}
+
+/// Refuses a journal whose columns are not those that this version knows.
+pub(super) fn check_schema(conn: &Connection) -> Result<()> {
+    let (found, known) = (schema::version(conn)?, schema::known());
+    if found > known {
+        return Err(crate::Error::FromTheFuture { found, known }.into());
+    }
+    if found < known {
+        return Err(Error::OldSchema { found, known });
+    }
+    Ok(())
+}
+
+/// Writes everything to `out`, as of one moment.
+pub(super) fn export(conn: &Connection, out: &mut dyn Write, progress: Progress<'_>) -> Result<Sums> {
+    conn.execute_batch("BEGIN")?;
+    let sums = write_all(conn, out, Phase::Copying, progress);
+    // Nothing was written; what was read has been read.
+    let _ = conn.execute_batch("ROLLBACK");
+    sums
+}
+
+/// What the journal holds, within the caller's transaction if there is one.
+pub(super) fn sums(conn: &Connection, progress: Progress<'_>) -> Result<Sums> {
+    write_all(conn, &mut io::sink(), Phase::Verifying, progress)
+}
+
+fn write_all(conn: &Connection, out: &mut dyn Write, phase: Phase, progress: Progress<'_>) -> Result<Sums> {
+    let mut writer = Writer::new(out, format!("sqlite {}", schema::known()), phase, progress)?;
+    dump(conn, &mut writer)?;
+    writer.finish()
+}
+
+/// Takes an archive into the journal in `dir`, which must not have anything in it.
+pub(super) fn import(dir: &Path, reader: Reader<'_>, progress: Progress<'_>) -> Result<Imported> {
+    if sqlite::is_open(dir) {
+        return Err(Error::InUse);
+    }
+    let file = dir.join(FILE);
+    let made = !file.try_exists()?;
+    sqlite::create_private_dir(dir)?;
+    sqlite::create_private_file(&file)?;
+    let outcome = import_file(&file, reader, progress);
+    if outcome.is_err() && made {
+        remove_journal(dir);
+    }
+    outcome
+}
+
+/// Removes a journal that this process has made just now and that came to nothing.
+pub(super) fn remove_journal(dir: &Path) {
+    for ending in ["", "-wal", "-shm"] {
+        // What is not there need not go.
+        let _ = fs::remove_file(dir.join(format!("{FILE}{ending}")));
+    }
+}
+
+fn import_file(file: &Path, mut reader: Reader<'_>, progress: Progress<'_>) -> Result<Imported> {
+    let mut conn = schema::open_writer(file, CACHE)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    refuse_content(&tx)?;
+    let mut numbers = Numbers::default();
+    while let Some(record) = reader.next()? {
+        insert(&tx, &record, &mut numbers)?;
+    }
+    let archive = reader.finish()?;
+    derive(&tx)?;
+    let imported = compare(archive, sums(&tx, progress)?)?;
+    tx.commit()?;
+    Ok(imported)
+}
+
+fn refuse_content(conn: &Connection) -> Result<()> {
+    for (table, name) in TABLES {
+        let count: i64 = conn.query_row(&format!("SELECT count(*) FROM {table}"), (), |row| row.get(0))?;
+        if count > 0 {
+            return Err(Error::NotEmpty(format!("{count} {name}")));
+        }
+    }
+    Ok(())
+}
+
+/// What is summed up of the records: counts of tasks, and what tenants use.
+fn derive(conn: &Connection) -> Result<()> {
+    conn.execute_batch(
+        "DELETE FROM task_counts;
+         INSERT INTO task_counts (tenant_id, agent_id, state, n)
+         SELECT tenant_id, agent_id, state, count(*) FROM a2a_tasks WHERE hidden = 0 GROUP BY tenant_id, agent_id, state;
+         DELETE FROM tenant_usage;
+         INSERT INTO tenant_usage (tenant_id, tasks, bytes)
+         SELECT tenant_id,
+                sum(state NOT IN ('completed', 'failed', 'canceled', 'rejected')),
+                sum((SELECT coalesce(sum(length(body)), 0) FROM a2a_events WHERE task = pk)
+                  + (SELECT coalesce(sum(length(body)), 0) FROM a2a_messages
+                     WHERE pos >= pk << 24 AND pos < (pk + 1) << 24)
+                  + (SELECT coalesce(sum(length(body)), 0) FROM a2a_artifacts
+                     WHERE pos >= pk << 24 AND pos < (pk + 1) << 24))
+         FROM a2a_tasks GROUP BY tenant_id;",
+    )?;
+    Ok(())
+}
+
+/// Voids all leases, as an archive does: what ran is due, and seen as interrupted.
+pub(super) fn void_leases(conn: &Connection) -> Result<()> {
+    conn.execute(
+        "UPDATE a2a_tasks SET owner = ?1, due_at = CASE WHEN due_at > updated_at THEN updated_at ELSE due_at END
+         WHERE owner IS NOT NULL",
+        [NOBODY],
+    )?;
+    conn.execute("DELETE FROM instances", ())?;
+    Ok(())
+}
+
+fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
+    each(conn, writer, "SELECT id, name, enabled, created_at FROM tenants ORDER BY id", |row| {
+        Ok(Record::Tenant(Tenant { id: row.get(0)?, name: row.get(1)?, enabled: row.get(2)?, created_at: row.get(3)? }))
+    })?;
+    let tokens = "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at FROM tokens ORDER BY id";
+    each(conn, writer, tokens, |row| {
+        Ok(Record::Token(Token {
+            id: row.get(0)?,
+            tenant: row.get(1)?,
+            hash: Hex(row.get(2)?),
+            name: row.get(3)?,
+            created_at: row.get(4)?,
+            expires: row.get(5)?,
+            revoked_at: row.get(6)?,
+            used_at: row.get(7)?,
+        }))
+    })?;
+    each(
+        conn,
+        writer,
+        &format!("SELECT name, value FROM settings WHERE name <> '{HEARTBEAT}' ORDER BY name"),
+        |row| Ok(Record::Setting(Setting { name: row.get(0)?, value: Body(row.get(1)?) })),
+    )?;
+    each(conn, writer, "SELECT id, at, actor, action, detail FROM audit ORDER BY id", |row| {
+        Ok(Record::Audit(Audit {
+            id: row.get(0)?,
+            at: row.get(1)?,
+            actor: row.get(2)?,
+            action: row.get(3)?,
+            detail: row.get(4)?,
+        }))
+    })?;
+    let tasks = "SELECT task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
+                   status_message, status_turn, seq, hidden,
+                   CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
+                   owner IS NOT NULL, generation, attempt, turn, waiting, cancel_mark, remembers
+                 FROM a2a_tasks ORDER BY task_id";
+    each(conn, writer, tasks, |row| {
+        Ok(Record::Task(Box::new(Task {
+            id: row.get(0)?,
+            tenant: row.get(1)?,
+            agent: row.get(2)?,
+            context: row.get(3)?,
+            state: row.get(4)?,
+            created_at: row.get(5)?,
+            updated_at: row.get(6)?,
+            status_at: row.get(7)?,
+            status_message: row.get(8)?,
+            status_turn: row.get(9)?,
+            seq: row.get(10)?,
+            hidden: row.get(11)?,
+            due_at: row.get(12)?,
+            interrupted: row.get(13)?,
+            generation: row.get(14)?,
+            attempt: row.get(15)?,
+            turn: row.get(16)?,
+            waiting: row.get(17)?,
+            cancel_mark: row.get(18)?,
+            remembers: row.get(19)?,
+        })))
+    })?;
+    // Two loops and no join, so that nothing is sorted and nothing has to fit into memory.
+    let messages = "SELECT message_id, role, status, turn, created_at, body FROM a2a_messages
+                    WHERE pos >= ?1 AND pos < ?2 ORDER BY pos";
+    each_of_tasks(conn, writer, messages, |task, row| {
+        Ok(Record::Message(Message {
+            task,
+            id: without_nul(row.get(0)?),
+            role: row.get(1)?,
+            status: row.get(2)?,
+            turn: row.get(3)?,
+            created_at: row.get(4)?,
+            body: Body(row.get(5)?),
+        }))
+    })?;
+    let artifacts = "SELECT turn, artifact_id, append, body FROM a2a_artifacts
+                     WHERE pos >= ?1 AND pos < ?2 ORDER BY pos";
+    each_of_tasks(conn, writer, artifacts, |task, row| {
+        Ok(Record::Artifact(Artifact {
+            task,
+            turn: row.get(0)?,
+            id: without_nul(row.get(1)?),
+            append: row.get(2)?,
+            body: Body(row.get(3)?),
+        }))
+    })?;
+    let events = "SELECT t.task_id, e.seq, e.at, e.kind, e.body
+                  FROM a2a_events e CROSS JOIN a2a_tasks t ON t.pk = e.task ORDER BY e.pos";
+    each(conn, writer, events, |row| {
+        Ok(Record::Event(Event {
+            task: row.get(0)?,
+            seq: row.get(1)?,
+            at: row.get(2)?,
+            code: row.get(3)?,
+            body: Body(row.get(4)?),
+        }))
+    })?;
+    let keys = "SELECT i.tenant_id, i.key, i.fingerprint, t.task_id, i.turn, i.expires
+                FROM idempotency i CROSS JOIN a2a_tasks t ON t.pk = i.task ORDER BY i.tenant_id, i.key";
+    each(conn, writer, keys, |row| {
+        Ok(Record::Key(Key {
+            tenant: row.get(0)?,
+            key: Hex(row.get(1)?),
+            fingerprint: Hex(row.get(2)?),
+            task: row.get(3)?,
+            turn: row.get(4)?,
+            expires: row.get(5)?,
+        }))
+    })
+}
+
+/// An id that an agent made up. No text of PostgreSQL holds a NUL; the body keeps what was said.
+fn without_nul(id: String) -> String {
+    if id.contains('\0') { id.replace('\0', "\u{fffd}") } else { id }
+}
+
+fn each(
+    conn: &Connection,
+    writer: &mut Writer<'_>,
+    sql: &str,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<Record>,
+) -> Result<()> {
+    let mut statement = conn.prepare(sql)?;
+    let mut rows = statement.query(())?;
+    while let Some(row) = rows.next()? {
+        writer.write(&read(row)?)?;
+    }
+    Ok(())
+}
+
+/// The rows of every task, task by task in the order of their ids; the statement takes the bounds of its positions.
+fn each_of_tasks(
+    conn: &Connection,
+    writer: &mut Writer<'_>,
+    sql: &str,
+    read: impl Fn(String, &Row<'_>) -> rusqlite::Result<Record>,
+) -> Result<()> {
+    let mut tasks = conn.prepare("SELECT task_id, pk FROM a2a_tasks ORDER BY task_id")?;
+    let mut tasks = tasks.query(())?;
+    let mut statement = conn.prepare(sql)?;
+    while let Some(task) = tasks.next()? {
+        let id: String = task.get(0)?;
+        let (first, end) = positions(task.get(1)?);
+        let mut rows = statement.query(params![first, end])?;
+        while let Some(row) = rows.next()? {
+            writer.write(&read(id.clone(), row)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// The numbers that records get as they come.
+#[derive(Default)]
+struct Numbers {
+    /// Of the last task.
+    pk: i64,
+    /// Of the last message or artifact, in its task.
+    part: Option<(Kind, String, i64)>,
+}
+
+impl Numbers {
+    /// The number of the next message or artifact of this task, from 1. They come task by task. There are never more
+    /// of them than events, by which later ones are numbered.
+    fn next(&mut self, kind: Kind, task: &str) -> i64 {
+        match &mut self.part {
+            Some((last, of, number)) if *last == kind && of == task => {
+                *number += 1;
+                *number
+            }
+            _ => {
+                self.part = Some((kind, task.to_owned(), 1));
+                1
+            }
+        }
+    }
+}
+
+/// Writes one record.
+fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<()> {
+    match record {
+        Record::Tenant(r) => run(
+            conn,
+            "INSERT INTO tenants (id, name, enabled, created_at) VALUES (?1, ?2, ?3, ?4)",
+            params![r.id, r.name, r.enabled, r.created_at],
+        ),
+        Record::Token(r) => run(
+            conn,
+            "INSERT INTO tokens (id, tenant_id, hash, name, created_at, expires, revoked_at, used_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![r.id, r.tenant, r.hash.0, r.name, r.created_at, r.expires, r.revoked_at, r.used_at],
+        ),
+        Record::Setting(r) => {
+            run(conn, "INSERT INTO settings (name, value) VALUES (?1, ?2)", params![r.name, r.value.0])
+        }
+        Record::Audit(r) => run(
+            conn,
+            "INSERT INTO audit (id, at, actor, action, detail) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![r.id, r.at, r.actor, r.action, r.detail],
+        ),
+        Record::Task(r) => {
+            numbers.pk += 1;
+            let pk = numbers.pk;
+            let owner = r.interrupted.then_some(NOBODY);
+            run(
+                conn,
+                "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at,
+                   status_at, status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn,
+                   waiting, cancel_mark, remembers)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+                   ?21)",
+                params![
+                    pk,
+                    r.id,
+                    r.tenant,
+                    r.agent,
+                    r.context,
+                    r.state,
+                    r.created_at,
+                    r.updated_at,
+                    r.status_at,
+                    r.status_message,
+                    r.status_turn,
+                    r.seq,
+                    r.hidden,
+                    r.due_at,
+                    owner,
+                    r.generation,
+                    r.attempt,
+                    r.turn,
+                    r.waiting,
+                    r.cancel_mark,
+                    r.remembers,
+                ],
+            )
+        }
+        // What belongs to no task is not inserted, and missed when it is counted.
+        Record::Message(r) => run(
+            conn,
+            "INSERT INTO a2a_messages (pos, task, message_id, role, status, turn, created_at, body)
+             SELECT (pk << 24) + ?1, pk, ?3, ?4, ?5, ?6, ?7, ?8 FROM a2a_tasks WHERE task_id = ?2",
+            params![
+                numbers.next(Kind::Message, &r.task),
+                r.task,
+                r.id,
+                r.role,
+                r.status,
+                r.turn,
+                r.created_at,
+                r.body.0
+            ],
+        ),
+        Record::Artifact(r) => run(
+            conn,
+            "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body)
+             SELECT (pk << 24) + ?1, pk, ?3, ?4, ?5, ?6 FROM a2a_tasks WHERE task_id = ?2",
+            params![numbers.next(Kind::Artifact, &r.task), r.task, r.turn, r.id, r.append, r.body.0],
+        ),
+        Record::Event(r) => run(
+            conn,
+            "INSERT INTO a2a_events (task, seq, at, kind, body)
+             SELECT pk, ?2, ?3, ?4, ?5 FROM a2a_tasks WHERE task_id = ?1",
+            params![r.task, r.seq, r.at, r.code, r.body.0],
+        ),
+        Record::Key(r) => run(
+            conn,
+            "INSERT INTO idempotency (tenant_id, key, fingerprint, task, turn, expires)
+             SELECT ?1, ?2, ?3, pk, ?5, ?6 FROM a2a_tasks WHERE task_id = ?4",
+            params![r.tenant, r.key.0, r.fingerprint.0, r.task, r.turn, r.expires],
+        ),
+    }
+}
+
+fn run(conn: &Connection, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<()> {
+    conn.prepare_cached(sql)?.execute(params)?;
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! The operations that write tasks, once for every backend: what is decided, in which order it is read and written.
+//!
+//! An operation sees the journal through [`Tx`] and never through SQL. It decides whether it is refused before its
+//! first write, so that a refusal leaves nothing behind; what fails after that fails the transaction.
+
+mod accept;
+mod append;
+mod cancel;
+mod lease;
+mod row;
+
+use a2a::{TaskState, Timestamp};
+use bytes::Bytes;
+
+pub(crate) use self::{
+    accept::accept,
+    append::append,
+    cancel::{force, mark, reveal},
+    lease::lease,
+    row::{Hidden, TaskRow},
+};
+use crate::{AgentId, Event, IdempotencyKey, Quota, Result, TaskId, TenantId};
+
+/// The transaction that an operation is part of: what it can read and write.
+///
+/// Implementations may write at once (SQLite) or gather and write before the commit (PostgreSQL); either way an
+/// operation reads what those before it in the same transaction have written.
+pub(crate) trait Tx {
+    /// This instance, as it stands in `a2a_tasks.owner`.
+    fn me(&self) -> &str;
+    /// Work became due or a cancel mark was set: tell those who wait for such, after the commit.
+    fn poke(&mut self);
+
+    /// The key of a new task's row.
+    fn new_key(&mut self) -> Result<i64>;
+    /// The tenant's task, hidden or not.
+    fn load(&mut self, tenant: TenantId, task: TaskId) -> Result<TaskRow>;
+    /// Up to `limit` tasks of these agents that may run now, longest due first.
+    fn due(&mut self, agents: &[AgentId], now: Timestamp, limit: usize) -> Result<Vec<TaskRow>>;
+    /// Writes a new row.
+    fn insert(&mut self, row: TaskRow) -> Result<()>;
+    /// Writes a changed row.
+    fn save(&mut self, row: TaskRow) -> Result<()>;
+    /// Writes the log's end of a row that has not changed otherwise.
+    fn touch(&mut self, row: TaskRow) -> Result<()>;
+
+    /// Appends an event that the row has numbered.
+    fn log(&mut self, row: &TaskRow, event: Event) -> Result<()>;
+
+    /// Adds a message.
+    fn add_message(&mut self, row: &TaskRow, message: NewMessage<'_>) -> Result<()>;
+    /// Whether the current turn has not ended.
+    fn has_current_turn(&mut self, row: &TaskRow) -> Result<bool>;
+    /// The message that the current turn works on, if the turn has not ended.
+    fn current_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>>;
+    /// The oldest message of the inbox.
+    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>>;
+    /// The oldest message of the inbox is worked on from now on; `row.turn` is its turn already.
+    fn begin_turn(&mut self, row: &TaskRow) -> Result<()>;
+    /// The current turn's message has been dealt with.
+    fn end_turn(&mut self, row: &TaskRow) -> Result<()>;
+
+    /// Adds an artifact or, when it is to be appended, a chunk of one.
+    fn add_artifact(&mut self, row: &TaskRow, artifact_id: &str, append: bool, body: &Bytes) -> Result<()>;
+    /// Removes an artifact. Returns the bytes that have to be taken off the tenant's usage.
+    fn remove_artifact(&mut self, row: &TaskRow, artifact_id: &str) -> Result<i64>;
+    /// Removes what the current turn has made. Returns the bytes that have to be taken off the tenant's usage.
+    fn remove_artifacts_of_turn(&mut self, row: &TaskRow) -> Result<i64>;
+
+    /// What an idempotency key was first used for, unless it has expired at `at`.
+    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey, at: Timestamp) -> Result<Option<FirstUse>>;
+    /// Remembers what the key is used for. What may be replaced by that has expired.
+    fn remember(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()>;
+
+    /// Changes the number of visible tasks.
+    fn count(&mut self, tenant: TenantId, agent: &AgentId, state: TaskState, n: i64);
+    /// A tenant has so many more tasks that have not ended, and so many more bytes.
+    fn add_usage(&mut self, tenant: TenantId, tasks: i64, bytes: i64);
+    /// Refuses a message of a tenant that has come to its bound; `begins` when it would be one task more.
+    fn check_quota(&mut self, tenant: TenantId, quota: Quota, begins: bool) -> Result<()>;
+}
+
+/// A message to add.
+pub(crate) struct NewMessage<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) role: &'static str,
+    /// As it stands in `a2a_messages.status`.
+    pub(crate) status: &'static str,
+    pub(crate) turn: u32,
+    pub(crate) body: &'a Bytes,
+    pub(crate) at: Timestamp,
+}
+
+/// What an idempotency key was first used for.
+pub(crate) struct FirstUse {
+    pub(crate) fingerprint: Vec<u8>,
+    pub(crate) task: TaskId,
+    pub(crate) turn: u32,
+}
+
+/// What a message has become.
+#[derive(Clone, Copy)]
+pub(crate) struct Made {
+    /// The key of its task's row.
+    pub(crate) pk: i64,
+    pub(crate) task: TaskId,
+    pub(crate) turn: u32,
+}
+
+/// Refuses what would go beyond a bound, given what the tenant uses now.
+pub(crate) fn within_quota(quota: Quota, begins: bool, tasks: i64, bytes: i64) -> Result<()> {
+    let unsigned = |n| u64::try_from(n).unwrap_or(0);
+    if begins
+        && let Some(limit) = quota.tasks
+        && unsigned(tasks) >= limit
+    {
+        return Err(crate::Error::TooManyTasks { limit });
+    }
+    if let Some(limit) = quota.bytes
+        && unsigned(bytes) >= limit
+    {
+        return Err(crate::Error::TooMuchStored { limit });
+    }
+    Ok(())
+}

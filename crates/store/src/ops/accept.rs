@@ -1,0 +1,133 @@
+//! Taking a message in: a new task or the continuation of one.
+
+use a2a::TaskState;
+
+use super::{Hidden, Made, TaskRow, Tx};
+use crate::{Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Target, TenantId, machine::Step};
+
+pub(crate) fn accept(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<Accepted> {
+    if let Some(key) = &accept.idempotency
+        && let Some(first) = find_first(tx, tenant, key, accept)?
+    {
+        return Ok(first);
+    }
+    let (pk, accepted) = match &accept.target {
+        Target::New { .. } => begin(tx, tenant, accept)?,
+        Target::Continue { .. } => proceed(tx, tenant, accept)?,
+    };
+    if let Some(key) = &accept.idempotency {
+        tx.remember(tenant, key, Made { pk, task: accepted.task, turn: accepted.turn })?;
+    }
+    Ok(accepted)
+}
+
+/// A message that begins a task. Returns the key of the task's row.
+fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Accepted)> {
+    let Target::New { task, agent, context, created, hold, remembers } = &accept.target else {
+        return Err(Error::NotFound);
+    };
+    tx.check_quota(tenant, accept.quota, true)?;
+    let hidden = if *hold { Hidden::Undecided } else { Hidden::No };
+    let pk = tx.new_key()?;
+    let mut row = TaskRow::new(pk, *task, tenant, agent.clone(), context.clone(), hidden, accept.at);
+    row.remembers = *remembers;
+    row.log(tx, accept.at, EventKind::Created, created.clone())?;
+    let turn = 1;
+    if accept.lease_until.is_some() {
+        row.add_input(tx, &accept.message_id, &accept.message, turn, "in_progress", accept.at)?;
+        start(tx, &mut row, accept)?;
+    } else {
+        row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
+        row.waiting = 1;
+        row.due_at = Some(accept.at.as_millis());
+        tx.poke();
+    }
+    let accepted = outcome(&row, turn, 0, accept);
+    row.insert(tx)?;
+    Ok((pk, accepted))
+}
+
+/// A message for a task that exists. Returns the key of the task's row.
+fn proceed(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Accepted)> {
+    let Target::Continue { task, max_waiting, submitted } = &accept.target else {
+        return Err(Error::NotFound);
+    };
+    let mut row = tx.load(tenant, *task)?.visible()?;
+    let running = row.is_due_or_running();
+    let state = row.next(Step::Message { running })?;
+    if running && row.waiting >= *max_waiting {
+        return Err(Error::InboxFull);
+    }
+    tx.check_quota(tenant, accept.quota, false)?;
+    let ahead = turns_ahead(tx, &row)?;
+    let turn = row.turn + row.waiting + 1;
+
+    row.changed();
+    if !running {
+        // The history reads in the order of the talk: what the agent asked comes before the answer.
+        row.retire_status_message(tx, accept.at)?;
+    }
+    row.log(tx, accept.at, EventKind::Input, accept.message.clone())?;
+    if running {
+        row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
+        row.waiting += 1;
+    } else if accept.lease_until.is_some() {
+        row.add_input(tx, &accept.message_id, &accept.message, turn, "in_progress", accept.at)?;
+        start(tx, &mut row, accept)?;
+    } else {
+        row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
+        row.waiting += 1;
+        row.set_status(tx, &in_state(submitted, state)?, false)?;
+        row.due_at = Some(accept.at.as_millis());
+        tx.poke();
+    }
+    let accepted = outcome(&row, turn, ahead, accept);
+    let pk = row.pk;
+    row.save(tx)?;
+    Ok((pk, accepted))
+}
+
+/// Leases the turn of the message that was just added to this instance.
+fn start(tx: &mut impl Tx, row: &mut TaskRow, accept: &Accept) -> Result<()> {
+    let state = row.next(Step::Start)?;
+    row.turn += 1;
+    row.attempt = 1;
+    row.generation += 1;
+    row.owner = Some(tx.me().to_owned());
+    row.due_at = accept.lease_until.map(|until| until.as_millis());
+    row.set_status(tx, &in_state(&accept.working, state)?, false)
+}
+
+/// The machine, not the caller, names the state.
+fn in_state(draft: &Draft, state: TaskState) -> Result<Draft> {
+    if draft.state() == Some(state) { Ok(draft.clone()) } else { draft.with_state(state) }
+}
+
+/// How many turns run or wait.
+fn turns_ahead(tx: &mut impl Tx, row: &TaskRow) -> Result<u32> {
+    let runs = row.owner.is_some() || (row.is_due_or_running() && tx.has_current_turn(row)?);
+    Ok(row.waiting + u32::from(runs))
+}
+
+fn outcome(row: &TaskRow, turn: u32, ahead: u32, accept: &Accept) -> Accepted {
+    let leased = accept.lease_until.is_some() && row.turn == turn;
+    Accepted { task: row.task, seq: row.seq, duplicate: false, ahead, lease: leased.then(|| row.lease()), turn }
+}
+
+fn find_first(tx: &mut impl Tx, tenant: TenantId, key: &IdempotencyKey, accept: &Accept) -> Result<Option<Accepted>> {
+    let Some(first) = tx.find_key(tenant, key, accept.at)? else {
+        return Ok(None);
+    };
+    if first.fingerprint != key.fingerprint {
+        return Err(Error::IdempotencyConflict);
+    }
+    let turn = first.turn;
+    let row = tx.load(tenant, first.task)?;
+    let ahead = if turn > row.turn {
+        // Those that wait before it, and the one that runs.
+        turns_ahead(tx, &row)?.saturating_sub(row.waiting) + (turn - row.turn - 1)
+    } else {
+        0
+    };
+    Ok(Some(Accepted { task: row.task, seq: row.seq, duplicate: true, ahead, lease: None, turn }))
+}

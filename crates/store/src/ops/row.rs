@@ -1,0 +1,313 @@
+//! A task's row while an operation changes it: loaded, changed in memory together with its log, written once.
+
+use std::sync::Arc;
+
+use a2a::{TaskState, Timestamp};
+use bytes::Bytes;
+
+use super::{NewMessage, Tx};
+use crate::{AgentId, Draft, Error, Event, EventKind, Lease, Result, TaskId, TenantId, Turn, draft::Content, machine};
+
+/// Whether callers see a task (`a2a_tasks.hidden`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    /// They do.
+    No = 0,
+    /// Its first output decides.
+    Undecided = 1,
+    /// It was answered by a direct reply.
+    Direct = 2,
+}
+
+impl Hidden {
+    /// As it is stored.
+    pub(crate) fn from_code(code: i64) -> Self {
+        match code {
+            0 => Self::No,
+            1 => Self::Undecided,
+            _ => Self::Direct,
+        }
+    }
+}
+
+/// A row of `a2a_tasks`.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskRow {
+    /// The backend's own key of the row; a backend whose key is the task's id has no use for it.
+    pub(crate) pk: i64,
+    pub(crate) task: TaskId,
+    pub(crate) tenant: TenantId,
+    pub(crate) agent: AgentId,
+    pub(crate) context: Arc<str>,
+    pub(crate) state: TaskState,
+    pub(crate) created_at: i64,
+    pub(crate) updated_at: i64,
+    pub(crate) status_at: i64,
+    pub(crate) status_message: Option<Bytes>,
+    pub(crate) status_turn: u32,
+    pub(crate) seq: u64,
+    pub(crate) hidden: Hidden,
+    pub(crate) due_at: Option<i64>,
+    pub(crate) owner: Option<String>,
+    pub(crate) generation: u64,
+    pub(crate) attempt: u32,
+    pub(crate) turn: u32,
+    pub(crate) waiting: u32,
+    pub(crate) cancel_mark: bool,
+    pub(crate) remembers: bool,
+    /// As what it stands in `task_counts`.
+    counted: Option<TaskState>,
+    /// Whether it stands in its tenant's usage as a task that has not ended.
+    live: bool,
+    /// The bytes of messages, artifacts and events that were written, less those removed.
+    written: i64,
+    /// Only the log's end has changed.
+    touched_only: bool,
+}
+
+impl TaskRow {
+    /// A task that is about to be.
+    pub(crate) fn new(
+        pk: i64,
+        task: TaskId,
+        tenant: TenantId,
+        agent: AgentId,
+        context: Arc<str>,
+        hidden: Hidden,
+        at: Timestamp,
+    ) -> Self {
+        let at = at.as_millis();
+        Self {
+            pk,
+            task,
+            tenant,
+            agent,
+            context,
+            state: TaskState::Submitted,
+            created_at: at,
+            updated_at: at,
+            status_at: at,
+            status_message: None,
+            status_turn: 0,
+            seq: 0,
+            hidden,
+            due_at: None,
+            owner: None,
+            generation: 0,
+            attempt: 0,
+            turn: 0,
+            waiting: 0,
+            cancel_mark: false,
+            remembers: true,
+            counted: None,
+            live: false,
+            written: 0,
+            touched_only: false,
+        }
+    }
+
+    /// Says that the columns are as they are stored: what changes from here on is a change.
+    pub(crate) fn stored(mut self) -> Self {
+        self.counted = (self.hidden == Hidden::No).then_some(self.state);
+        self.live = !self.state.is_terminal();
+        self.written = 0;
+        self.touched_only = true;
+        self
+    }
+
+    /// The row, if callers see the task.
+    pub(crate) fn visible(self) -> Result<Self> {
+        if self.hidden == Hidden::No { Ok(self) } else { Err(Error::NotFound) }
+    }
+
+    /// A turn runs, waits to start or waits to run again.
+    pub(super) fn is_due_or_running(&self) -> bool {
+        self.due_at.is_some()
+    }
+
+    /// What the machine says to `step`.
+    pub(super) fn next(&self, step: machine::Step) -> Result<TaskState> {
+        step_from(self.state, step)
+    }
+
+    /// The lease that its owner holds.
+    pub(super) fn lease(&self) -> Lease {
+        Lease {
+            task: self.task,
+            tenant: self.tenant,
+            agent: self.agent.clone(),
+            context: Arc::clone(&self.context),
+            generation: self.generation,
+            attempt: self.attempt,
+            remembers: self.remembers,
+        }
+    }
+
+    /// Appends an event to the log.
+    pub(super) fn log(&mut self, tx: &mut impl Tx, at: Timestamp, kind: EventKind, body: Bytes) -> Result<()> {
+        self.seq += 1;
+        self.updated_at = at.as_millis();
+        self.wrote(body.len());
+        tx.log(self, Event { seq: self.seq, at, kind, body })
+    }
+
+    /// Takes on the status of `draft`. The message of the status before goes into the history.
+    pub(super) fn set_status(&mut self, tx: &mut impl Tx, draft: &Draft, ends_turn: bool) -> Result<()> {
+        let Content::Status { state, message } = &draft.content else {
+            return Err(Error::Damaged("a status was expected".into()));
+        };
+        self.touched_only = false;
+        self.retire_status_message(tx, draft.at)?;
+        self.state = *state;
+        self.status_at = draft.at.as_millis();
+        self.status_message.clone_from(message);
+        self.status_turn = self.turn;
+        self.log(tx, draft.at, EventKind::Status { state: *state, ends_turn }, draft.body.clone())
+    }
+
+    /// Moves the status message into the history; the status is about to be replaced.
+    pub(super) fn retire_status_message(&mut self, tx: &mut impl Tx, at: Timestamp) -> Result<()> {
+        let Some(message) = self.status_message.take() else {
+            return Ok(());
+        };
+        let parsed: a2a::Message = serde_json::from_slice(&message)?;
+        let (id, turn) = (&parsed.message_id, self.status_turn);
+        tx.add_message(self, NewMessage { id, role: "agent", status: "sent", turn, body: &message, at })?;
+        self.wrote(message.len());
+        Ok(())
+    }
+
+    /// Adds a caller's message, to the inbox or as the running turn's own.
+    pub(super) fn add_input(
+        &mut self,
+        tx: &mut impl Tx,
+        id: &str,
+        body: &Bytes,
+        turn: u32,
+        status: &'static str,
+        at: Timestamp,
+    ) -> Result<()> {
+        tx.add_message(self, NewMessage { id, role: "user", status, turn, body, at })?;
+        self.wrote(body.len());
+        Ok(())
+    }
+
+    /// Counts bytes that were written.
+    pub(super) fn wrote(&mut self, bytes: usize) {
+        self.written = self.written.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Counts bytes that were removed.
+    pub(super) fn removed(&mut self, bytes: i64) {
+        self.written -= bytes;
+    }
+
+    /// The turn that has not ended.
+    pub(super) fn current_turn(&self, tx: &mut impl Tx) -> Result<Option<Turn>> {
+        let Some(body) = tx.current_message(self)? else { return Ok(None) };
+        Ok(Some(Turn { message: serde_json::from_slice(&body)?, number: self.turn }))
+    }
+
+    /// The turn of the inbox's oldest message.
+    pub(super) fn waiting_turn(&self, tx: &mut impl Tx) -> Result<Option<Turn>> {
+        let Some(body) = tx.waiting_message(self)? else { return Ok(None) };
+        Ok(Some(Turn { message: serde_json::from_slice(&body)?, number: self.turn + 1 }))
+    }
+
+    /// Begins the turn that [`TaskRow::waiting_turn`] found.
+    pub(super) fn begin_turn(&mut self, tx: &mut impl Tx) -> Result<()> {
+        self.touched_only = false;
+        self.turn += 1;
+        self.attempt = 1;
+        self.waiting = self.waiting.saturating_sub(1);
+        tx.begin_turn(self)
+    }
+
+    /// The current turn's message has been dealt with.
+    pub(super) fn end_turn(&mut self, tx: &mut impl Tx) -> Result<()> {
+        self.touched_only = false;
+        tx.end_turn(self)
+    }
+
+    /// Nobody holds it, and it may run (again) at `due_at`.
+    pub(super) fn release(&mut self, due_at: Option<i64>) {
+        self.touched_only = false;
+        self.owner = None;
+        self.due_at = due_at;
+    }
+
+    /// Ends it as CANCELED, with a status of the store's own making.
+    pub(super) fn cancel(&mut self, tx: &mut impl Tx, at: Timestamp) -> Result<()> {
+        let state = self.next(machine::Step::Cancel)?;
+        let draft = Draft::status(self.task, &self.context, state, None, None, at)?;
+        self.set_status(tx, &draft, true)?;
+        self.end_turn(tx)?;
+        self.release(None);
+        Ok(())
+    }
+
+    /// Ends it with a direct reply. Callers never see the task, so the status is only what the context remembers.
+    pub(super) fn reply(&mut self, tx: &mut impl Tx, reply: &Draft, status: &Draft) -> Result<()> {
+        let Content::Status { state, message } = &status.content else {
+            return Err(Error::Damaged("a status was expected".into()));
+        };
+        self.touched_only = false;
+        self.retire_status_message(tx, reply.at)?;
+        self.state = *state;
+        self.status_at = reply.at.as_millis();
+        self.status_message.clone_from(message);
+        self.status_turn = self.turn;
+        self.hidden = Hidden::Direct;
+        self.log(tx, reply.at, EventKind::Reply, reply.body.clone())
+    }
+
+    /// From now on callers see it.
+    pub(super) fn show(&mut self) {
+        self.touched_only = false;
+        self.hidden = Hidden::No;
+    }
+
+    /// Says that columns were changed directly.
+    pub(super) fn changed(&mut self) {
+        self.touched_only = false;
+    }
+
+    /// Writes the new row.
+    pub(super) fn insert(mut self, tx: &mut impl Tx) -> Result<()> {
+        self.count(tx);
+        tx.insert(self)
+    }
+
+    /// Writes what has changed.
+    pub(super) fn save(mut self, tx: &mut impl Tx) -> Result<()> {
+        if self.touched_only {
+            tx.add_usage(self.tenant, 0, self.written);
+            return tx.touch(self);
+        }
+        self.count(tx);
+        tx.save(self)
+    }
+
+    fn count(&mut self, tx: &mut impl Tx) {
+        let live = !self.state.is_terminal();
+        tx.add_usage(self.tenant, i64::from(live) - i64::from(self.live), self.written);
+        let now = (self.hidden == Hidden::No).then_some(self.state);
+        if now == self.counted {
+            return;
+        }
+        if let Some(state) = self.counted {
+            tx.count(self.tenant, &self.agent, state, -1);
+        }
+        if let Some(state) = now {
+            tx.count(self.tenant, &self.agent, state, 1);
+        }
+    }
+}
+
+/// The state after `step`, a refusal as an error of the store.
+pub(super) fn step_from(state: TaskState, step: machine::Step) -> Result<TaskState> {
+    machine::next(state, step).map_err(|refusal| match refusal {
+        machine::Refusal::Terminal(state) => Error::Terminal(state),
+        machine::Refusal::Illegal(state) => Error::Illegal(state),
+    })
+}

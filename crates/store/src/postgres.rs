@@ -1,0 +1,298 @@
+//! The journal on PostgreSQL, for any number of instances: one task of each that writes in batches, a few connections
+//! that read, and one session that proves that the instance lives.
+//!
+//! | what | where |
+//! |---|---|
+//! | locking and reading what a batch needs | [`fetch`] |
+//! | deciding, in memory, by the operations that all stores share | [`batch`] |
+//! | writing it, and commits whose answer is lost | [`flush`] |
+//! | batching, retrying, publishing | [`writer`] |
+//! | leases of the living and the dead | [`lease`], [`instances`] |
+//! | the log of all tasks | [`tail`] |
+
+mod administer;
+mod batch;
+mod fetch;
+mod flush;
+mod inspect;
+mod instances;
+mod lease;
+mod pool;
+mod read;
+mod registry;
+pub(crate) mod schema;
+mod tail;
+#[cfg(test)]
+mod testing;
+mod tls;
+mod url;
+mod writer;
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use a2a::Timestamp;
+use async_trait::async_trait;
+
+use self::{
+    fetch::Need,
+    instances::Presence,
+    pool::{Connector, Limits, Pool, Role},
+    writer::{Counters, Setting, Writer},
+};
+pub use self::{
+    inspect::{Content, Inspection, inspect},
+    url::{BadUrl, Url, masked},
+};
+use crate::{
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, Filter, Hub,
+    InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId,
+    Tenant, TenantId, Token, Usage, View, Wake, clock, hub::LOOK, ops,
+};
+
+/// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
+const WRITERS: usize = 2;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A commit this young proves that the journal can be written.
+const PROOF_MS: i64 = 1000;
+
+/// What can be tuned.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Connections that read, at most. The instance has four more.
+    pub connections: usize,
+    /// How many operations may wait for the writer; more wait outside.
+    pub queue: usize,
+    /// How long an operation waits for a database that does not answer.
+    pub patience: Duration,
+    /// How watchers and workers are woken. NATS comes by [`crate::wake::join`].
+    pub wake: Wake,
+    /// How often a watcher that hears nothing looks at the log.
+    pub look: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { connections: 8, queue: 4096, patience: PATIENCE, wake: Wake::Notify, look: LOOK }
+    }
+}
+
+/// The journal on PostgreSQL. When it is dropped, what waits is committed in the background, and then this instance
+/// gives up its leases.
+pub struct PostgresStore {
+    readers: Pool,
+    writers: Pool,
+    writer: Writer,
+    hub: Hub,
+    counters: Arc<Counters>,
+    id: InstanceId,
+    me: Arc<str>,
+}
+
+/// Opens the journal in the database that `url` names; its tables are created or brought up to date.
+pub async fn open(url: &Url, options: Options) -> Result<Arc<PostgresStore>> {
+    let limits = Limits { connections: options.connections.max(1), ..Limits::default() };
+    let connector = Connector::new(url, &limits)?;
+    schema::migrate(&mut connector.open(Role::Session).await?).await?;
+
+    let id = InstanceId::mint();
+    let hub = Hub::new(options.wake == Wake::Off, options.look);
+    let notify = options.wake == Wake::Notify;
+    let presence = Presence { connector: connector.clone(), me: id, hub: hub.clone(), listen: notify };
+    let announced = presence.announce().await?;
+    let counters = Arc::new(Counters::default());
+    let setting = Setting {
+        connector: connector.clone(),
+        hub: hub.clone(),
+        me: id,
+        counters: Arc::clone(&counters),
+        shard: announced.shard,
+        notify,
+    };
+    let (writer, ended) = Writer::start(setting, options.queue.max(1), options.patience);
+    presence.keep(announced, ended);
+    let writers = Pool::new(connector.clone(), Role::Write, Limits { connections: WRITERS, ..limits.clone() });
+    let readers = Pool::new(connector, Role::Read, limits);
+    let me = id.to_string().into();
+    Ok(Arc::new(PostgresStore { readers, writers, writer, hub, counters, id, me }))
+}
+
+/// One session for whoever reads or writes the tables by itself, without a bound on time. Nothing is migrated.
+pub(crate) async fn session(url: &Url) -> Result<tokio_postgres::Client> {
+    Connector::new(url, &Limits::default())?.open(Role::Session).await
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
+        let need = Need::accept(tenant, &accept);
+        self.writer.run(need, move |batch| ops::accept(batch, tenant, &accept)).await
+    }
+
+    async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
+        let lease = lease.clone();
+        let need = Need::append(lease.task, &append);
+        self.writer.run(need, move |batch| ops::append(batch, &lease, &append)).await
+    }
+
+    async fn lease(&self, until: Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>> {
+        let agents = agents.to_vec();
+        let need = Need::claim(&agents, limit);
+        self.writer.run(need, move |batch| ops::lease(batch, until, &agents, limit)).await
+    }
+
+    async fn next_due(&self, agents: &[AgentId]) -> Result<Option<Timestamp>> {
+        lease::next_due(&self.readers, agents).await
+    }
+
+    async fn renew(&self, leases: &[Lease], until: Timestamp) -> Result<Vec<Lease>> {
+        lease::renew(&self.writers, &self.me, leases, until).await
+    }
+
+    async fn reclaim_dead(&self) -> Result<usize> {
+        let dead = lease::dead_instances(&self.readers, &self.me).await?;
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        let reclaimed = lease::reclaim(&self.writers, &dead).await?;
+        if reclaimed > 0 {
+            self.hub.poke();
+        }
+        Ok(reclaimed)
+    }
+
+    async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
+        self.writer.run(Need::task(task, false), move |batch| ops::mark(batch, tenant, task)).await
+    }
+
+    async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(Need::task(task, false), move |batch| ops::force(batch, tenant, task)).await
+    }
+
+    async fn marked(&self) -> Result<Vec<TaskId>> {
+        lease::marked(&self.readers, &self.me).await
+    }
+
+    async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(Need::task(task, false), move |batch| ops::reveal(batch, tenant, task)).await
+    }
+
+    async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
+        read::head(&self.readers, tenant, task).await
+    }
+
+    async fn task(&self, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
+        read::task(&self.readers, tenant, task, view).await
+    }
+
+    async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page> {
+        read::list(&self.readers, tenant, &filter).await
+    }
+
+    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        read::events(&self.readers, tenant, task, after, limit).await
+    }
+
+    async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
+        tail::tail(&self.readers, *after, limit).await
+    }
+
+    async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
+        read::history(&self.readers, tenant, task).await
+    }
+
+    async fn context_history(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        context: &str,
+        before: TaskId,
+        limit: usize,
+    ) -> Result<Vec<a2a::Message>> {
+        read::context_history(&self.readers, tenant, agent, context, before, limit).await
+    }
+
+    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>> {
+        if let Some(value) = registry::setting(&self.readers, name).await? {
+            return Ok(value);
+        }
+        administer::create_setting(&self.writers, name, &create).await
+    }
+
+    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        registry::setting(&self.readers, name).await
+    }
+
+    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
+        administer::set_setting(&self.writers, actor, name, &value).await
+    }
+
+    async fn create_tenant(&self, name: &str) -> Result<Tenant> {
+        administer::create_tenant(&self.writers, administer::SYSTEM, name).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>> {
+        registry::tenants(&self.readers).await
+    }
+
+    async fn add_token(&self, token: NewToken) -> Result<Token> {
+        administer::add_token(&self.writers, administer::SYSTEM, &token).await
+    }
+
+    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {
+        registry::token(&self.readers, hash).await
+    }
+
+    async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>> {
+        registry::tokens(&self.readers, tenant).await
+    }
+
+    async fn touch_token(&self, token: i64) -> Result<()> {
+        administer::touch_token(&self.writers, token).await
+    }
+
+    async fn administer(&self, actor: &str, change: Change) -> Result<Changed> {
+        administer::administer(&self.writers, actor, &change).await
+    }
+
+    async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>> {
+        administer::audit(&self.readers, before, limit).await
+    }
+
+    async fn usage(&self, tenant: TenantId) -> Result<Usage> {
+        registry::usage(&self.readers, tenant).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        // Others may still fit in where what has just failed did not.
+        if self.counters.in_trouble.swap(false, Relaxed)
+            && let Err(error) = administer::find_room(&self.writers).await
+        {
+            self.counters.in_trouble.store(true, Relaxed);
+            return Err(error);
+        }
+        let age = clock::now().as_millis() - self.counters.last_commit.load(Relaxed);
+        if (0..PROOF_MS).contains(&age) {
+            return Ok(());
+        }
+        administer::heartbeat(&self.writers).await?;
+        self.counters.committed(0);
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        Stats { commits: self.counters.commits.load(Relaxed), events: self.counters.events.load(Relaxed) }
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn instance(&self) -> InstanceId {
+        self.id
+    }
+}

@@ -1,0 +1,386 @@
+//! What a batch of operations reads and writes, in memory: [`super::fetch`] fills it, the operations run on it, and
+//! [`super::flush`] writes what they have changed.
+//!
+//! All rows that are read here are locked by the batch's transaction, so what is decided in memory holds at its commit.
+//! That goes for the numbers of events, too: a task's `seq` is read under its row lock and counted on from there, and
+//! nobody else can count before the commit (test: `concurrent_appends_leave_no_gap`).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use a2a::{TaskState, Timestamp};
+use bytes::Bytes;
+
+use crate::{
+    AgentId, Error, Event, IdempotencyKey, Quota, Result, TaskId, TenantId, codec,
+    ops::{self, FirstUse, Made, NewMessage, TaskRow, Tx},
+};
+
+/// An idempotency key and whose it is.
+pub(super) type KeyOf = (TenantId, [u8; 32]);
+
+/// The transaction, before it is written.
+pub(super) struct Batch {
+    /// This instance, as it stands in `a2a_tasks.owner`.
+    me: Arc<str>,
+    /// Work became due or a cancel mark was set.
+    pub(super) poke: bool,
+    /// In the order of the log.
+    pub(super) events: Vec<(TaskId, Arc<Event>)>,
+    pub(super) tasks: BTreeMap<TaskId, Entry>,
+    /// The messages of these tasks that are 'pending' or 'in_progress', by turn.
+    inboxes: HashMap<TaskId, BTreeMap<u32, Waiting>>,
+    pub(super) messages: Vec<Message>,
+    /// Messages that are stored already and have another status now, by task and turn.
+    pub(super) moved: BTreeMap<(TaskId, u32), &'static str>,
+    pub(super) artifacts: Vec<Artifact>,
+    /// Of what is stored already.
+    pub(super) removals: Vec<Removal>,
+    pub(super) keys: BTreeMap<KeyOf, Key>,
+    /// Sorted, since two instances may share a shard and must not wait for each other in a circle.
+    pub(super) counts: BTreeMap<(TenantId, AgentId, &'static str), i64>,
+    pub(super) usage: BTreeMap<TenantId, Used>,
+    /// How often something was written.
+    writes: u64,
+}
+
+/// A task that the batch has locked or made.
+pub(super) struct Entry {
+    pub(super) row: TaskRow,
+    pub(super) change: Change,
+}
+
+/// How much of a row has to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    Nothing,
+    /// The log's end.
+    Touched,
+    /// All that can change.
+    Saved,
+    /// A new row.
+    Inserted,
+}
+
+/// A message of the inbox, or the one that the current turn works on.
+struct Waiting {
+    in_progress: bool,
+    /// Not there when nobody could need it: the message of a turn that runs.
+    body: Option<Bytes>,
+    /// Where it is in `messages`, if this batch has added it.
+    new: Option<usize>,
+}
+
+/// A new row of `a2a_messages`.
+pub(super) struct Message {
+    pub(super) task: TaskId,
+    pub(super) id: String,
+    pub(super) role: &'static str,
+    pub(super) status: &'static str,
+    pub(super) turn: u32,
+    pub(super) body: Bytes,
+    pub(super) at: i64,
+}
+
+/// A new row of `a2a_artifacts`.
+pub(super) struct Artifact {
+    pub(super) task: TaskId,
+    pub(super) turn: u32,
+    pub(super) id: String,
+    pub(super) append: bool,
+    pub(super) body: Bytes,
+}
+
+/// Rows of `a2a_artifacts` that go.
+pub(super) struct Removal {
+    pub(super) tenant: TenantId,
+    pub(super) task: TaskId,
+    /// Those of this artifact, or of this turn.
+    pub(super) id: Option<String>,
+    pub(super) turn: Option<u32>,
+}
+
+/// An idempotency key of the batch.
+#[derive(Default)]
+pub(super) struct Key {
+    /// What this batch has inserted ahead of its operations, so that no other instance can.
+    pub(super) reserved: Option<Use>,
+    /// What it stands for by now: as it was found, or as an operation of this batch has left it.
+    pub(super) used: Option<Use>,
+    /// An operation of this batch has said so.
+    pub(super) changed: bool,
+}
+
+/// What an idempotency key stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) fingerprint: Vec<u8>,
+    pub(super) task: TaskId,
+    pub(super) turn: u32,
+    pub(super) expires: Option<i64>,
+}
+
+/// What a tenant uses.
+#[derive(Default)]
+pub(super) struct Used {
+    /// What this batch adds.
+    pub(super) tasks: i64,
+    pub(super) bytes: i64,
+    /// What was there before: tasks and bytes, where a bound applies.
+    pub(super) before: Option<(i64, i64)>,
+}
+
+impl Batch {
+    pub(super) fn new(me: Arc<str>) -> Self {
+        Self {
+            me,
+            poke: false,
+            events: Vec::new(),
+            tasks: BTreeMap::new(),
+            inboxes: HashMap::new(),
+            messages: Vec::new(),
+            moved: BTreeMap::new(),
+            artifacts: Vec::new(),
+            removals: Vec::new(),
+            keys: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            usage: BTreeMap::new(),
+            writes: 0,
+        }
+    }
+
+    /// How much was written so far, to see whether an operation that fails has written something.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// A row that was read and locked. A turn that runs has its message; nobody needs to read it.
+    pub(super) fn know_task(&mut self, row: TaskRow) {
+        if row.owner.is_some() {
+            let running = Waiting { in_progress: true, body: None, new: None };
+            self.inboxes.entry(row.task).or_default().insert(row.turn, running);
+        }
+        self.tasks.insert(row.task, Entry { row, change: Change::Nothing });
+    }
+
+    /// A message that is 'pending' or 'in_progress', of a task that is known.
+    pub(super) fn know_message(&mut self, task: TaskId, turn: u32, in_progress: bool, body: Bytes) {
+        self.inbox(task).insert(turn, Waiting { in_progress, body: Some(body), new: None });
+    }
+
+    fn inbox(&mut self, task: TaskId) -> &mut BTreeMap<u32, Waiting> {
+        self.inboxes.entry(task).or_default()
+    }
+
+    fn current(&mut self, row: &TaskRow) -> Option<&Waiting> {
+        self.inbox(row.task).get(&row.turn).filter(|waiting| waiting.in_progress)
+    }
+
+    /// Whether a lease of it could be given: it is due as far as this batch goes, and all that it takes was read.
+    fn is_due(&self, row: &TaskRow, agents: &[AgentId], now: i64) -> bool {
+        row.due_at.is_some_and(|due| due <= now)
+            && agents.contains(&row.agent)
+            && self.inboxes.get(&row.task).is_none_or(|inbox| inbox.values().all(|waiting| waiting.body.is_some()))
+    }
+
+    fn put(&mut self, row: TaskRow, change: Change) {
+        self.writes += 1;
+        let row = row.stored();
+        match self.tasks.get_mut(&row.task) {
+            Some(entry) => {
+                entry.row = row;
+                entry.change = entry.change.max(change);
+            }
+            None => {
+                self.tasks.insert(row.task, Entry { row, change });
+            }
+        }
+    }
+
+    fn set_status(&mut self, task: TaskId, turn: u32, new: Option<usize>, status: &'static str) {
+        self.writes += 1;
+        match new {
+            Some(index) => self.messages[index].status = status,
+            None => {
+                self.moved.insert((task, turn), status);
+            }
+        }
+    }
+
+    /// Drops artifacts that this batch has added. Returns their bytes.
+    fn drop_new(&mut self, is_removed: impl Fn(&Artifact) -> bool) -> i64 {
+        let mut bytes = 0;
+        self.artifacts.retain(|artifact| {
+            let removed = is_removed(artifact);
+            if removed {
+                bytes += i64::try_from(artifact.body.len()).unwrap_or(i64::MAX);
+            }
+            !removed
+        });
+        bytes
+    }
+}
+
+/// Text of PostgreSQL cannot hold this one character. The body has the id as it is.
+fn without_nul(id: &str) -> String {
+    id.replace('\0', "\u{fffd}")
+}
+
+impl Tx for Batch {
+    fn me(&self) -> &str {
+        &self.me
+    }
+
+    fn poke(&mut self) {
+        self.poke = true;
+    }
+
+    fn new_key(&mut self) -> Result<i64> {
+        Ok(0)
+    }
+
+    fn load(&mut self, tenant: TenantId, task: TaskId) -> Result<TaskRow> {
+        let entry = self.tasks.get(&task).filter(|entry| entry.row.tenant == tenant);
+        entry.map(|entry| entry.row.clone()).ok_or(Error::NotFound)
+    }
+
+    fn due(&mut self, agents: &[AgentId], now: Timestamp, limit: usize) -> Result<Vec<TaskRow>> {
+        let rows = self.tasks.values().map(|entry| &entry.row);
+        let mut due: Vec<&TaskRow> = rows.filter(|row| self.is_due(row, agents, now.as_millis())).collect();
+        due.sort_by_key(|row| row.due_at);
+        Ok(due.into_iter().take(limit).cloned().collect())
+    }
+
+    fn insert(&mut self, row: TaskRow) -> Result<()> {
+        if self.tasks.contains_key(&row.task) {
+            return Err(Error::Damaged(format!("the task {} exists already", row.task)));
+        }
+        self.put(row, Change::Inserted);
+        Ok(())
+    }
+
+    fn save(&mut self, row: TaskRow) -> Result<()> {
+        self.put(row, Change::Saved);
+        Ok(())
+    }
+
+    fn touch(&mut self, row: TaskRow) -> Result<()> {
+        self.put(row, Change::Touched);
+        Ok(())
+    }
+
+    fn log(&mut self, row: &TaskRow, event: Event) -> Result<()> {
+        self.writes += 1;
+        self.events.push((row.task, Arc::new(event)));
+        Ok(())
+    }
+
+    fn add_message(&mut self, row: &TaskRow, message: NewMessage<'_>) -> Result<()> {
+        self.writes += 1;
+        let NewMessage { id, role, status, turn, body, at } = message;
+        let index = self.messages.len();
+        let (id, body) = (without_nul(id), body.clone());
+        if matches!(status, "pending" | "in_progress") {
+            let waiting = Waiting { in_progress: status == "in_progress", body: Some(body.clone()), new: Some(index) };
+            self.inbox(row.task).insert(turn, waiting);
+        }
+        self.messages.push(Message { task: row.task, id, role, status, turn, body, at: at.as_millis() });
+        Ok(())
+    }
+
+    fn has_current_turn(&mut self, row: &TaskRow) -> Result<bool> {
+        Ok(self.current(row).is_some())
+    }
+
+    fn current_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
+        Ok(self.current(row).and_then(|waiting| waiting.body.clone()))
+    }
+
+    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
+        let oldest = self.inbox(row.task).values().find(|waiting| !waiting.in_progress);
+        Ok(oldest.and_then(|waiting| waiting.body.clone()))
+    }
+
+    fn begin_turn(&mut self, row: &TaskRow) -> Result<()> {
+        let mut inbox = self.inbox(row.task).iter_mut();
+        let Some((turn, waiting)) = inbox.find(|(_, waiting)| !waiting.in_progress) else { return Ok(()) };
+        waiting.in_progress = true;
+        let (turn, new) = (*turn, waiting.new);
+        self.set_status(row.task, turn, new, "in_progress");
+        Ok(())
+    }
+
+    fn end_turn(&mut self, row: &TaskRow) -> Result<()> {
+        let mut ended = Vec::new();
+        self.inbox(row.task).retain(|turn, waiting| {
+            if waiting.in_progress {
+                ended.push((*turn, waiting.new));
+            }
+            !waiting.in_progress
+        });
+        for (turn, new) in ended {
+            self.set_status(row.task, turn, new, "acked");
+        }
+        Ok(())
+    }
+
+    fn add_artifact(&mut self, row: &TaskRow, artifact_id: &str, append: bool, body: &Bytes) -> Result<()> {
+        self.writes += 1;
+        let (id, body) = (without_nul(artifact_id), body.clone());
+        self.artifacts.push(Artifact { task: row.task, turn: row.turn, id, append, body });
+        Ok(())
+    }
+
+    /// What is stored already is taken off the usage by the statement that removes it.
+    fn remove_artifact(&mut self, row: &TaskRow, artifact_id: &str) -> Result<i64> {
+        self.writes += 1;
+        let (tenant, task, id) = (row.tenant, row.task, without_nul(artifact_id));
+        let bytes = self.drop_new(|artifact| artifact.task == task && artifact.id == id);
+        self.removals.push(Removal { tenant, task, id: Some(id), turn: None });
+        Ok(bytes)
+    }
+
+    fn remove_artifacts_of_turn(&mut self, row: &TaskRow) -> Result<i64> {
+        self.writes += 1;
+        let (tenant, task, turn) = (row.tenant, row.task, row.turn);
+        self.removals.push(Removal { tenant, task, id: None, turn: Some(turn) });
+        Ok(self.drop_new(|artifact| artifact.task == task && artifact.turn == turn))
+    }
+
+    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey, at: Timestamp) -> Result<Option<FirstUse>> {
+        let found = self.keys.get(&(tenant, key.key)).and_then(|key| key.used.as_ref());
+        let found = found.filter(|used| used.expires.is_none_or(|expires| expires > at.as_millis()));
+        Ok(found.map(|used| FirstUse { fingerprint: used.fingerprint.clone(), task: used.task, turn: used.turn }))
+    }
+
+    fn remember(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()> {
+        self.writes += 1;
+        let expires = key.expires.map(|at| at.as_millis());
+        let fingerprint = key.fingerprint.to_vec();
+        let entry = self.keys.entry((tenant, key.key)).or_default();
+        entry.used = Some(Use { fingerprint, task: made.task, turn: made.turn, expires });
+        entry.changed = true;
+        Ok(())
+    }
+
+    fn count(&mut self, tenant: TenantId, agent: &AgentId, state: TaskState, n: i64) {
+        *self.counts.entry((tenant, agent.clone(), codec::state_name(state))).or_default() += n;
+    }
+
+    fn add_usage(&mut self, tenant: TenantId, tasks: i64, bytes: i64) {
+        let used = self.usage.entry(tenant).or_default();
+        used.tasks += tasks;
+        used.bytes += bytes;
+    }
+
+    fn check_quota(&mut self, tenant: TenantId, quota: Quota, begins: bool) -> Result<()> {
+        if quota.tasks.filter(|_| begins).is_none() && quota.bytes.is_none() {
+            return Ok(());
+        }
+        let used = self.usage.entry(tenant).or_default();
+        let (tasks, bytes) = used.before.ok_or_else(|| Error::Damaged("the tenant's usage was not read".into()))?;
+        ops::within_quota(quota, begins, tasks + used.tasks, bytes + used.bytes)
+    }
+}

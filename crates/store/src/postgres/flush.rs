@@ -1,0 +1,552 @@
+//! Writing what a batch has changed: one statement a table, whatever the number of operations, and the COMMIT, all sent
+//! together.
+//!
+//! **A commit whose answer is lost can be looked up.** The transaction inserts the batch's own id into `commits`. If the
+//! connection breaks before the answer, [`settle`] inserts the same id with a mark that it is void. Either that finds the
+//! batch's row: it was committed. Or it does not: then the batch is not committed, and never will be, since its own
+//! insert of the id would fail from then on; the insert waits for a transaction that is still running. An attempt to
+//! settle that is cut off itself can be repeated, because the mark tells whose row is there (tests:
+//! `a_commit_whose_answer_is_lost_is_not_repeated`, `a_commit_that_never_arrived_is_repeated`).
+//!
+//! **Counters have shards.** Each instance adds to rows of its own and sums are read over all of them, so instances do
+//! not wait for each other's commits. They are written last and sorted, in case two instances do share a shard
+//! (every test with two instances ends with `check_sums`).
+//!
+//! **NOTIFY is a hint.** It names the tasks whose logs have grown, and the server delivers it after the commit. Whoever
+//! hears it reads the log; whoever does not finds the log by looking.
+
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::{
+    batch::{Batch, Change, Use},
+    fetch::{number, uuid},
+    writer::Session,
+};
+use crate::{News, codec, ops::TaskRow, wake};
+
+/// What a batch is written with.
+pub(super) struct Seal<'a> {
+    /// The batch's id.
+    pub(super) id: Uuid,
+    pub(super) now: i64,
+    /// The shard of counters that this instance adds to.
+    pub(super) shard: i16,
+    /// What other instances are told.
+    pub(super) notice: Option<&'a str>,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settled {
+    Committed,
+    /// It never was committed and never will be.
+    Void,
+}
+
+const COMMITS: &str = "INSERT INTO commits (id, at) VALUES ($1, $2)";
+
+/// A void one has a negative time.
+const VOID: &str = "INSERT INTO commits (id, at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
+const SETTLED: &str = "SELECT at >= 0 FROM commits WHERE id = $1";
+
+const INSERT_TASKS: &str = "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, created_at, remembers,
+       state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn,
+       waiting, cancel_mark)
+     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
+       $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::bigint[], $13::smallint[], $14::bigint[],
+       $15::text[], $16::bigint[], $17::integer[], $18::integer[], $19::integer[], $20::boolean[])";
+
+const UPDATE_TASKS: &str = "UPDATE a2a_tasks t
+     SET state = u.state, updated_at = u.updated_at, status_at = u.status_at, status_message = u.status_message,
+       status_turn = u.status_turn, seq = u.seq, hidden = u.hidden, due_at = u.due_at, owner = u.owner,
+       generation = u.generation, attempt = u.attempt, turn = u.turn, waiting = u.waiting, cancel_mark = u.cancel_mark
+     FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::integer[], $7::bigint[],
+       $8::smallint[], $9::bigint[], $10::text[], $11::bigint[], $12::integer[], $13::integer[], $14::integer[],
+       $15::boolean[])
+       AS u (task_id, state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation,
+         attempt, turn, waiting, cancel_mark)
+     WHERE t.task_id = u.task_id";
+
+/// What a running turn says changes no indexed column.
+const TOUCH_TASKS: &str = "UPDATE a2a_tasks t SET seq = u.seq, updated_at = u.updated_at
+     FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS u (task_id, seq, updated_at) WHERE t.task_id = u.task_id";
+
+const EVENTS: &str = "INSERT INTO a2a_events (task, seq, at, kind, body)
+     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bytea[])";
+
+const MESSAGES: &str = "INSERT INTO a2a_messages (task, message_id, role, status, turn, body, created_at)
+     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bytea[], $7::bigint[])";
+
+const MOVE_MESSAGES: &str = "UPDATE a2a_messages m SET status = u.status
+     FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS u (task, turn, status)
+     WHERE m.task = u.task AND m.turn = u.turn AND m.status IN ('pending', 'in_progress')";
+
+const CHANGE_KEYS: &str = "INSERT INTO idempotency (tenant_id, key, fingerprint, task, turn, expires)
+     SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::uuid[], $5::integer[], $6::bigint[])
+     ON CONFLICT (tenant_id, key) DO UPDATE
+       SET fingerprint = excluded.fingerprint, task = excluded.task, turn = excluded.turn, expires = excluded.expires";
+
+const FREE_KEYS: &str = "DELETE FROM idempotency i USING unnest($1::bigint[], $2::bytea[]) AS k (tenant_id, key)
+     WHERE i.tenant_id = k.tenant_id AND i.key = k.key";
+
+const COUNTS: &str = "INSERT INTO task_counts AS c (tenant_id, agent_id, state, n, shard)
+     SELECT *, $5::smallint FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[])
+     ON CONFLICT (tenant_id, agent_id, state, shard) DO UPDATE SET n = c.n + excluded.n";
+
+/// Removes artifacts, `$4` to `$7`, and takes what they held off what the tenants use.
+const USAGE: &str = "WITH gone AS (
+       DELETE FROM a2a_artifacts a
+       USING unnest($4::bigint[], $5::uuid[], $6::text[], $7::integer[]) AS r (tenant_id, task, artifact_id, turn)
+       WHERE a.task = r.task AND (r.artifact_id IS NULL OR a.artifact_id = r.artifact_id)
+         AND (r.turn IS NULL OR a.turn = r.turn)
+       RETURNING r.tenant_id, length(a.body) AS bytes),
+     changed (tenant_id, tasks, bytes) AS (
+       SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
+       UNION ALL SELECT tenant_id, 0, -bytes FROM gone)
+     INSERT INTO tenant_usage AS u (tenant_id, tasks, bytes, shard)
+     SELECT tenant_id, sum(tasks), sum(bytes), $8::smallint FROM changed GROUP BY tenant_id ORDER BY tenant_id
+     ON CONFLICT (tenant_id, shard) DO UPDATE SET tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes";
+
+const ARTIFACTS: &str = "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body)
+     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::boolean[], $5::bytea[])";
+
+const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+
+/// Prepared on every writing session.
+pub(super) const STATEMENTS: [&str; 15] = [
+    COMMITS,
+    VOID,
+    SETTLED,
+    INSERT_TASKS,
+    UPDATE_TASKS,
+    TOUCH_TASKS,
+    EVENTS,
+    MESSAGES,
+    MOVE_MESSAGES,
+    CHANGE_KEYS,
+    FREE_KEYS,
+    COUNTS,
+    USAGE,
+    ARTIFACTS,
+    NOTIFY,
+];
+
+/// What other instances are to hear of a batch.
+pub(super) fn news(batch: &Batch) -> News {
+    News::of(batch.events.iter().map(|(task, event)| (*task, event.seq)), batch.poke)
+}
+
+/// Writes the batch and commits it. When it fails with an answer of the server's, nothing was committed.
+pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> Result<(), tokio_postgres::Error> {
+    let of = |change| batch.tasks.values().filter(move |entry| entry.change == change).map(|entry| &entry.row);
+    let inserted = TaskColumns::of(of(Change::Inserted));
+    let updated = TaskColumns::of(of(Change::Saved));
+    let touched = TaskColumns::of(of(Change::Touched));
+    let events = EventColumns::of(batch);
+    let messages = MessageColumns::of(batch);
+    let moved = MovedColumns::of(batch);
+    let keys = KeyColumns::of(batch);
+    let counts = CountColumns::of(batch);
+    let usage = UsageColumns::of(batch);
+    let artifacts = ArtifactColumns::of(batch);
+    let shard = seal.shard;
+
+    // Sent in this order without waiting in between. After a failure the server refuses the rest, and the COMMIT of a
+    // transaction that has failed rolls it back.
+    let outcome = tokio::join!(
+        biased;
+        async { session.execute(COMMITS, &[&seal.id, &seal.now]).await },
+        async { session.execute_if(!inserted.ids.is_empty(), INSERT_TASKS, &inserted.all()).await },
+        async { session.execute_if(!updated.ids.is_empty(), UPDATE_TASKS, &updated.changing()).await },
+        async {
+            session
+                .execute_if(!touched.ids.is_empty(), TOUCH_TASKS, &[&touched.ids, &touched.seqs, &touched.updated_ats])
+                .await
+        },
+        async {
+            session
+                .execute_if(
+                    !events.tasks.is_empty(),
+                    EVENTS,
+                    &[&events.tasks, &events.seqs, &events.ats, &events.kinds, &events.bodies],
+                )
+                .await
+        },
+        async {
+            session
+                .execute_if(
+                    !messages.tasks.is_empty(),
+                    MESSAGES,
+                    &[
+                        &messages.tasks,
+                        &messages.ids,
+                        &messages.roles,
+                        &messages.statuses,
+                        &messages.turns,
+                        &messages.bodies,
+                        &messages.ats,
+                    ],
+                )
+                .await
+        },
+        async {
+            session
+                .execute_if(!moved.tasks.is_empty(), MOVE_MESSAGES, &[&moved.tasks, &moved.turns, &moved.statuses])
+                .await
+        },
+        async {
+            session
+                .execute_if(
+                    !keys.tenants.is_empty(),
+                    CHANGE_KEYS,
+                    &[&keys.tenants, &keys.keys, &keys.fingerprints, &keys.tasks, &keys.turns, &keys.expires],
+                )
+                .await
+        },
+        async {
+            session
+                .execute_if(!keys.freed_tenants.is_empty(), FREE_KEYS, &[&keys.freed_tenants, &keys.freed_keys])
+                .await
+        },
+        async {
+            session
+                .execute_if(
+                    !counts.tenants.is_empty(),
+                    COUNTS,
+                    &[&counts.tenants, &counts.agents, &counts.states, &counts.numbers, &shard],
+                )
+                .await
+        },
+        async {
+            session
+                .execute_if(
+                    !usage.is_empty(),
+                    USAGE,
+                    &[
+                        &usage.tenants,
+                        &usage.tasks,
+                        &usage.bytes,
+                        &usage.removal_tenants,
+                        &usage.removal_tasks,
+                        &usage.removal_ids,
+                        &usage.removal_turns,
+                        &shard,
+                    ],
+                )
+                .await
+        },
+        async {
+            session
+                .execute_if(
+                    !artifacts.tasks.is_empty(),
+                    ARTIFACTS,
+                    &[&artifacts.tasks, &artifacts.turns, &artifacts.ids, &artifacts.appends, &artifacts.bodies],
+                )
+                .await
+        },
+        async {
+            session.execute_if(seal.notice.is_some(), NOTIFY, &[&wake::CHANNEL, &seal.notice.unwrap_or_default()]).await
+        },
+        session.client.batch_execute("COMMIT"),
+    );
+    let (a, b, c, d, e, f, g, h, i, j, k, l, m, committed) = outcome;
+    for statement in [a, b, c, d, e, f, g, h, i, j, k, l, m] {
+        statement?;
+    }
+    committed
+}
+
+/// Finds out what became of the batch, and makes sure that it stays so.
+pub(super) async fn settle(session: &Session, id: Uuid, now: i64) -> Result<Settled, tokio_postgres::Error> {
+    session.execute(VOID, &[&id, &-now]).await?;
+    let rows = session.query(SETTLED, &[&id]).await?;
+    let committed = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?;
+    Ok(if committed == Some(true) { Settled::Committed } else { Settled::Void })
+}
+
+#[derive(Default)]
+struct TaskColumns<'a> {
+    ids: Vec<Uuid>,
+    tenants: Vec<i64>,
+    agents: Vec<&'a str>,
+    contexts: Vec<&'a str>,
+    created_ats: Vec<i64>,
+    remember: Vec<bool>,
+    states: Vec<&'static str>,
+    updated_ats: Vec<i64>,
+    status_ats: Vec<i64>,
+    status_messages: Vec<Option<&'a str>>,
+    status_turns: Vec<i32>,
+    seqs: Vec<i64>,
+    hidden: Vec<i16>,
+    due_ats: Vec<Option<i64>>,
+    owners: Vec<Option<&'a str>>,
+    generations: Vec<i64>,
+    attempts: Vec<i32>,
+    turns: Vec<i32>,
+    waiting: Vec<i32>,
+    cancel_marks: Vec<bool>,
+}
+
+impl<'a> TaskColumns<'a> {
+    fn of(rows: impl Iterator<Item = &'a TaskRow>) -> Self {
+        let mut columns = Self::default();
+        for row in rows {
+            columns.ids.push(uuid(row.task));
+            columns.tenants.push(row.tenant.0);
+            columns.agents.push(row.agent.as_str());
+            columns.contexts.push(&row.context);
+            columns.created_ats.push(row.created_at);
+            columns.remember.push(row.remembers);
+            columns.states.push(codec::state_name(row.state));
+            columns.updated_ats.push(row.updated_at);
+            columns.status_ats.push(row.status_at);
+            // JSON of ours is UTF-8: it was made by a serialiser.
+            columns.status_messages.push(row.status_message.as_ref().and_then(|json| codec::text(json).ok()));
+            columns.status_turns.push(number(row.status_turn));
+            columns.seqs.push(codec::signed(row.seq));
+            columns.hidden.push(row.hidden as i16);
+            columns.due_ats.push(row.due_at);
+            columns.owners.push(row.owner.as_deref());
+            columns.generations.push(codec::signed(row.generation));
+            columns.attempts.push(number(row.attempt));
+            columns.turns.push(number(row.turn));
+            columns.waiting.push(number(row.waiting));
+            columns.cancel_marks.push(row.cancel_mark);
+        }
+        columns
+    }
+
+    fn all(&self) -> [&(dyn ToSql + Sync); 20] {
+        let [_, changing @ ..] = self.changing();
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = changing;
+        let (agents, contexts) = (&self.agents, &self.contexts);
+        [
+            &self.ids,
+            &self.tenants,
+            agents,
+            contexts,
+            &self.created_ats,
+            &self.remember,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            g,
+            h,
+            i,
+            j,
+            k,
+            l,
+            m,
+            n,
+        ]
+    }
+
+    fn changing(&self) -> [&(dyn ToSql + Sync); 15] {
+        [
+            &self.ids,
+            &self.states,
+            &self.updated_ats,
+            &self.status_ats,
+            &self.status_messages,
+            &self.status_turns,
+            &self.seqs,
+            &self.hidden,
+            &self.due_ats,
+            &self.owners,
+            &self.generations,
+            &self.attempts,
+            &self.turns,
+            &self.waiting,
+            &self.cancel_marks,
+        ]
+    }
+}
+
+#[derive(Default)]
+struct EventColumns<'a> {
+    tasks: Vec<Uuid>,
+    seqs: Vec<i64>,
+    ats: Vec<i64>,
+    kinds: Vec<i16>,
+    bodies: Vec<&'a [u8]>,
+}
+
+impl<'a> EventColumns<'a> {
+    fn of(batch: &'a Batch) -> Self {
+        let mut columns = Self::default();
+        for (task, event) in &batch.events {
+            columns.tasks.push(uuid(*task));
+            columns.seqs.push(codec::signed(event.seq));
+            columns.ats.push(event.at.as_millis());
+            columns.kinds.push(i16::try_from(codec::kind_code(event.kind)).unwrap_or(i16::MAX));
+            columns.bodies.push(&event.body);
+        }
+        columns
+    }
+}
+
+#[derive(Default)]
+struct MessageColumns<'a> {
+    tasks: Vec<Uuid>,
+    ids: Vec<&'a str>,
+    roles: Vec<&'a str>,
+    statuses: Vec<&'a str>,
+    turns: Vec<i32>,
+    bodies: Vec<&'a [u8]>,
+    ats: Vec<i64>,
+}
+
+impl<'a> MessageColumns<'a> {
+    fn of(batch: &'a Batch) -> Self {
+        let mut columns = Self::default();
+        for message in &batch.messages {
+            columns.tasks.push(uuid(message.task));
+            columns.ids.push(&message.id);
+            columns.roles.push(message.role);
+            columns.statuses.push(message.status);
+            columns.turns.push(number(message.turn));
+            columns.bodies.push(&message.body);
+            columns.ats.push(message.at);
+        }
+        columns
+    }
+}
+
+#[derive(Default)]
+struct MovedColumns {
+    tasks: Vec<Uuid>,
+    turns: Vec<i32>,
+    statuses: Vec<&'static str>,
+}
+
+impl MovedColumns {
+    fn of(batch: &Batch) -> Self {
+        let mut columns = Self::default();
+        for ((task, turn), status) in &batch.moved {
+            columns.tasks.push(uuid(*task));
+            columns.turns.push(number(*turn));
+            columns.statuses.push(status);
+        }
+        columns
+    }
+}
+
+#[derive(Default)]
+struct KeyColumns<'a> {
+    tenants: Vec<i64>,
+    keys: Vec<&'a [u8]>,
+    fingerprints: Vec<&'a [u8]>,
+    tasks: Vec<Uuid>,
+    turns: Vec<i32>,
+    expires: Vec<Option<i64>>,
+    freed_tenants: Vec<i64>,
+    freed_keys: Vec<&'a [u8]>,
+}
+
+impl<'a> KeyColumns<'a> {
+    /// Most keys were reserved as what they became, and need nothing more.
+    fn of(batch: &'a Batch) -> Self {
+        let mut columns = Self::default();
+        for ((tenant, hash), key) in &batch.keys {
+            match &key.used {
+                Some(used) if key.changed && key.reserved.as_ref() != Some(used) => {
+                    let Use { fingerprint, task, turn, expires } = used;
+                    columns.tenants.push(tenant.0);
+                    columns.keys.push(hash);
+                    columns.fingerprints.push(fingerprint);
+                    columns.tasks.push(uuid(*task));
+                    columns.turns.push(number(*turn));
+                    columns.expires.push(*expires);
+                }
+                _ if key.reserved.is_some() && !key.changed => {
+                    columns.freed_tenants.push(tenant.0);
+                    columns.freed_keys.push(hash);
+                }
+                _ => {}
+            }
+        }
+        columns
+    }
+}
+
+#[derive(Default)]
+struct CountColumns<'a> {
+    tenants: Vec<i64>,
+    agents: Vec<&'a str>,
+    states: Vec<&'a str>,
+    numbers: Vec<i64>,
+}
+
+impl<'a> CountColumns<'a> {
+    fn of(batch: &'a Batch) -> Self {
+        let mut columns = Self::default();
+        for ((tenant, agent, state), n) in batch.counts.iter().filter(|(_, n)| **n != 0) {
+            columns.tenants.push(tenant.0);
+            columns.agents.push(agent.as_str());
+            columns.states.push(state);
+            columns.numbers.push(*n);
+        }
+        columns
+    }
+}
+
+#[derive(Default)]
+struct UsageColumns<'a> {
+    tenants: Vec<i64>,
+    tasks: Vec<i64>,
+    bytes: Vec<i64>,
+    removal_tenants: Vec<i64>,
+    removal_tasks: Vec<Uuid>,
+    removal_ids: Vec<Option<&'a str>>,
+    removal_turns: Vec<Option<i32>>,
+}
+
+impl<'a> UsageColumns<'a> {
+    fn of(batch: &'a Batch) -> Self {
+        let mut columns = Self::default();
+        for (tenant, used) in batch.usage.iter().filter(|(_, used)| used.tasks != 0 || used.bytes != 0) {
+            columns.tenants.push(tenant.0);
+            columns.tasks.push(used.tasks);
+            columns.bytes.push(used.bytes);
+        }
+        for removal in &batch.removals {
+            columns.removal_tenants.push(removal.tenant.0);
+            columns.removal_tasks.push(uuid(removal.task));
+            columns.removal_ids.push(removal.id.as_deref());
+            columns.removal_turns.push(removal.turn.map(number));
+        }
+        columns
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tenants.is_empty() && self.removal_tenants.is_empty()
+    }
+}
+
+#[derive(Default)]
+struct ArtifactColumns<'a> {
+    tasks: Vec<Uuid>,
+    turns: Vec<i32>,
+    ids: Vec<&'a str>,
+    appends: Vec<bool>,
+    bodies: Vec<&'a [u8]>,
+}
+
+impl<'a> ArtifactColumns<'a> {
+    fn of(batch: &'a Batch) -> Self {
+        let mut columns = Self::default();
+        for artifact in &batch.artifacts {
+            columns.tasks.push(uuid(artifact.task));
+            columns.turns.push(number(artifact.turn));
+            columns.ids.push(&artifact.id);
+            columns.appends.push(artifact.append);
+            columns.bodies.push(&artifact.body);
+        }
+        columns
+    }
+}

@@ -1,0 +1,462 @@
+//! Reading tasks: heads, snapshots, lists, logs and histories.
+//!
+//! Each function is one statement: the server runs a statement on one snapshot, so a task is read as of one sequence
+//! number and a page with its total, without a transaction and in one round trip.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+use super::pool::Pool;
+use crate::{AgentId, Error, Event, Filter, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View, codec};
+
+pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
+    let sql = "SELECT agent_id, context_id, state, seq, hidden FROM a2a_tasks WHERE task_id = $1 AND tenant_id = $2";
+    let row = pool.query_opt(sql, &[&uuid(task), &tenant.0]).await?.ok_or(Error::NotFound)?;
+    Ok(TaskHead {
+        agent: codec::parse_agent(row.try_get(0)?)?,
+        context: row.try_get::<_, &str>(1)?.into(),
+        state: codec::parse_state(row.try_get(2)?)?,
+        seq: codec::unsigned(row.try_get(3)?),
+        hidden: row.try_get::<_, i16>(4)? != 0,
+    })
+}
+
+/// What [`snapshot`] reads of `a2a_tasks t`, `said` and `made`.
+const SNAPSHOT: &str = "t.task_id, t.agent_id, t.context_id, t.state, t.status_at, t.status_message, t.seq, \
+                        said.bodies, made.ids, made.bodies";
+
+/// The last messages and all artifacts of a task `t`. The two values are how many messages (NULL for all) and whether
+/// artifacts are wanted.
+fn content(messages: &str, artifacts: &str) -> String {
+    format!(
+        "LEFT JOIN LATERAL (
+           SELECT array_agg(m.body ORDER BY m.pos) AS bodies
+           FROM (SELECT pos, body FROM a2a_messages WHERE task = t.task_id ORDER BY pos DESC LIMIT {messages}::bigint) m
+         ) said ON true
+         LEFT JOIN LATERAL (
+           SELECT array_agg(a.artifact_id ORDER BY a.pos) AS ids, array_agg(a.body ORDER BY a.pos) AS bodies
+           FROM a2a_artifacts a WHERE a.task = t.task_id AND {artifacts}::boolean
+         ) made ON true"
+    )
+}
+
+pub(super) async fn task(pool: &Pool, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
+    let content = content("$3", "$4");
+    let sql = format!(
+        "SELECT {SNAPSHOT} FROM a2a_tasks t {content} WHERE t.task_id = $1 AND t.tenant_id = $2 AND t.hidden = 0"
+    );
+    let messages = view.history.map(i64::from);
+    let row = pool.query_opt(&sql, &[&uuid(task), &tenant.0, &messages, &view.artifacts]).await?;
+    snapshot(&row.ok_or(Error::NotFound)?, 0)
+}
+
+/// A task whose columns, those of [`SNAPSHOT`], begin at `first`.
+fn snapshot(row: &Row, first: usize) -> Result<Snapshot> {
+    let said: Option<Vec<&[u8]>> = row.try_get(first + 7)?;
+    let ids: Option<Vec<&str>> = row.try_get(first + 8)?;
+    let chunks: Option<Vec<&[u8]>> = row.try_get(first + 9)?;
+    Ok(Snapshot {
+        task: task_id(row.try_get(first)?),
+        agent: codec::parse_agent(row.try_get(first + 1)?)?,
+        context: row.try_get::<_, &str>(first + 2)?.into(),
+        state: codec::parse_state(row.try_get(first + 3)?)?,
+        status_at: codec::time(row.try_get(first + 4)?),
+        status_message: row.try_get::<_, Option<String>>(first + 5)?.map(Bytes::from),
+        seq: codec::unsigned(row.try_get(first + 6)?),
+        history: said.unwrap_or_default().into_iter().map(Bytes::copy_from_slice).collect(),
+        artifacts: artifacts(&ids.unwrap_or_default(), &chunks.unwrap_or_default()),
+    })
+}
+
+/// The chunks of each artifact, in order of first appearance.
+fn artifacts(ids: &[&str], chunks: &[&[u8]]) -> Vec<Vec<Bytes>> {
+    let mut artifacts: Vec<Vec<Bytes>> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (id, chunk) in ids.iter().zip(chunks) {
+        let place = *places.entry(id).or_insert(artifacts.len());
+        if place == artifacts.len() {
+            artifacts.push(Vec::new());
+        }
+        artifacts[place].push(Bytes::copy_from_slice(chunk));
+    }
+    artifacts
+}
+
+/// A statement that is put together, and its values.
+struct Query {
+    sql: String,
+    values: Vec<Box<dyn ToSql + Sync + Send>>,
+}
+
+impl Query {
+    /// Adds a value; its placeholder.
+    fn value(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
+        self.values.push(Box::new(value));
+        format!("${}", self.values.len())
+    }
+}
+
+pub(super) async fn list(pool: &Pool, tenant: TenantId, filter: &Filter) -> Result<Page> {
+    let query = list_query(tenant, filter);
+    let values: Vec<&(dyn ToSql + Sync)> = query.values.iter().map(|value| &**value as _).collect();
+    let rows = pool.query(&query.sql, &values).await?;
+    let mut page = Page { tasks: Vec::new(), next: None, total: 0 };
+    for row in &rows {
+        page.total = codec::unsigned(row.try_get(0)?);
+        // The total comes even when there is no task to go with it.
+        if row.try_get::<_, Option<Uuid>>(1)?.is_none() {
+            break;
+        }
+        if page.tasks.len() as u64 == u64::from(filter.limit) {
+            let key = |last: &Snapshot| PageKey { status_at: last.status_at, task: last.task };
+            page.next = page.tasks.last().map(key);
+            break;
+        }
+        page.tasks.push(snapshot(row, 1)?);
+    }
+    Ok(page)
+}
+
+fn list_query(tenant: TenantId, filter: &Filter) -> Query {
+    let mut query = Query { sql: String::new(), values: Vec::new() };
+    let tenant = query.value(tenant.0);
+    let mut counted = format!("tenant_id = {tenant}");
+    if let Some(agent) = &filter.agent {
+        counted += &format!(" AND agent_id = {}", query.value(agent.as_str().to_owned()));
+    }
+    if let Some(state) = filter.state {
+        counted += &format!(" AND state = {}", query.value(codec::state_name(state)));
+    }
+    let mut matching = format!("{counted} AND hidden = 0");
+    if let Some(context) = &filter.context {
+        matching += &format!(" AND context_id = {}", query.value(context.clone()));
+    }
+    if let Some(since) = filter.since {
+        matching += &format!(" AND status_at >= {}", query.value(since.as_millis()));
+    }
+    let total = if filter.context.is_none() && filter.since.is_none() {
+        format!("SELECT coalesce(sum(n), 0)::bigint AS n FROM task_counts WHERE {counted}")
+    } else {
+        format!("SELECT count(*) AS n FROM a2a_tasks WHERE {matching}")
+    };
+    let mut after = String::new();
+    if let Some(key) = filter.after {
+        let at = query.value(key.status_at.as_millis());
+        let task = query.value(uuid(key.task));
+        after = format!(" AND (status_at, task_id) < ({at}, {task})");
+    }
+    // One more than asked for tells whether there is another page.
+    let limit = query.value(i64::from(filter.limit) + 1);
+    let messages = query.value(filter.view.history.map(i64::from));
+    let artifacts = query.value(filter.view.artifacts);
+    let content = content(&messages, &artifacts);
+    query.sql = format!(
+        "SELECT total.n, {SNAPSHOT} FROM ({total}) total
+         LEFT JOIN LATERAL (
+           SELECT * FROM a2a_tasks WHERE {matching}{after} ORDER BY status_at DESC, task_id DESC LIMIT {limit}
+         ) t ON true
+         {content}
+         ORDER BY t.status_at DESC, t.task_id DESC"
+    );
+    query
+}
+
+pub(super) async fn events(
+    pool: &Pool,
+    tenant: TenantId,
+    task: TaskId,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Event>> {
+    // A task without such events is a row of NULLs, no task is no row.
+    let sql = "SELECT e.seq, e.at, e.kind, e.body FROM a2a_tasks t
+               LEFT JOIN LATERAL (
+                 SELECT seq, at, kind, body FROM a2a_events WHERE task = t.task_id AND seq > $3 ORDER BY seq LIMIT $4
+               ) e ON true
+               WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY e.seq";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = pool.query(sql, &[&uuid(task), &tenant.0, &codec::signed(after), &limit]).await?;
+    if rows.is_empty() {
+        return Err(Error::NotFound);
+    }
+    let mut events = Vec::with_capacity(rows.len());
+    for row in &rows {
+        if row.try_get::<_, Option<i64>>(0)?.is_some() {
+            events.push(event(row, 0)?);
+        }
+    }
+    Ok(events)
+}
+
+/// An event whose columns `seq, at, kind, body` begin at `first`.
+pub(super) fn event(row: &Row, first: usize) -> Result<Event> {
+    Ok(Event {
+        seq: codec::unsigned(row.try_get(first)?),
+        at: codec::time(row.try_get(first + 1)?),
+        kind: codec::parse_kind(row.try_get::<_, i16>(first + 2)?.into())?,
+        body: Bytes::copy_from_slice(row.try_get(first + 3)?),
+    })
+}
+
+/// What was said in the turns so far of `a2a_tasks t`: what waits in the inbox has not been heard yet. The message of
+/// the status, where `with_status` holds, belongs at the end of the turn that said it.
+fn talk(with_status: &str) -> String {
+    format!(
+        "SELECT m.turn, false AS is_status, m.pos, m.body FROM a2a_messages m
+         WHERE m.task = t.task_id AND m.turn <= t.turn
+         UNION ALL
+         SELECT t.status_turn, true, 0, convert_to(t.status_message, 'UTF8')
+         WHERE t.status_message IS NOT NULL AND {with_status}"
+    )
+}
+
+pub(super) async fn history(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
+    let talk = talk("true");
+    let sql = format!(
+        "SELECT said.body FROM a2a_tasks t LEFT JOIN LATERAL ({talk}) said ON true
+         WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY said.turn, said.is_status, said.pos"
+    );
+    let rows = pool.query(&sql, &[&uuid(task), &tenant.0]).await?;
+    if rows.is_empty() {
+        return Err(Error::NotFound);
+    }
+    messages(&rows)
+}
+
+pub(super) async fn context_history(
+    pool: &Pool,
+    tenant: TenantId,
+    agent: &AgentId,
+    context: &str,
+    before: TaskId,
+    limit: usize,
+) -> Result<Vec<a2a::Message>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = pool.query(&context_query(), &[&tenant.0, &context, &uuid(before), &agent.as_str(), &limit]).await?;
+    rows.reverse();
+    messages(&rows)
+}
+
+/// Newest first, until there is enough: the index gives the tasks in that order, so older ones are not read.
+fn context_query() -> String {
+    let talk = talk("t.state IN ('completed', 'failed', 'canceled', 'rejected')");
+    format!(
+        "SELECT said.body FROM a2a_tasks t CROSS JOIN LATERAL ({talk}) said
+         WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4
+         ORDER BY t.task_id DESC, said.turn DESC, said.is_status DESC, said.pos DESC LIMIT $5"
+    )
+}
+
+/// The messages of rows that hold a body each, or none.
+fn messages(rows: &[Row]) -> Result<Vec<a2a::Message>> {
+    let mut messages = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(body) = row.try_get::<_, Option<&[u8]>>(0)? {
+            messages.push(serde_json::from_slice(body)?);
+        }
+    }
+    Ok(messages)
+}
+
+/// A task's id as the database has it.
+pub(super) fn uuid(task: TaskId) -> Uuid {
+    Uuid::from_u128(task.as_u128())
+}
+
+pub(super) fn task_id(uuid: Uuid) -> TaskId {
+    TaskId::from_u128(uuid.as_u128())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    };
+
+    use tokio_postgres::Client;
+
+    use super::{super::testing, *};
+
+    const TENANT: TenantId = TenantId(7);
+
+    async fn insert_task(client: &Client, task: TaskId, state: &str, status_at: i64, context: &str) {
+        client
+            .execute(
+                "INSERT INTO a2a_tasks (task_id, tenant_id, created_at, updated_at, status_at, seq, turn, status_turn,
+                   agent_id, context_id, state)
+                 VALUES ($1, 7, 1, 1, $2, 1, 1, 1, 'echo', $3, $4)",
+                &[&uuid(task), &status_at, &context, &state],
+            )
+            .await
+            .unwrap();
+    }
+
+    async fn insert_message(client: &Client, task: TaskId, turn: i32, text: &str) {
+        let body = format!(r#"{{"messageId":"{text}","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}"#);
+        client
+            .execute(
+                "INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body)
+                 VALUES ($1, 1, $2, 'user', 'acked', $3, $4)",
+                &[&uuid(task), &turn, &text, &body.as_bytes()],
+            )
+            .await
+            .unwrap();
+    }
+
+    fn everything(limit: u32) -> Filter {
+        Filter { agent: None, context: None, state: None, since: None, after: None, limit, view: View::FULL }
+    }
+
+    /// A reader that needs two statements would see a task whose parts do not belong together.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_task_is_read_as_of_one_moment() {
+        let database = testing::database().await;
+        let client = database.client().await;
+        let task = TaskId::mint();
+        insert_task(&client, task, "working", 1, "").await;
+        insert_message(&client, task, 1, "first").await;
+        client.batch_execute("INSERT INTO task_counts VALUES (7, 0, 'echo', 'working', 1)").await.unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&done);
+        // With every event comes a message and an artifact, in one transaction.
+        let writing = tokio::spawn(async move {
+            let add = "BEGIN;
+                UPDATE a2a_tasks SET seq = seq + 1, status_at = status_at + 1;
+                INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body)
+                  SELECT task_id, 1, 1, 'user', 'acked', 'm', 'more' FROM a2a_tasks;
+                INSERT INTO a2a_artifacts (task, turn, append, artifact_id, body)
+                  SELECT task_id, 1, true, 'a', 'chunk' FROM a2a_tasks;
+                UPDATE task_counts SET n = n + 1;
+                COMMIT";
+            for _ in 0..300 {
+                client.batch_execute(add).await.unwrap();
+            }
+            stop.store(true, Relaxed);
+        });
+        let pool = database.readers();
+        let mut seen = Vec::new();
+        while !done.load(Relaxed) {
+            let read = super::task(&pool, TENANT, task, View::FULL).await.unwrap();
+            let chunks: usize = read.artifacts.iter().map(Vec::len).sum();
+            assert_eq!((read.history.len() as u64, chunks as u64), (read.seq, read.seq - 1));
+            let page = list(&pool, TENANT, &everything(5)).await.unwrap();
+            let read = &page.tasks[0];
+            assert_eq!((page.total, read.history.len() as u64), (read.seq, read.seq));
+            seen.push(read.seq);
+        }
+        writing.await.unwrap();
+        seen.dedup();
+        assert!(seen.len() > 3, "the task changed while it was read: {seen:?}");
+    }
+
+    #[tokio::test]
+    async fn totals_and_usage_are_sums_over_shards() {
+        let database = testing::database().await;
+        let client = database.client().await;
+        client
+            .batch_execute(
+                "INSERT INTO task_counts (tenant_id, shard, agent_id, state, n) VALUES
+                   (7, 0, 'echo', 'working', -2), (7, 1, 'echo', 'working', 5), (7, 1, 'echo', 'completed', 4),
+                   (7, 9, 'other', 'working', 1), (8, 0, 'echo', 'working', 100);
+                 INSERT INTO tenant_usage (tenant_id, shard, tasks, bytes) VALUES (7, 0, -3, 10), (7, 5, 4, 90), (8, 0, 1, 1)",
+            )
+            .await
+            .unwrap();
+        let pool = database.readers();
+        let of = |agent: Option<&str>, state| Filter {
+            agent: agent.map(|agent| agent.parse().unwrap()),
+            state,
+            ..everything(1)
+        };
+        for (filter, total) in [
+            (of(None, None), 8),
+            (of(Some("echo"), None), 7),
+            (of(None, Some(a2a::TaskState::Working)), 4),
+            (of(Some("other"), Some(a2a::TaskState::Completed)), 0),
+        ] {
+            let page = list(&pool, TENANT, &filter).await.unwrap();
+            assert_eq!((page.total, page.tasks.len(), page.next), (total, 0, None));
+        }
+        let usage = super::super::registry::usage(&pool, TENANT).await.unwrap();
+        assert_eq!(usage, crate::Usage { tasks: 1, bytes: 100 });
+    }
+
+    #[tokio::test]
+    async fn artifacts_keep_their_order_and_their_chunks_together() {
+        let database = testing::database().await;
+        let client = database.client().await;
+        let task = TaskId::mint();
+        insert_task(&client, task, "working", 1, "").await;
+        for (id, body) in [("b", "b1"), ("a", "a1"), ("b", "b2"), ("a", "a2"), ("c", "c1")] {
+            client
+                .execute(
+                    "INSERT INTO a2a_artifacts (task, turn, append, artifact_id, body) VALUES ($1, 1, true, $2, $3)",
+                    &[&uuid(task), &id, &body.as_bytes()],
+                )
+                .await
+                .unwrap();
+        }
+        let pool = database.readers();
+        let read = super::task(&pool, TENANT, task, View::FULL).await.unwrap();
+        assert_eq!(read.artifacts, [vec!["b1", "b2"], vec!["a1", "a2"], vec!["c1"]]);
+        let without = View { history: Some(0), artifacts: false };
+        assert!(super::task(&pool, TENANT, task, without).await.unwrap().artifacts.is_empty());
+    }
+
+    /// Ten thousand tasks, of which a page or a context's end are a handful.
+    #[tokio::test]
+    async fn pages_and_contexts_are_found_by_their_indexes() {
+        let database = testing::database().await;
+        let client = database.client().await;
+        client
+            .batch_execute(
+                "INSERT INTO a2a_tasks (task_id, tenant_id, created_at, updated_at, status_at, seq, turn, agent_id,
+                   context_id, state)
+                 SELECT gen_random_uuid(), 7, 1, 1, n, 1, 1, 'echo', 'one', 'working' FROM generate_series(1, 10000) n;
+                 INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body)
+                   SELECT task_id, 1, 1, 'user', 'acked', 'm', convert_to('{}', 'UTF8') FROM a2a_tasks;
+                 ANALYZE",
+            )
+            .await
+            .unwrap();
+        let query = list_query(TENANT, &everything(20));
+        let values: Vec<&(dyn ToSql + Sync)> = query.values.iter().map(|value| &**value as _).collect();
+        let plan = plan(&client, &query.sql, &values).await;
+        assert!(plan.contains("a2a_tasks_listed") && plan.contains("a2a_messages_task"), "{plan}");
+        assert!(!plan.contains("Seq Scan on a2a_tasks") && !plan.contains("Seq Scan on a2a_messages"), "{plan}");
+        let before = uuid(TaskId::from_u128(u128::MAX));
+        let values: [&(dyn ToSql + Sync); 5] = [&7i64, &"one", &before, &"echo", &20i64];
+        let plan = self::plan(&client, &context_query(), &values).await;
+        assert!(plan.contains("a2a_tasks_context") && plan.contains("Incremental Sort"), "{plan}");
+    }
+
+    async fn plan(client: &Client, sql: &str, values: &[&(dyn ToSql + Sync)]) -> String {
+        let rows = client.query(&format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {sql}"), values).await.unwrap();
+        rows.iter().map(|row| row.get::<_, String>(0) + "\n").collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_damaged_is_said_and_does_not_panic() {
+        let database = testing::database().await;
+        let client = database.client().await;
+        let task = TaskId::mint();
+        insert_task(&client, task, "dancing", 1, "").await;
+        let pool = database.readers();
+        assert!(matches!(head(&pool, TENANT, task).await, Err(Error::Damaged(_))));
+        assert!(matches!(super::task(&pool, TENANT, task, View::FULL).await, Err(Error::Damaged(_))));
+        assert!(matches!(list(&pool, TENANT, &everything(1)).await, Err(Error::Damaged(_))));
+        client
+            .batch_execute(
+                "INSERT INTO a2a_events (task, seq, at, kind, body) SELECT task_id, 1, 1, 99, '' FROM a2a_tasks",
+            )
+            .await
+            .unwrap();
+        assert!(matches!(events(&pool, TENANT, task, 0, 9).await, Err(Error::Damaged(_))));
+        client.batch_execute("INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body) SELECT task_id, 1, 1, 'user', 'acked', 'm', '{' FROM a2a_tasks").await.unwrap();
+        assert!(matches!(history(&pool, TENANT, task).await, Err(Error::Damaged(_))));
+    }
+}

@@ -1,0 +1,70 @@
+//! What belongs to the installation: settings, and reading tenants, tokens and usage. Changing them is `administer`'s.
+
+use tokio_postgres::Row;
+
+use super::pool::Pool;
+use crate::{Error, Result, Tenant, TenantId, Token, Usage, clock, codec};
+
+/// The columns that [`read_tenant`] reads.
+pub(super) const TENANT: &str = "id, name, enabled, created_at";
+/// The columns that [`read_token`] reads, of `tokens k`.
+pub(super) const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
+
+pub(super) async fn setting(pool: &Pool, name: &str) -> Result<Option<Vec<u8>>> {
+    let row = pool.query_opt("SELECT value FROM settings WHERE name = $1", &[&name]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+pub(super) async fn tenants(pool: &Pool) -> Result<Vec<Tenant>> {
+    let rows = pool.query(&format!("SELECT {TENANT} FROM tenants ORDER BY name"), &[]).await?;
+    rows.iter().map(read_tenant).collect()
+}
+
+/// The token, if it is not expired or revoked and its tenant is enabled.
+pub(super) async fn token(pool: &Pool, hash: &[u8; 32]) -> Result<Option<Token>> {
+    let sql = format!(
+        "SELECT {TOKEN} FROM tokens k JOIN tenants t ON t.id = k.tenant_id
+         WHERE k.hash = $1 AND k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > $2) AND t.enabled"
+    );
+    let row = pool.query_opt(&sql, &[&hash.as_slice(), &clock::now().as_millis()]).await?;
+    row.as_ref().map(read_token).transpose()
+}
+
+pub(super) async fn tokens(pool: &Pool, tenant: TenantId) -> Result<Vec<Token>> {
+    let sql = format!("SELECT {TOKEN} FROM tokens k WHERE k.tenant_id = $1 ORDER BY k.id");
+    let rows = pool.query(&sql, &[&tenant.0]).await?;
+    rows.iter().map(read_token).collect()
+}
+
+/// The sum over all shards; one of them alone may be below zero.
+pub(super) async fn usage(pool: &Pool, tenant: TenantId) -> Result<Usage> {
+    let sql = "SELECT coalesce(sum(tasks), 0)::bigint, coalesce(sum(bytes), 0)::bigint
+               FROM tenant_usage WHERE tenant_id = $1";
+    let row = pool.query_opt(sql, &[&tenant.0]).await?;
+    let row = row.ok_or_else(|| Error::Damaged("a sum without a row".into()))?;
+    Ok(Usage { tasks: codec::unsigned(row.try_get(0)?), bytes: codec::unsigned(row.try_get(1)?) })
+}
+
+pub(super) fn read_tenant(row: &Row) -> Result<Tenant> {
+    Ok(Tenant {
+        id: TenantId(row.try_get(0)?),
+        name: row.try_get(1)?,
+        enabled: row.try_get(2)?,
+        created_at: codec::time(row.try_get(3)?),
+    })
+}
+
+pub(super) fn read_token(row: &Row) -> Result<Token> {
+    let time = |at: Option<i64>| at.map(codec::time);
+    let hash: &[u8] = row.try_get(2)?;
+    Ok(Token {
+        id: row.try_get(0)?,
+        tenant: TenantId(row.try_get(1)?),
+        hash: hash.try_into().map_err(|_| Error::Damaged("a token's hash has not 32 bytes".into()))?,
+        name: row.try_get(3)?,
+        expires: time(row.try_get(4)?),
+        created_at: codec::time(row.try_get(5)?),
+        revoked_at: time(row.try_get(6)?),
+        used_at: time(row.try_get(7)?),
+    })
+}

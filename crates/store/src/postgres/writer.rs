@@ -1,0 +1,560 @@
+//! The one task that writes. It takes everything that waits, writes it as one transaction, and only after the commit
+//! tells anyone: watchers first, then callers.
+//!
+//! An operation decides whether it is refused before its first write, so a refusal costs the batch nothing. Whatever
+//! fails otherwise rolls the batch back, and each operation runs again in a transaction of its own: only the guilty one
+//! fails.
+//!
+//! **A lost database.** A batch whose connection breaks before its COMMIT was sent has changed nothing and runs again on
+//! a new connection. One that breaks after it is looked up first ([`flush::settle`]): it is neither repeated nor
+//! forgotten. An operation that has waited for [`super::Options::patience`] is given up with [`Error::Unavailable`], and only where it is
+//! certain that it was not applied and will not be: while it stands in the queue, or between two attempts. The queue is
+//! bounded, and who finds it full waits outside for as long (tests: `a_lost_database_refuses_and_recovers`).
+//!
+//! **An instance that stands still** in the middle of a transaction (stopped, swapped out) keeps its locks only until
+//! the server ends its session ([`SET_UP`]). When it goes on, its COMMIT fails, the batch runs again, and finds its
+//! leases taken over (test: `an_instance_that_stood_still_cannot_write`).
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, timeout, timeout_at},
+};
+use tokio_postgres::{
+    Client, Row, Statement,
+    error::{DbError, Severity, SqlState},
+};
+use uuid::Uuid;
+
+use super::{
+    batch::Batch,
+    fetch::{self, Need, Needs, Trouble},
+    flush::{self, Seal, Settled},
+    pool::{Connector, Role, Values},
+};
+use crate::{Error, Hub, InstanceId, Result, clock, error::is_lost, fault};
+
+/// The most operations of one transaction.
+pub(super) const MAX_BATCH: usize = 1024;
+
+/// A batch takes no more operations once it holds so many bytes.
+const MAX_BYTES: usize = 16 << 20;
+
+/// How long a connection may take.
+const OPEN: Duration = Duration::from_secs(10);
+
+/// How long one half of a transaction may take. The server gives up on a lock before that.
+const PHASE: Duration = Duration::from_secs(20);
+
+/// How long the outcome of a commit is looked for: for less than the ids of commits are kept.
+const DOUBT: Duration = Duration::from_secs(30 * 60);
+const COMMITS_KEPT_MS: i64 = 60 * 60 * 1000;
+
+/// How often a batch runs again because of a deadlock, before its operations run one by one.
+const TRIES: u32 = 3;
+
+/// How often, and how many at a time, expired idempotency keys and old commits are removed.
+const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP_ROWS: i64 = 10_000;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Every statement of this session goes by a key, whatever the server believes about the size of a table that was
+/// empty a minute ago. Nobody waits for a lock for ever, and nobody holds one while standing still.
+const SET_UP: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+     SET plan_cache_mode = force_generic_plan; SET lock_timeout = '3s'; SET statement_timeout = '15s';
+     SET idle_in_transaction_session_timeout = '5s'";
+
+const SWEEP_KEYS: &str = "DELETE FROM idempotency WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM idempotency WHERE expires <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))";
+const SWEEP_COMMITS: &str = "DELETE FROM commits WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM commits WHERE (at >= 0 AND at < $1) OR (at < 0 AND at > -$1) LIMIT $2
+       FOR UPDATE SKIP LOCKED))";
+
+/// What the writer counts.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) commits: AtomicU64,
+    pub(super) events: AtomicU64,
+    /// When the last commit succeeded, in milliseconds.
+    pub(super) last_commit: AtomicI64,
+    /// An operation failed although the database was there, and nobody has looked since whether there is room.
+    pub(super) in_trouble: AtomicBool,
+}
+
+impl Counters {
+    pub(super) fn committed(&self, events: usize) {
+        self.commits.fetch_add(1, Relaxed);
+        self.events.fetch_add(events as u64, Relaxed);
+        self.last_commit.store(clock::now().as_millis(), Relaxed);
+    }
+}
+
+/// The way to the writer. When it is dropped the writer finishes what waits, and ends.
+pub(super) struct Writer {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+    patience: Duration,
+}
+
+/// What the writer works with.
+pub(super) struct Setting {
+    pub(super) connector: Connector,
+    pub(super) hub: Hub,
+    pub(super) me: InstanceId,
+    pub(super) counters: Arc<Counters>,
+    pub(super) shard: i16,
+    /// Tell other instances by NOTIFY.
+    pub(super) notify: bool,
+}
+
+/// A connection that writes, with its statements.
+pub(super) struct Session {
+    pub(super) client: Client,
+    statements: HashMap<&'static str, Statement>,
+}
+
+/// An operation with someone who waits for its outcome. It can run several times; the last run counts.
+trait Job: Send {
+    fn need(&self) -> &Need;
+    /// Takes it out of the queue. `false` when its caller has given up on it; it must not run then.
+    fn take(&self) -> bool;
+    /// Until when it may be tried.
+    fn deadline(&self) -> Instant;
+    /// `Err` when the transaction must be rolled back.
+    fn apply(&mut self, batch: &mut Batch) -> Result<()>;
+    /// Tells the caller. Only the first call has an effect.
+    fn finish(&mut self, failure: Option<Error>);
+}
+
+struct Call<T, F> {
+    op: F,
+    need: Need,
+    place: Arc<AtomicU8>,
+    deadline: Instant,
+    outcome: Option<Result<T>>,
+    reply: Option<oneshot::Sender<Result<T>>>,
+}
+
+/// Where a job is: in the queue, with the writer, or given up by its caller.
+const QUEUED: u8 = 0;
+const TAKEN: u8 = 1;
+const LEFT: u8 = 2;
+
+/// Why an attempt at a batch has not succeeded.
+enum Failure {
+    /// The connection is gone, and nothing was committed.
+    Lost(Error),
+    /// The connection is gone, and the batch may have been committed.
+    Doubt(Uuid, Box<Batch>),
+    /// It collided with another transaction and may well succeed the next time.
+    Collision(Error),
+    /// One of the operations, or the whole of it, does not work.
+    Batch(Error),
+}
+
+struct Task {
+    setting: Setting,
+    me: Arc<str>,
+    jobs: mpsc::Receiver<Box<dyn Job>>,
+    session: Option<Session>,
+    /// Negative control for crash tests: callers are told before the commit.
+    ack_before_commit: bool,
+    /// Lives as long as the writer does.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Writer {
+    /// Starts the writer; the receiver hears when it has ended.
+    pub(super) fn start(setting: Setting, queue: usize, patience: Duration) -> (Self, oneshot::Receiver<()>) {
+        let (sender, jobs) = mpsc::channel(queue);
+        let (alive, ended) = oneshot::channel();
+        let me = setting.me.to_string().into();
+        let ack_before_commit = fault::is_on("ack-before-commit");
+        let task = Task { setting, me, jobs, session: None, ack_before_commit, _alive: alive };
+        tokio::spawn(task.run());
+        (Self { jobs: sender, patience }, ended)
+    }
+
+    /// Runs an operation in the next transaction and returns when that is committed.
+    pub(super) async fn run<T, F>(&self, need: Need, op: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Batch) -> Result<T> + Send + 'static,
+    {
+        let closed = || Error::Unavailable("the writer has stopped".into());
+        let deadline = Instant::now() + self.patience;
+        let place = Arc::new(AtomicU8::new(QUEUED));
+        let (reply, mut outcome) = oneshot::channel();
+        let job = Call { op, need, place: Arc::clone(&place), deadline, outcome: None, reply: Some(reply) };
+        match timeout_at(deadline, self.jobs.send(Box::new(job))).await {
+            Ok(sent) => sent.map_err(|_| closed())?,
+            Err(_) => return Err(silent()),
+        }
+        match timeout_at(deadline, &mut outcome).await {
+            Ok(outcome) => outcome.map_err(|_| closed())?,
+            // Who leaves the queue in time is not applied. Otherwise the writer has it, and will tell.
+            Err(_) if place.compare_exchange(QUEUED, LEFT, SeqCst, SeqCst).is_ok() => Err(silent()),
+            Err(_) => outcome.await.map_err(|_| closed())?,
+        }
+    }
+}
+
+impl<T, F> Job for Call<T, F>
+where
+    T: Send,
+    F: FnMut(&mut Batch) -> Result<T> + Send,
+{
+    fn need(&self) -> &Need {
+        &self.need
+    }
+
+    fn take(&self) -> bool {
+        self.place.compare_exchange(QUEUED, TAKEN, SeqCst, SeqCst).is_ok()
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn apply(&mut self, batch: &mut Batch) -> Result<()> {
+        let before = batch.writes();
+        let outcome = (self.op)(batch);
+        match outcome {
+            Err(error) if !error.is_refusal() || batch.writes() != before => Err(error),
+            outcome => {
+                self.outcome = Some(outcome);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self, failure: Option<Error>) {
+        let Some(reply) = self.reply.take() else {
+            return;
+        };
+        let outcome = match failure {
+            Some(error) => Err(error),
+            None => self.outcome.take().unwrap_or_else(|| Err(Error::Unavailable("the operation did not run".into()))),
+        };
+        // A caller that is gone has no use for the outcome; what was committed stays.
+        let _ = reply.send(outcome);
+    }
+}
+
+impl Session {
+    async fn open(connector: &Connector) -> Result<Self> {
+        let client = connector.open(Role::Write).await?;
+        let mut statements = HashMap::new();
+        client.batch_execute(SET_UP).await?;
+        for sql in fetch::STATEMENTS.into_iter().chain(flush::STATEMENTS).chain([SWEEP_KEYS, SWEEP_COMMITS]) {
+            statements.insert(sql, client.prepare(sql).await?);
+        }
+        Ok(Self { client, statements })
+    }
+
+    pub(super) async fn begin(&self) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute("BEGIN").await
+    }
+
+    /// Runs one of the statements that were prepared.
+    pub(super) async fn query(&self, sql: &'static str, values: Values<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self.statements.get(sql) {
+            Some(statement) => self.client.query(statement, values).await,
+            None => self.client.query(sql, values).await,
+        }
+    }
+
+    /// The same, if there is any need.
+    pub(super) async fn query_if(
+        &self,
+        needed: bool,
+        sql: &'static str,
+        values: Values<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if needed { self.query(sql, values).await } else { Ok(Vec::new()) }
+    }
+
+    pub(super) async fn execute(&self, sql: &'static str, values: Values<'_>) -> Result<u64, tokio_postgres::Error> {
+        match self.statements.get(sql) {
+            Some(statement) => self.client.execute(statement, values).await,
+            None => self.client.execute(sql, values).await,
+        }
+    }
+
+    pub(super) async fn execute_if(
+        &self,
+        needed: bool,
+        sql: &'static str,
+        values: Values<'_>,
+    ) -> Result<u64, tokio_postgres::Error> {
+        if needed { self.execute(sql, values).await } else { Ok(0) }
+    }
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut sweeps = tokio::time::interval(SWEEP);
+        sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                first = self.jobs.recv() => match first {
+                    Some(first) => self.take_all(first).await,
+                    None => return,
+                },
+                _ = sweeps.tick() => self.sweep().await,
+            }
+        }
+    }
+
+    async fn take_all(&mut self, first: Box<dyn Job>) {
+        let mut jobs = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(job) = next {
+            if job.take() {
+                bytes += job.need().bytes;
+                jobs.push(job);
+            }
+            next = if jobs.len() < MAX_BATCH && bytes < MAX_BYTES { self.jobs.try_recv().ok() } else { None };
+        }
+        self.process(jobs).await;
+    }
+
+    /// Brings every job to its end, whatever it takes.
+    async fn process(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+        let mut pause = FIRST_PAUSE;
+        let mut collisions = 0;
+        while !jobs.is_empty() {
+            match self.attempt(&mut jobs).await {
+                Ok(()) => return finish(&mut jobs, None),
+                Err(Failure::Lost(error)) => {
+                    self.session = None;
+                    // Nothing is in doubt here: who has no more time can be refused.
+                    let now = Instant::now();
+                    for job in jobs.iter_mut().filter(|job| job.deadline() <= now + pause) {
+                        job.finish(Some(Error::Unavailable(error.to_string())));
+                    }
+                    jobs.retain(|job| job.deadline() > now + pause);
+                    tracing::warn!(%error, waiting = jobs.len(), "the journal has lost its database");
+                    if !jobs.is_empty() {
+                        sleep(pause).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                }
+                Err(Failure::Doubt(id, batch)) => match self.settle(id).await {
+                    Some(Settled::Committed) => {
+                        self.publish(&batch);
+                        return finish(&mut jobs, None);
+                    }
+                    Some(Settled::Void) => {}
+                    None => return finish(&mut jobs, Some(&silent())),
+                },
+                Err(Failure::Collision(error)) if collisions < TRIES => {
+                    tracing::debug!(%error, "a transaction runs again");
+                    collisions += 1;
+                }
+                Err(Failure::Collision(error) | Failure::Batch(error)) if jobs.len() == 1 => {
+                    self.setting.counters.in_trouble.store(true, Relaxed);
+                    return jobs[0].finish(Some(error));
+                }
+                Err(Failure::Collision(error) | Failure::Batch(error)) => {
+                    tracing::warn!(%error, jobs = jobs.len(), "a transaction failed, running its operations one by one");
+                    for job in jobs.drain(..) {
+                        Box::pin(self.process(vec![job])).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One transaction. After an error other than [`Failure::Doubt`] nothing of it is left.
+    async fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+        if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
+            let opened = timeout(OPEN, Session::open(&self.setting.connector)).await;
+            self.session = Some(opened.unwrap_or_else(|_| Err(silent())).map_err(Failure::Lost)?);
+        }
+        let Some(session) = &self.session else { return Err(Failure::Lost(silent())) };
+        let now = clock::now().as_millis();
+        let mut needs = Needs::default();
+        for job in jobs.iter() {
+            needs.add(job.need());
+        }
+        let mut batch = Batch::new(Arc::clone(&self.me));
+        let fetched = timeout(PHASE, Box::pin(fetch::fetch(session, &needs, now, &mut batch))).await;
+        let Ok(fetched) = fetched else { return Err(Failure::Lost(silent())) };
+        let applied = match fetched {
+            Ok(()) => jobs.iter_mut().try_for_each(|job| job.apply(&mut batch)).map_err(Failure::Batch),
+            Err(Trouble::Server(error)) => Err(sort(error)),
+            Err(Trouble::Other(error)) => Err(Failure::Batch(error)),
+        };
+        if applied.is_err() || batch.writes() == 0 {
+            // Nothing to make durable: no sync.
+            let rolled_back = timeout(PHASE, session.client.batch_execute("ROLLBACK")).await;
+            if !matches!(rolled_back, Ok(Ok(()))) {
+                // What is refused or answered here was not written, whatever became of the connection.
+                self.session = None;
+            }
+            return applied;
+        }
+
+        let news = flush::news(&batch);
+        let notice = (self.setting.notify && !news.is_empty()).then(|| news.encode(self.setting.me));
+        let seal = Seal { id: Uuid::new_v4(), now, shard: self.setting.shard, notice: notice.as_deref() };
+        if self.ack_before_commit {
+            finish(jobs, None);
+            sleep(Duration::from_millis(50)).await;
+        }
+        match timeout(PHASE, Box::pin(flush::flush(session, &batch, &seal))).await {
+            Ok(Ok(())) => {
+                self.publish(&batch);
+                Ok(())
+            }
+            Ok(Err(error)) if !is_gone(&error) && !session.client.is_closed() => Err(sort(error)),
+            Ok(Err(_)) | Err(_) => {
+                self.session = None;
+                Err(Failure::Doubt(seal.id, Box::new(batch)))
+            }
+        }
+    }
+
+    /// Looks for the outcome of a commit until it is known. `None` when there is no hope of that.
+    async fn settle(&mut self, id: Uuid) -> Option<Settled> {
+        let deadline = Instant::now() + DOUBT;
+        let mut pause = FIRST_PAUSE;
+        while Instant::now() < deadline {
+            let now = clock::now().as_millis();
+            let settled = timeout(PHASE, async {
+                let session = Session::open(&self.setting.connector).await?;
+                let settled = flush::settle(&session, id, now).await?;
+                Ok::<_, Error>((session, settled))
+            });
+            match settled.await.unwrap_or_else(|_| Err(silent())) {
+                Ok((session, settled)) => {
+                    tracing::info!(commit.id = %id, outcome = ?settled, "a commit without an answer was looked up");
+                    self.session = Some(session);
+                    return Some(settled);
+                }
+                Err(error) => tracing::warn!(commit.id = %id, %error, "the outcome of a commit is not known yet"),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        tracing::error!(commit.id = %id, "the outcome of a commit stays unknown");
+        None
+    }
+
+    /// Tells of what was committed.
+    fn publish(&self, batch: &Batch) {
+        self.setting.counters.committed(batch.events.len());
+        let hub = &self.setting.hub;
+        for (task, event) in &batch.events {
+            hub.publish(*task, event);
+        }
+        if batch.poke {
+            hub.poke();
+        }
+        hub.tell(|| flush::news(batch));
+    }
+
+    /// Removes what nobody looks up any more. Other instances do the same; what one has locked the others pass over.
+    async fn sweep(&mut self) {
+        let Some(session) = &self.session else { return };
+        let now = clock::now().as_millis();
+        match timeout(PHASE, sweep(session, now)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "sweeping failed"),
+            Err(_) => self.session = None,
+        }
+    }
+}
+
+async fn sweep(session: &Session, now: i64) -> Result<(), tokio_postgres::Error> {
+    session.execute(SWEEP_KEYS, &[&now, &SWEEP_ROWS]).await?;
+    session.execute(SWEEP_COMMITS, &[&(now - COMMITS_KEPT_MS), &SWEEP_ROWS]).await?;
+    Ok(())
+}
+
+/// What to do about an error of the server's, before anything was committed.
+fn sort(error: tokio_postgres::Error) -> Failure {
+    if is_gone(&error) {
+        return Failure::Lost(Error::Unavailable(error.to_string()));
+    }
+    let code = error.code().cloned();
+    let error = Error::from(error);
+    if code.is_some_and(|code| matches!(code, SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE)) {
+        Failure::Collision(error)
+    } else {
+        Failure::Batch(error)
+    }
+}
+
+/// Whether the session has ended with this error, for whatever reason the server gives.
+fn is_gone(error: &tokio_postgres::Error) -> bool {
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    is_lost(error) || matches!(severity, Some(Severity::Fatal | Severity::Panic))
+}
+
+fn finish(jobs: &mut [Box<dyn Job>], failure: Option<&Error>) {
+    for job in jobs {
+        job.finish(failure.map(|error| Error::Unavailable(error.to_string())));
+    }
+}
+
+fn silent() -> Error {
+    Error::Unavailable("the database does not answer".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::testing;
+
+    #[tokio::test]
+    async fn only_what_is_old_is_swept() {
+        let database = testing::database().await;
+        let session = Session::open(&database.connector()).await.unwrap();
+        let now = clock::now().as_millis();
+        let hour = COMMITS_KEPT_MS;
+        // Void ones have a negative time.
+        for at in [now, now - hour + 60_000, now - hour - 1, -now, -(now - hour + 60_000), -(now - hour - 1)] {
+            session.client.execute("INSERT INTO commits VALUES ($1, $2)", &[&Uuid::new_v4(), &at]).await.unwrap();
+        }
+        for (key, expires) in [(1_u8, Some(now - 1)), (2, Some(now + 60_000)), (3, None)] {
+            let insert = "INSERT INTO idempotency VALUES (1, $1, '', gen_random_uuid(), 1, $2)";
+            session.client.execute(insert, &[&vec![key], &expires]).await.unwrap();
+        }
+        sweep(&session, now).await.unwrap();
+        let kept = session.client.query("SELECT abs(at) FROM commits ORDER BY abs(at)", &[]).await.unwrap();
+        let kept: Vec<i64> = kept.iter().map(|row| row.get(0)).collect();
+        assert_eq!(kept, [now - hour + 60_000, now - hour + 60_000, now, now]);
+        let keys = session.client.query("SELECT key FROM idempotency ORDER BY key", &[]).await.unwrap();
+        let keys: Vec<Vec<u8>> = keys.iter().map(|row| row.get(0)).collect();
+        assert_eq!(keys, [[2], [3]]);
+    }
+
+    #[tokio::test]
+    async fn settling_twice_says_the_same() {
+        let database = testing::database().await;
+        let session = Session::open(&database.connector()).await.unwrap();
+        let now = clock::now().as_millis();
+        let (never, done) = (Uuid::new_v4(), Uuid::new_v4());
+        session.client.execute("INSERT INTO commits VALUES ($1, $2)", &[&done, &now]).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(flush::settle(&session, never, now).await.unwrap(), Settled::Void);
+            assert_eq!(flush::settle(&session, done, now).await.unwrap(), Settled::Committed);
+        }
+        // And the batch that comes too late cannot be committed any more.
+        let late = session.client.execute("INSERT INTO commits VALUES ($1, $2)", &[&never, &now]).await;
+        assert!(late.is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! A place for a journal that a test makes and throws away, on the store that the test run is about.
+//!
+//! `SB_TEST_STORE=postgres` puts every journal of a test run into a database of its own on the server that
+//! `SB_TEST_POSTGRES` names; otherwise it is a file in the test's directory. Tests that are about one of the stores name it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, types::ValueRef};
+use tokio::runtime::{self, Runtime};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use uuid::Uuid;
+
+use crate::{Store, Wake, hub::LOOK, postgres, sqlite};
+
+/// Where one journal lives, for as long as this does.
+pub struct Scratch {
+    dir: PathBuf,
+    /// For [`Scratch::look`].
+    session: OnceLock<Session>,
+    database: Option<Database>,
+}
+
+/// What a query found.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// An empty PostgreSQL database. Dropping it drops it.
+pub struct Database {
+    name: String,
+    url: String,
+}
+
+impl Scratch {
+    /// On the store that this test run is about. `dir` is the data directory, in either case.
+    ///
+    /// # Panics
+    /// When there is no such store, or no server to make a database on.
+    pub fn new(dir: &Path) -> Self {
+        let database = match std::env::var("SB_TEST_STORE").as_deref() {
+            Ok("postgres") => Some(Database::create()),
+            Ok("sqlite") | Err(_) => None,
+            Ok(other) => panic!("SB_TEST_STORE is `sqlite` or `postgres`, not `{other}`"),
+        };
+        Self { dir: dir.to_owned(), session: OnceLock::new(), database }
+    }
+
+    /// On SQLite, whatever the test run is about: for what is promised about the file.
+    pub fn file(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), session: OnceLock::new(), database: None }
+    }
+
+    /// Opens the journal; several may be open at once.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn open(&self) -> Arc<dyn Store> {
+        self.open_with(None, LOOK).await
+    }
+
+    /// Opens the journal with other wake-ups than the store's own, and watchers that look at the log so often.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn open_with(&self, wake: Option<Wake>, look: Duration) -> Arc<dyn Store> {
+        match &self.database {
+            Some(database) => {
+                let mut options = postgres::Options { look, ..postgres::Options::default() };
+                options.wake = wake.unwrap_or(options.wake);
+                let url = database.url.parse().expect("it is a URL");
+                postgres::open(&url, options).await.expect("the database can be opened")
+            }
+            None => {
+                let mut options = sqlite::Options { look, ..sqlite::Options::default() };
+                options.wake = wake.unwrap_or(options.wake);
+                sqlite::open(&self.dir, options).expect("the journal can be opened")
+            }
+        }
+    }
+
+    /// The rows of queries, as text, bytes in hexadecimal: what the tables hold, read beside whoever writes them.
+    ///
+    /// # Panics
+    /// When a query cannot be run.
+    pub fn look(&self, queries: &[&str]) -> Vec<Rows> {
+        match &self.database {
+            Some(database) => {
+                let session = self.session.get_or_init(|| Session::open(&database.url).expect("the database is there"));
+                let look = async {
+                    let mut found = Vec::new();
+                    for query in queries {
+                        found.push(look_at_server(&session.client, query).await?);
+                    }
+                    Ok::<_, tokio_postgres::Error>(found)
+                };
+                session.run(look).expect("the query can be run")
+            }
+            None => {
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                let file = Connection::open_with_flags(self.dir.join(sqlite::FILE), flags);
+                let file = file.expect("the file can be opened");
+                queries.iter().map(|query| look_at_file(&file, query).expect("the query can be run")).collect()
+            }
+        }
+    }
+
+    /// What `--store` and `SB_STORE` have to say for this place, if anything.
+    pub fn url(&self) -> Option<&str> {
+        self.database.as_ref().map(|database| database.url.as_str())
+    }
+}
+
+impl Database {
+    /// A new one on the server of the test run.
+    ///
+    /// # Panics
+    /// When there is no server.
+    pub fn create() -> Self {
+        let server = server();
+        let name = format!("sb_test_{}", Uuid::new_v4().simple());
+        administer(&server, &format!("CREATE DATABASE {name}"));
+        let (base, _) = server.rsplit_once('/').expect("the server's URL names a database");
+        Self { url: format!("{base}/{name}"), name }
+    }
+
+    /// How to connect to it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // A server that a test has killed may still be there for a moment.
+        administer(&server(), &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+    }
+}
+
+fn server() -> String {
+    std::env::var("SB_TEST_POSTGRES")
+        .unwrap_or_else(|_| panic!("SB_TEST_POSTGRES is not set; start a server: eval \"$(scripts/postgres start)\""))
+}
+
+/// Runs a statement on the server itself.
+fn administer(server: &str, statement: &str) {
+    let done = Session::open(server).and_then(|session| session.run(session.client.batch_execute(statement)));
+    if let Err(error) = done {
+        let error = error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string);
+        // A second panic on the way out would hide the first.
+        assert!(thread::panicking(), "{statement} on {server}: {error}");
+    }
+}
+
+/// A connection with a runtime of its own: callers may or may not be inside of one.
+struct Session {
+    client: Client,
+    runtime: Option<Runtime>,
+}
+
+impl Session {
+    fn open(url: &str) -> Result<Self, tokio_postgres::Error> {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime can be made");
+        let client = block_on(&runtime, async {
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+            tokio::spawn(connection);
+            Ok(client)
+        })?;
+        Ok(Self { client, runtime: Some(runtime) })
+    }
+
+    fn run<T: Send>(&self, work: impl Future<Output = T> + Send) -> T {
+        block_on(self.runtime.as_ref().expect("it is taken when this is dropped"), work)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Inside of another runtime nobody may wait for its end.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Waits on a thread that belongs to no runtime.
+fn block_on<T: Send>(runtime: &Runtime, work: impl Future<Output = T> + Send) -> T {
+    let done = thread::scope(|scope| scope.spawn(|| runtime.block_on(work)).join());
+    done.expect("the work does not panic")
+}
+
+async fn look_at_server(client: &Client, query: &str) -> Result<Rows, tokio_postgres::Error> {
+    let mut rows = Rows::new();
+    for message in client.simple_query(query).await? {
+        if let SimpleQueryMessage::Row(row) = message {
+            rows.push((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect());
+        }
+    }
+    Ok(rows)
+}
+
+fn look_at_file(file: &Connection, query: &str) -> rusqlite::Result<Rows> {
+    let mut statement = file.prepare(query)?;
+    let width = statement.column_count();
+    let mut found = statement.query([])?;
+    let mut rows = Rows::new();
+    while let Some(row) = found.next()? {
+        let text = |column| {
+            Ok(match row.get_ref(column)? {
+                ValueRef::Null => None,
+                ValueRef::Integer(number) => Some(number.to_string()),
+                ValueRef::Real(number) => Some(number.to_string()),
+                ValueRef::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+                ValueRef::Blob(bytes) => Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            })
+        };
+        rows.push((0..width).map(text).collect::<rusqlite::Result<_>>()?);
+    }
+    Ok(rows)
+}

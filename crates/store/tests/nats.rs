@@ -1,0 +1,277 @@
+//! Wake-ups by NATS, against a real server, and against one that talks nonsense.
+//!
+//! Two stores with journals of their own pretend to be one installation: whatever one hears of the other came by NATS.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use store::{
+    Accept, Draft, Quota, Recent, Store, Target, TaskId, TenantId, Wake, clock, postgres, scratch, sqlite, wake,
+};
+use tempfile::TempDir;
+use tokio::{io::AsyncWriteExt, time::timeout};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A `nats-server` on a port of its own. Dropping it is kill -9.
+struct Server {
+    child: Child,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let port = free_port();
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { child: spawn(port, &arguments), port, arguments }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.child = spawn(self.port, &self.arguments);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(port: u16, arguments: &[String]) -> Child {
+    let program = match std::env::var_os("SB_TEST_NATS_SERVER") {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from("nats-server"),
+    };
+    let mut command = Command::new(&program);
+    command.args(["-a", "127.0.0.1", "-p", &port.to_string()]).args(arguments);
+    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = started.unwrap_or_else(|error| {
+        panic!("{}: {error}: install nats-server, or say in SB_TEST_NATS_SERVER where it is", program.display())
+    });
+    let since = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(child.try_wait().unwrap().is_none(), "nats-server has ended");
+        assert!(since.elapsed() < PATIENCE, "nats-server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// An instance of the installation `name`.
+struct Instance {
+    store: Arc<dyn Store>,
+    tenant: TenantId,
+    _dir: Option<TempDir>,
+}
+
+impl Instance {
+    async fn start(name: &str, url: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = sqlite::open(dir.path(), sqlite::Options::default()).unwrap();
+        store.set_setting("test", "installation", name.as_bytes().to_vec()).await.unwrap();
+        let tenant = store.create_tenant("default").await.unwrap().id;
+        let wake: Wake = url.parse().unwrap();
+        wake::join(store.as_ref(), &wake).await.unwrap();
+        Self { store, tenant, _dir: Some(dir) }
+    }
+
+    /// Commits a new task, whose log ends at 1.
+    async fn write(&self, task: TaskId) {
+        let at = clock::now();
+        let accept = Accept {
+            target: Target::New {
+                task,
+                agent: "echo".parse().unwrap(),
+                context: "ctx".into(),
+                created: "{}".into(),
+                hold: false,
+                remembers: true,
+            },
+            message_id: task.to_string(),
+            message: "{}".into(),
+            idempotency: None,
+            lease_until: None,
+            working: Draft::status(task, "ctx", a2a::TaskState::Working, None, None, at).unwrap(),
+            quota: Quota::default(),
+            at,
+        };
+        assert_eq!(self.store.accept(self.tenant, accept).await.unwrap().seq, 1);
+    }
+
+    /// Whether it hears, within `patience`, that a task which `other` writes has grown, and that work is due.
+    async fn hears(&self, other: &Self, patience: Duration) -> bool {
+        let task = TaskId::mint();
+        let mut watch = self.store.hub().watch(task);
+        let mut due = self.store.hub().due();
+        other.write(task).await;
+        timeout(patience, async {
+            watch.changed().await;
+            due.changed().await.unwrap();
+        })
+        .await
+        .is_ok()
+            && matches!(watch.recent(0), Recent::Behind)
+    }
+
+    /// Waits until it hears the other: both are connected then. What is told before is lost, and may be.
+    async fn will_hear(&self, other: &Self) {
+        let since = Instant::now();
+        while !self.hears(other, Duration::from_millis(300)).await {
+            assert!(since.elapsed() < PATIENCE, "nothing is heard");
+        }
+    }
+}
+
+async fn pair(url: &str) -> (Instance, Instance) {
+    let pair = (Instance::start("one", url).await, Instance::start("one", url).await);
+    pair.0.will_hear(&pair.1).await;
+    pair.1.will_hear(&pair.0).await;
+    // Both have greeted; what that made them look at is past.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    pair
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_hear_each_other() {
+    let server = Server::start(&[]);
+    let url = format!("nats://127.0.0.1:{}", server.port);
+    let (a, b) = pair(&url).await;
+    let stranger = Instance::start("two", &url).await;
+    for _ in 0..20 {
+        assert!(a.hears(&b, PATIENCE).await);
+        assert!(b.hears(&a, PATIENCE).await);
+    }
+    // Only what is watched is heard of, only once, and only in the same installation.
+    let (watched, other) = (TaskId::mint(), TaskId::mint());
+    let mut watch = a.store.hub().watch(watched);
+    let foreign = stranger.store.hub().watch(watched);
+    b.write(other).await;
+    b.write(watched).await;
+    timeout(PATIENCE, watch.changed()).await.unwrap();
+    assert!(matches!(watch.recent(0), Recent::Behind));
+    assert!(matches!(watch.recent(0), Recent::Events(events) if events.is_empty()));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!watch.has_changed() && !foreign.has_changed());
+}
+
+/// On PostgreSQL NATS takes the place of NOTIFY, and the database names the installation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_on_one_database_hear_each_other() {
+    let server = Server::start(&[]);
+    let database = scratch::Database::create();
+    let mut instances = Vec::new();
+    for _ in 0..2 {
+        let wake: Wake = format!("nats://127.0.0.1:{}", server.port).parse().unwrap();
+        let options = postgres::Options { wake: wake.clone(), ..postgres::Options::default() };
+        let store: Arc<dyn Store> = postgres::open(&database.url().parse().unwrap(), options).await.unwrap();
+        wake::join(store.as_ref(), &wake).await.unwrap();
+        let tenant = match store.tenants().await.unwrap().first() {
+            Some(tenant) => tenant.id,
+            None => store.create_tenant("default").await.unwrap().id,
+        };
+        instances.push(Instance { store, tenant, _dir: None });
+    }
+    let (a, b) = (&instances[0], &instances[1]);
+    a.will_hear(b).await;
+    b.will_hear(a).await;
+    for _ in 0..20 {
+        assert!(a.hears(b, PATIENCE).await);
+        assert!(b.hears(a, PATIENCE).await);
+    }
+    // Without NATS nobody says anything: it was not NOTIFY.
+    drop(server);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!a.hears(b, Duration::from_millis(300)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_makes_everyone_look() {
+    let mut server = Server::start(&[]);
+    let (a, b) = pair(&format!("nats://127.0.0.1:{}", server.port)).await;
+    for _ in 0..2 {
+        server.kill();
+        let task = TaskId::mint();
+        let mut watch = a.store.hub().watch(task);
+        // Far more than the queue holds: nobody waits for a server that is gone.
+        let since = Instant::now();
+        for _ in 0..1100 {
+            b.write(TaskId::mint()).await;
+        }
+        b.write(task).await;
+        assert!(since.elapsed() < PATIENCE);
+        assert!(timeout(Duration::from_millis(300), watch.changed()).await.is_err(), "heard from nowhere");
+        server.restart();
+        timeout(PATIENCE, watch.changed()).await.unwrap();
+        assert!(matches!(watch.recent(0), Recent::Behind), "what was missed is looked for");
+        a.will_hear(&b).await;
+        b.will_hear(&a).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_may_ask_who_is_there() {
+    let named = Server::start(&["--user", "me", "--pass", "p:ss w@rd"]);
+    let port = named.port;
+    let (a, b) = pair(&format!("nats://me:p%3ass%20w%40rd@127.0.0.1:{port}")).await;
+    assert!(a.hears(&b, PATIENCE).await);
+    for url in [format!("nats://me:wrong@127.0.0.1:{port}"), format!("nats://127.0.0.1:{port}")] {
+        let refused = Instance::start("one", &url).await;
+        assert!(!refused.hears(&a, Duration::from_secs(1)).await, "{url}");
+        assert!(!a.hears(&refused, Duration::from_millis(300)).await, "{url}");
+    }
+
+    let token = Server::start(&["--auth", "s3cret"]);
+    let (a, b) = pair(&format!("nats://s3cret@127.0.0.1:{}", token.port)).await;
+    assert!(b.hears(&a, PATIENCE).await);
+}
+
+/// Whatever a server says, the instance lives, commits, and hears a real one that comes after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_from_a_server_harms_nothing() {
+    let nonsense: [Vec<u8>; 9] = [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+        b"INFO not json\r\n".to_vec(),
+        b"INFO {\"tls_required\":true}\r\n".to_vec(),
+        b"-ERR 'go away'\r\n".to_vec(),
+        b"INFO {}\r\nMSG a 1 99999999999999999999\r\n".to_vec(),
+        b"INFO {}\r\nPONG\r\nMSG a 1 5\r\nsb1 x\r\nMSG a 1 4\r\n\xff\xfe\x00\x01\r\nMSG a 1 3\r\nabcde\r\n".to_vec(),
+        b"\xff".repeat(200_000),
+        b"INFO {".repeat(40_000),
+        Vec::new(),
+    ];
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("nats://127.0.0.1:{port}");
+    let (a, b) = (Instance::start("one", &url).await, Instance::start("one", &url).await);
+    // Each piece twice, to whoever connects.
+    for n in 0..2 * nonsense.len() {
+        let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        // The client may hang up first.
+        let _ = stream.write_all(&nonsense[n / 2]).await;
+        let _ = stream.flush().await;
+        a.write(TaskId::mint()).await;
+    }
+    drop(listener);
+    let _server = Server { child: spawn(port, &[]), port, arguments: Vec::new() };
+    a.will_hear(&b).await;
+    b.will_hear(&a).await;
+}

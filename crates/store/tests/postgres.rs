@@ -1,0 +1,27 @@
+//! The journal on PostgreSQL: the conformance suite, one test a case.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use store::{conformance, postgres, scratch::Database};
+
+async fn run(name: &str) {
+    let database = Database::create();
+    let url = database.url().parse().unwrap();
+    let store = postgres::open(&url, postgres::Options::default()).await.unwrap();
+    conformance::run_case(name, Arc::clone(&store) as Arc<dyn store::Store>).await;
+}
+
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                run(stringify!($name)).await;
+            }
+        )*
+    };
+}
+
+store::for_each_conformance_case!(tests);

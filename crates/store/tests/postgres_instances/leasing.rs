@@ -1,0 +1,186 @@
+//! Who works on what, when instances compete, die, or only seem to.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use a2a::TaskState::Completed;
+use store::{Accept, Append, CancelMark, Error, Store, TaskId, scratch::Database};
+use tokio::time::Instant;
+
+use crate::{
+    proxy::{Loss, Proxy},
+    rig::*,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_work_is_leased_twice() {
+    let (database, one, two) = two().await;
+    let mut tasks = HashSet::new();
+    for _ in 0..150 {
+        tasks.insert(waiting(&*one).await);
+    }
+    let mut takers = Vec::new();
+    for n in 0..6 {
+        let store = Arc::clone(if n % 2 == 0 { &one } else { &two });
+        takers.push(tokio::spawn(async move {
+            let mut leased = Vec::new();
+            let mut empty = 0;
+            while empty < 3 {
+                let turns = store.lease(later(60_000), &agents(), 7).await.unwrap();
+                assert!(turns.len() <= 7);
+                empty += usize::from(turns.is_empty());
+                for turn in turns {
+                    assert_eq!((turn.lease.attempt, turn.interrupted), (1, false));
+                    end(&*store, &turn.lease, Completed).await.unwrap();
+                    leased.push(turn.lease.task);
+                }
+            }
+            leased
+        }));
+    }
+    let mut leased: Vec<TaskId> = Vec::new();
+    for taker in takers {
+        leased.extend(taker.await.unwrap());
+    }
+    assert_eq!(leased.len(), 150);
+    assert_eq!(leased.iter().copied().collect::<HashSet<_>>(), tasks);
+    for task in tasks {
+        assert_eq!(checked_log(&*two, task).await.len(), 3);
+    }
+    check_sums(&database).await;
+}
+
+#[tokio::test]
+async fn a_lease_is_its_owners() {
+    let (_database, one, two) = two().await;
+    let lease = running(&*one).await;
+    assert!(matches!(two.append(&lease, Append::default()).await, Err(Error::LeaseLost)));
+    let leases = std::slice::from_ref(&lease);
+    assert_eq!(two.renew(leases, later(1000)).await.unwrap(), leases);
+    assert!(one.renew(leases, later(1000)).await.unwrap().is_empty());
+    assert_eq!(two.mark_cancel(TENANT, lease.task).await.unwrap(), CancelMark::Running);
+    assert_eq!(one.marked().await.unwrap(), [lease.task]);
+    assert!(two.marked().await.unwrap().is_empty());
+}
+
+/// Waits until `two` has found `n` leases of dead instances.
+async fn reclaimed(two: &dyn Store, n: usize) {
+    let since = Instant::now();
+    let mut found = 0;
+    while found < n {
+        assert!(since.elapsed() < Duration::from_secs(10), "{found} of {n} leases were found");
+        found += two.reclaim_dead().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(found, n);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_dead_lose_their_leases() {
+    let database = Database::create();
+    let proxy = Proxy::start(&database).await;
+    let (one, two) = (open(&proxy.url(&database)).await, open(database.url()).await);
+    let lease = running(&*one).await;
+    assert_eq!(two.reclaim_dead().await.unwrap(), 0, "it lives");
+    assert!(two.lease(later(60_000), &agents(), 10).await.unwrap().is_empty());
+
+    // As far as the server can tell it is dead now.
+    proxy.cut();
+    reclaimed(&*two, 1).await;
+    assert_eq!(two.reclaim_dead().await.unwrap(), 0);
+    let known: i64 = raw(&database).await.query_one("SELECT count(*) FROM instances", &[]).await.unwrap().get(0);
+    assert_eq!(known, 1, "only itself");
+    let turns = two.lease(later(60_000), &agents(), 10).await.unwrap();
+    assert_eq!(turns.len(), 1);
+    assert!(turns[0].interrupted);
+    assert_eq!((turns[0].lease.task, turns[0].lease.attempt), (lease.task, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_lost_its_session_is_fenced() {
+    let database = Database::create();
+    let proxy = Proxy::start(&database).await;
+    let (one, two) = (open(&proxy.url(&database)).await, open(database.url()).await);
+    let (taken, kept) = (running(&*one).await, running(&*one).await);
+    proxy.cut();
+    reclaimed(&*two, 2).await;
+    // One of the two is taken over before it is back.
+    let taken_over = two.lease(later(60_000), &agents(), 1).await.unwrap();
+    let (lost, left) = if taken_over[0].lease.task == taken.task { (taken, kept) } else { (kept, taken) };
+    proxy.mend();
+    let since = Instant::now();
+    let renewed = loop {
+        match one.renew(&[lost.clone(), left.clone()], later(60_000)).await {
+            Ok(lost) => break lost,
+            Err(error) => assert!(since.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+    };
+    assert_eq!(renewed, std::slice::from_ref(&lost), "what nobody has taken is its own again");
+    assert!(matches!(say(&*one, &lost).await, Err(Error::LeaseLost)));
+    say(&*one, &left).await.unwrap();
+    end(&*two, &taken_over[0].lease, Completed).await.unwrap();
+    checked_log(&*one, lost.task).await;
+
+    // It proves that it lives again.
+    while two.reclaim_dead().await.unwrap() > 0 || !knows(&database, &one.instance().to_string()).await {
+        assert!(since.elapsed() < Duration::from_secs(10), "it is not announced again");
+        one.renew(std::slice::from_ref(&left), later(60_000)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(two.reclaim_dead().await.unwrap(), 0);
+    say(&*one, &left).await.unwrap();
+    check_sums(&database).await;
+}
+
+/// As a stopped process: it is in the middle of a commit, its lease runs out, another instance takes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_stood_still_cannot_write() {
+    let database = Database::create();
+    let proxy = Proxy::start(&database).await;
+    let (one, two) = (open(&proxy.url(&database)).await, open(database.url()).await);
+    let accept = Accept { lease_until: Some(later(500)), ..begin(TaskId::mint()) };
+    let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
+    proxy.lose(Loss::Time);
+    let ending = {
+        let (one, lease) = (Arc::clone(&one), lease.clone());
+        tokio::spawn(async move { end(&*one, &lease, Completed).await })
+    };
+    let since = Instant::now();
+    let turn = loop {
+        // What is being written is passed over, until the server ends the session that stands still.
+        if let Some(turn) = two.lease(later(60_000), &agents(), 1).await.unwrap().pop() {
+            break turn;
+        }
+        assert!(since.elapsed() < Duration::from_secs(15), "it keeps its locks");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(since.elapsed() > Duration::from_secs(2), "it did not stand in the middle of a commit");
+    assert!(turn.interrupted);
+    proxy.go_on();
+    let refused = ending.await.unwrap();
+    assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
+    end(&*two, &turn.lease, Completed).await.unwrap();
+    assert_eq!(checked_log(&*one, lease.task).await.len(), 4);
+    check_sums(&database).await;
+}
+
+async fn knows(database: &Database, instance: &str) -> bool {
+    let known = raw(database).await.query_one("SELECT count(*) FROM instances WHERE id = $1", &[&instance]).await;
+    known.unwrap().get::<_, i64>(0) == 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_signs_off() {
+    let (database, one, two) = two().await;
+    let id = one.instance().to_string();
+    let lease = running(&*one).await;
+    assert!(knows(&database, &id).await);
+    drop(one);
+    let since = Instant::now();
+    while knows(&database, &id).await {
+        assert!(since.elapsed() < Duration::from_secs(10), "it is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Its lease has an owner that nobody knows: a dead one.
+    reclaimed(&*two, 1).await;
+    assert_eq!(two.lease(later(60_000), &agents(), 10).await.unwrap()[0].lease.task, lease.task);
+}
