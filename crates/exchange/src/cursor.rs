@@ -203,11 +203,15 @@ impl Frames {
         self.held.as_ref()?;
         match cursor.store.reveal(cursor.tenant, cursor.task).await {
             Ok(()) => self.ready = self.held.take()?,
-            // The direct reply came just now: it is the next event.
-            Err(store::Error::Terminal(_)) => match cursor.next().await {
-                Ok(event) => self.take(&event),
-                Err(error) => return Some(Err(convert::store_error(&error))),
-            },
+            // The direct reply came just now: it is among the next events.
+            Err(store::Error::Terminal(_)) => {
+                while self.ready.is_empty() {
+                    match cursor.next().await {
+                        Ok(event) => self.take(&event),
+                        Err(error) => return Some(Err(convert::store_error(&error))),
+                    }
+                }
+            }
             Err(error) => return Some(Err(convert::store_error(&error))),
         }
         self.ready.pop_front().map(Ok)

@@ -15,7 +15,12 @@ pub(crate) struct Fold {
     sum: Snapshot,
     /// The ids of `sum.artifacts`, in their order.
     artifact_ids: Vec<String>,
+    /// How much the events hold that the sum is made of.
+    bytes: usize,
 }
+
+/// A longer answer is read from the store: who waits must not hold all of it all the time.
+const MAX_BYTES: usize = 256 << 10;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,12 +65,13 @@ struct ArtifactName {
 impl Fold {
     /// Begins with the task as it was accepted.
     pub(crate) fn new(newborn: Snapshot) -> Self {
-        Self { sum: newborn, artifact_ids: Vec::new() }
+        Self { sum: newborn, artifact_ids: Vec::new(), bytes: 0 }
     }
 
     /// Adds the next event; `None` when only the store knows what comes of it.
     pub(crate) fn add(mut self, event: &Event) -> Option<Self> {
-        if event.seq != self.sum.seq + 1 {
+        self.bytes += event.body.len().max(512);
+        if event.seq != self.sum.seq + 1 || self.bytes > MAX_BYTES {
             return None;
         }
         self.sum.seq = event.seq;

@@ -11,7 +11,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -27,7 +27,7 @@ const SHARDS: usize = 16;
 /// How long a watcher trusts the hub before it looks at the log itself.
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
-type Shard = Mutex<HashMap<TaskId, Weak<Topic>>>;
+type Shard = Mutex<HashMap<TaskId, Watched>>;
 
 /// The announcer. Cheap to clone.
 #[derive(Clone)]
@@ -40,6 +40,12 @@ pub struct Hub {
     /// Nothing is announced at all: everything is found by looking.
     silent: bool,
     look: Duration,
+}
+
+/// A task that someone watches. It is forgotten with its last watcher, whoever else may hold the topic at that moment.
+struct Watched {
+    topic: Arc<Topic>,
+    watches: usize,
 }
 
 /// One watcher of one task.
@@ -103,11 +109,12 @@ impl Hub {
     /// Watches a task. What is published from now on is seen; what was before is in the log.
     pub fn watch(&self, task: TaskId) -> Watch {
         let mut shard = self.shard(task);
-        let topic = shard.get(&task).and_then(Weak::upgrade).unwrap_or_else(|| {
+        let watched = shard.entry(task).or_insert_with(|| {
             let topic = Arc::new(Topic { ring: Mutex::default(), changes: watch::Sender::new(0) });
-            shard.insert(task, Arc::downgrade(&topic));
-            topic
+            Watched { topic, watches: 0 }
         });
+        watched.watches += 1;
+        let topic = Arc::clone(&watched.topic);
         drop(shard);
         let changed = topic.changes.subscribe();
         // Announced before now is in the log by now.
@@ -164,7 +171,7 @@ impl Hub {
             return;
         }
         for shard in self.shards.iter() {
-            let topics: Vec<_> = lock(shard).values().filter_map(Weak::upgrade).collect();
+            let topics: Vec<_> = lock(shard).values().map(|watched| Arc::clone(&watched.topic)).collect();
             for topic in topics {
                 let mut ring = lock(&topic.ring);
                 ring.calls += 1;
@@ -216,10 +223,10 @@ impl Hub {
     }
 
     fn topic(&self, task: TaskId) -> Option<Arc<Topic>> {
-        self.shard(task).get(&task).and_then(Weak::upgrade)
+        self.shard(task).get(&task).map(|watched| Arc::clone(&watched.topic))
     }
 
-    fn shard(&self, task: TaskId) -> MutexGuard<'_, HashMap<TaskId, Weak<Topic>>> {
+    fn shard(&self, task: TaskId) -> MutexGuard<'_, HashMap<TaskId, Watched>> {
         lock(&self.shards[task.shard(SHARDS)])
     }
 }
@@ -272,9 +279,11 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut shard = self.hub.shard(self.task);
-        // Under the shard's lock nobody can upgrade the weak reference: one strong one is this watch's own.
-        if Arc::strong_count(&self.topic) == 1 {
-            shard.remove(&self.task);
+        if let Some(watched) = shard.get_mut(&self.task) {
+            watched.watches -= 1;
+            if watched.watches == 0 {
+                shard.remove(&self.task);
+            }
         }
     }
 }
@@ -324,6 +333,16 @@ mod tests {
         hub.publish(task, &event(4));
         assert_eq!(seqs(watch.recent(1)), None);
         assert_eq!(seqs(watch.recent(3)), Some(vec![4]));
+    }
+
+    #[test]
+    fn a_task_is_forgotten_although_someone_is_telling_of_it() {
+        let hub = Hub::default();
+        let task = TaskId::mint();
+        let watch = hub.watch(task);
+        let telling = hub.topic(task);
+        drop(watch);
+        assert!(telling.is_some() && !hub.is_watched());
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl Store for PostgresStore {
     }
 
     async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
-        self.writer.run(Need::task(task, false), move |batch| ops::mark(batch, tenant, task)).await
+        self.writer.run(Need::task(task, true), move |batch| ops::mark(batch, tenant, task)).await
     }
 
     async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {

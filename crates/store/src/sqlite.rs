@@ -45,6 +45,9 @@ pub const FILE: &str = "switchboard.db";
 /// Where each process keeps its lock.
 pub(crate) const INSTANCES: &str = "instances";
 
+/// The writer works at the end of its tables. A commit may have to walk the whole of its cache, so that is a smaller one.
+const WRITER_SHARE: u32 = 4;
+
 /// A commit this young proves that the journal can be written.
 const PROOF_MS: i64 = 1000;
 
@@ -99,7 +102,14 @@ pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
     let hub = Hub::new(options.wake == Wake::Off, options.look);
     let counters = Arc::new(Counters::default());
     let queue = options.queue.max(1);
-    let writer = Writer::start(&file, options.cache_kib, queue, id.to_string(), hub.clone(), Arc::clone(&counters))?;
+    let writer = Writer::start(
+        &file,
+        options.cache_kib / WRITER_SHARE,
+        queue,
+        id.to_string(),
+        hub.clone(),
+        Arc::clone(&counters),
+    )?;
     let readers = Readers::start(&file, options.cache_kib, options.readers, queue)?;
     let me = id.to_string().into();
     Ok(Arc::new(SqliteStore { readers, writer, _presence: presence, hub, counters, id, me, instances }))

@@ -119,7 +119,7 @@ async fn control_a_program_that_outlives_its_server_is_noticed() {
 /// task over. What the first says when it wakes must not count. Returns the log's length and state just after it
 /// woke, and at the end.
 async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Value>) {
-    let rig = Rig::start_with_agents("lease = \"1s\"\n", &[], fault).await;
+    let rig = Rig::start_with_agents("lease = \"2s\"\n", &[], fault).await;
     let second = rig.second().await;
     // The first to accept a message runs it.
     let task = rig.api().send(&to_at_once("slow", "2500")).await;

@@ -134,9 +134,9 @@ fn derive(conn: &Connection) -> Result<()> {
                 sum(state NOT IN ('completed', 'failed', 'canceled', 'rejected')),
                 sum((SELECT coalesce(sum(length(body)), 0) FROM a2a_events WHERE task = pk)
                   + (SELECT coalesce(sum(length(body)), 0) FROM a2a_messages
-                     WHERE pos >= pk << 24 AND pos < (pk + 1) << 24)
+                     WHERE pos >= pk << 32 AND pos < (pk + 1) << 32)
                   + (SELECT coalesce(sum(length(body)), 0) FROM a2a_artifacts
-                     WHERE pos >= pk << 24 AND pos < (pk + 1) << 24))
+                     WHERE pos >= pk << 32 AND pos < (pk + 1) << 32))
          FROM a2a_tasks GROUP BY tenant_id;",
     )?;
     Ok(())
@@ -392,7 +392,7 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
         Record::Message(r) => run(
             conn,
             "INSERT INTO a2a_messages (pos, task, message_id, role, status, turn, created_at, body)
-             SELECT (pk << 24) + ?1, pk, ?3, ?4, ?5, ?6, ?7, ?8 FROM a2a_tasks WHERE task_id = ?2",
+             SELECT (pk << 32) + ?1, pk, ?3, ?4, ?5, ?6, ?7, ?8 FROM a2a_tasks WHERE task_id = ?2",
             params![
                 numbers.next(Kind::Message, &r.task),
                 r.task,
@@ -407,7 +407,7 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
         Record::Artifact(r) => run(
             conn,
             "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body)
-             SELECT (pk << 24) + ?1, pk, ?3, ?4, ?5, ?6 FROM a2a_tasks WHERE task_id = ?2",
+             SELECT (pk << 32) + ?1, pk, ?3, ?4, ?5, ?6 FROM a2a_tasks WHERE task_id = ?2",
             params![numbers.next(Kind::Artifact, &r.task), r.task, r.turn, r.id, r.append, r.body.0],
         ),
         Record::Event(r) => run(

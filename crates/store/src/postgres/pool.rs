@@ -3,7 +3,8 @@
 //! A pool opens connections when they are needed and keeps them. Who finds none free waits, but not for long; who
 //! finds the server gone tries again with growing pauses for as long as it would have waited, so that a restart of the
 //! server is a slow answer and not an error. A read that was under way when its connection broke is tried once more on a
-//! fresh one: it changes nothing, so it may run twice. Writes are never repeated here.
+//! fresh one: it changes nothing, so it may run twice. What writes through
+//! a pool must be such that twice is as good as once.
 
 use std::{
     collections::HashMap,

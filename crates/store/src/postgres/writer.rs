@@ -8,7 +8,8 @@
 //! **A lost database.** A batch whose connection breaks before its COMMIT was sent has changed nothing and runs again on
 //! a new connection. One that breaks after it is looked up first ([`flush::settle`]): it is neither repeated nor
 //! forgotten. An operation that has waited for [`super::Options::patience`] is given up with [`Error::Unavailable`], and only where it is
-//! certain that it was not applied and will not be: while it stands in the queue, or between two attempts. The queue is
+//! certain that it was not applied and will not be: while it stands in the queue, or between two attempts. (A commit whose
+//! outcome cannot be learnt for half an hour ends with the same error; nothing else can be said then.) The queue is
 //! bounded, and who finds it full waits outside for as long (tests: `a_lost_database_refuses_and_recovers`).
 //!
 //! **An instance that stands still** in the middle of a transaction (stopped, swapped out) keeps its locks only until
@@ -154,7 +155,7 @@ enum Failure {
     /// The connection is gone, and nothing was committed.
     Lost(Error),
     /// The connection is gone, and the batch may have been committed.
-    Doubt(Uuid, Box<Batch>),
+    Doubt(Uuid, i64, Box<Batch>),
     /// It collided with another transaction and may well succeed the next time.
     Collision(Error),
     /// One of the operations, or the whole of it, does not work.
@@ -351,7 +352,7 @@ impl Task {
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }
                 }
-                Err(Failure::Doubt(id, batch)) => match self.settle(id).await {
+                Err(Failure::Doubt(id, written, batch)) => match self.settle(id, written).await {
                     Some(Settled::Committed) => {
                         self.publish(&batch);
                         return finish(&mut jobs, None);
@@ -422,17 +423,21 @@ impl Task {
             Ok(Err(error)) if !is_gone(&error) && !session.client.is_closed() => Err(sort(error)),
             Ok(Err(_)) | Err(_) => {
                 self.session = None;
-                Err(Failure::Doubt(seal.id, Box::new(batch)))
+                Err(Failure::Doubt(seal.id, now, Box::new(batch)))
             }
         }
     }
 
-    /// Looks for the outcome of a commit until it is known. `None` when there is no hope of that.
-    async fn settle(&mut self, id: Uuid) -> Option<Settled> {
+    /// Looks for the outcome of a commit until it is known. `None` when there is no hope of that: an id is kept for an
+    /// hour, and one that is older (this process was stopped meanwhile) says nothing by not being there.
+    async fn settle(&mut self, id: Uuid, written: i64) -> Option<Settled> {
         let deadline = Instant::now() + DOUBT;
         let mut pause = FIRST_PAUSE;
         while Instant::now() < deadline {
             let now = clock::now().as_millis();
+            if now - written > COMMITS_KEPT_MS / 2 {
+                break;
+            }
             let settled = timeout(PHASE, async {
                 let session = Session::open(&self.setting.connector).await?;
                 let settled = flush::settle(&session, id, now).await?;

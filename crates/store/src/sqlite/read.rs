@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use rusqlite::{Connection, Row, params, params_from_iter, types::Value};
+use rusqlite::{Connection, Row, Statement, params, params_from_iter, types::Value};
 
 use super::{
     row::{self, task_columns},
@@ -78,6 +78,8 @@ fn artifacts(conn: &Connection, pk: i64) -> Result<Vec<Vec<Bytes>>> {
 
 /// The most lists that one statement merges; SQLite takes up to 500.
 const MERGED: usize = 100;
+/// Statements of so many lists are worth keeping.
+const KEPT: usize = 4;
 
 /// A page: the newest of the lists of all agents and states that match, merged. `task_counts` knows which there are.
 pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &Filter) -> Result<Page> {
@@ -187,7 +189,15 @@ fn find(
     }
     sql.push_str(" ORDER BY status_at DESC, task_id DESC LIMIT ?");
     arguments.push(Value::Integer(i64::try_from(wanted).unwrap_or(i64::MAX)));
-    let mut list = conn.prepare_cached(&sql)?;
+    // Many agents make many statements; they must not push those of every day out of the cache.
+    let (mut kept, mut made);
+    let list: &mut Statement<'_> = if lists.len() <= KEPT {
+        kept = conn.prepare_cached(&sql)?;
+        &mut kept
+    } else {
+        made = conn.prepare(&sql)?;
+        &mut made
+    };
     let mut rows = list.query(params_from_iter(arguments))?;
     while let Some(row) = rows.next()? {
         found.push(row::read(row)?);

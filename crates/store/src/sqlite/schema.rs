@@ -134,6 +134,52 @@ mod tests {
     }
 
     #[test]
+    fn what_an_older_version_wrote_is_found_by_its_task() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("old.db");
+        let conn = Connection::open(&file).unwrap();
+        for migration in &MIGRATIONS[..4] {
+            conn.execute_batch(migration).unwrap();
+        }
+        for (task, said) in [(1, "a"), (2, "b"), (1, "c"), (2, "d"), (1, "e")] {
+            conn.execute(
+                "INSERT INTO a2a_messages (task, message_id, role, status, turn, body, created_at)
+                 VALUES (?1, ?2, 'user', 'acked', 1, CAST(?2 AS BLOB), 0)",
+                (task, said),
+            )
+            .unwrap();
+            conn.execute(
+                "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body) VALUES (?1, 1, ?2, 0, x'00')",
+                (task, said),
+            )
+            .unwrap();
+        }
+        conn.pragma_update(None, "user_version", 4).unwrap();
+        drop(conn);
+        let conn = open_writer(&file, 1024).unwrap();
+        for (column, table) in [("message_id", "a2a_messages"), ("artifact_id", "a2a_artifacts")] {
+            let of_task = |pk: i64| -> String {
+                let (first, end) = crate::sqlite::tx::positions(pk);
+                let sql = format!(
+                    "SELECT group_concat({column}, '') FROM
+                       (SELECT {column} FROM {table} WHERE pos >= ?1 AND pos < ?2 ORDER BY pos)"
+                );
+                conn.query_row(&sql, (first, end), |row| row.get(0)).unwrap()
+            };
+            assert_eq!((of_task(1), of_task(2)), ("ace".into(), "bd".into()), "{table}");
+            // What an older version would write now lies in nobody's range, and is refused.
+            let stray = conn.execute(
+                &format!(
+                    "INSERT INTO {table} SELECT max(pos) + 1, 9, {} FROM {table}",
+                    if table == "a2a_messages" { "'m', 'user', 'acked', 1, x'00', 0" } else { "1, 'x', 0, x'00'" }
+                ),
+                (),
+            );
+            assert!(stray.unwrap_err().to_string().contains("CHECK"), "{table}");
+        }
+    }
+
+    #[test]
     fn commits_are_synced() {
         let dir = tempfile::tempdir().unwrap();
         let conn = open_writer(&dir.path().join("new.db"), 1024).unwrap();

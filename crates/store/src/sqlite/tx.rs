@@ -14,17 +14,17 @@ use crate::{
 };
 
 /// How many bits of a message's or artifact's position are its number in its task.
-const NUMBER_BITS: u32 = 24;
+const NUMBER_BITS: u32 = 32;
 
 /// The positions of a task's messages or artifacts: the first, and the first that is not one.
 pub(crate) fn positions(pk: i64) -> (i64, i64) {
     (pk << NUMBER_BITS, (pk + 1) << NUMBER_BITS)
 }
 
-/// The position of a message or artifact. Its number must fit: a log of millions of events is refused, not mixed up
+/// The position of a message or artifact. Its number must fit: a log of billions of events is refused, not mixed up
 /// with the next task's.
 fn position(row: &TaskRow, number: u64) -> Result<i64> {
-    if number >> NUMBER_BITS > 0 {
+    if number >> NUMBER_BITS > 0 || row.pk >> (63 - NUMBER_BITS) > 0 {
         return Err(Error::Unavailable(format!("the log of {} is too long", row.task)));
     }
     Ok((row.pk << NUMBER_BITS) + codec::signed(number))
