@@ -108,8 +108,8 @@ impl AdminArgs {
 }
 
 /// The way to a server by its address, when its admin token is known here.
-pub(crate) fn of_server(base: &str) -> Option<Admin> {
-    let layer = config::load(Layer::default(), None, &process_environment).ok()?;
+pub(crate) fn of_server(base: &str, data_dir: Option<PathBuf>) -> Option<Admin> {
+    let layer = config::load(Layer { data_dir, ..Layer::default() }, None, &process_environment).ok()?;
     let data_dir = layer.data_dir(&process_environment).ok();
     named_server(base, data_dir, process_environment("SB_ADMIN_TOKEN")).ok()
 }

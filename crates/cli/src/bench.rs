@@ -163,7 +163,7 @@ async fn measure(args: &Args) -> Result<Report, Failure> {
         warmup: args.warmup.0,
         requests: args.requests,
         tally: RefCell::default(),
-        admin: admin::of_server(&found.url.origin().ascii_serialization()),
+        admin: admin::of_server(&found.url.origin().ascii_serialization(), args.target.data_dir.clone()),
     });
     let progress = tokio::task::spawn_local(show_progress(run.clone()));
     let report = match args.mode {

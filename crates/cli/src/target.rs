@@ -26,7 +26,7 @@ pub(crate) struct TargetArgs {
     pub(crate) timeout: Span,
     /// Where the local server keeps its files [env: SB_DATA_DIR]
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
     /// The configuration file [env: SB_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
