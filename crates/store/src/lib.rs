@@ -5,6 +5,7 @@
 //! operation means: it decides only what may follow what ([`machine`]) and in which order.
 
 pub mod archive;
+mod audit;
 pub mod clock;
 mod codec;
 pub mod conformance;
@@ -21,6 +22,7 @@ pub mod postgres;
 pub mod scratch;
 pub mod sqlite;
 mod types;
+mod waiter;
 pub mod wake;
 
 use async_trait::async_trait;

@@ -29,7 +29,10 @@ mod url;
 mod writer;
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -40,7 +43,7 @@ use self::{
     fetch::Need,
     instances::Presence,
     pool::{Connector, Limits, Pool, Role},
-    writer::{Counters, Setting, Writer},
+    writer::{Setting, Writer},
 };
 pub use self::{
     inspect::{Content, Inspection, inspect},
@@ -49,7 +52,7 @@ pub use self::{
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, Filter, Hub,
     InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId,
-    Tenant, TenantId, Token, Usage, View, Wake, clock, hub::LOOK, ops,
+    Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -89,6 +92,7 @@ pub struct PostgresStore {
     writer: Writer,
     hub: Hub,
     counters: Arc<Counters>,
+    in_trouble: Arc<AtomicBool>,
     id: InstanceId,
     me: Arc<str>,
 }
@@ -105,11 +109,13 @@ pub async fn open(url: &Url, options: Options) -> Result<Arc<PostgresStore>> {
     let presence = Presence { connector: connector.clone(), me: id, hub: hub.clone(), listen: notify };
     let announced = presence.announce().await?;
     let counters = Arc::new(Counters::default());
+    let in_trouble = Arc::new(AtomicBool::new(false));
     let setting = Setting {
         connector: connector.clone(),
         hub: hub.clone(),
         me: id,
         counters: Arc::clone(&counters),
+        in_trouble: Arc::clone(&in_trouble),
         shard: announced.shard,
         notify,
     };
@@ -118,7 +124,7 @@ pub async fn open(url: &Url, options: Options) -> Result<Arc<PostgresStore>> {
     let writers = Pool::new(connector.clone(), Role::Write, Limits { connections: WRITERS, ..limits.clone() });
     let readers = Pool::new(connector, Role::Read, limits);
     let me = id.to_string().into();
-    Ok(Arc::new(PostgresStore { readers, writers, writer, hub, counters, id, me }))
+    Ok(Arc::new(PostgresStore { readers, writers, writer, hub, counters, in_trouble, id, me }))
 }
 
 /// One session for whoever reads or writes the tables by itself, without a bound on time. Nothing is migrated.
@@ -232,7 +238,7 @@ impl Store for PostgresStore {
     }
 
     async fn create_tenant(&self, name: &str) -> Result<Tenant> {
-        administer::create_tenant(&self.writers, administer::SYSTEM, name).await
+        administer::create_tenant(&self.writers, audit::SYSTEM, name).await
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {
@@ -240,7 +246,7 @@ impl Store for PostgresStore {
     }
 
     async fn add_token(&self, token: NewToken) -> Result<Token> {
-        administer::add_token(&self.writers, administer::SYSTEM, &token).await
+        administer::add_token(&self.writers, audit::SYSTEM, &token).await
     }
 
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {
@@ -269,14 +275,13 @@ impl Store for PostgresStore {
 
     async fn ping(&self) -> Result<()> {
         // Others may still fit in where what has just failed did not.
-        if self.counters.in_trouble.swap(false, Relaxed)
+        if self.in_trouble.swap(false, Relaxed)
             && let Err(error) = administer::find_room(&self.writers).await
         {
-            self.counters.in_trouble.store(true, Relaxed);
+            self.in_trouble.store(true, Relaxed);
             return Err(error);
         }
-        let age = clock::now().as_millis() - self.counters.last_commit.load(Relaxed);
-        if (0..PROOF_MS).contains(&age) {
+        if self.counters.has_committed_within(PROOF_MS) {
             return Ok(());
         }
         administer::heartbeat(&self.writers).await?;
@@ -285,7 +290,7 @@ impl Store for PostgresStore {
     }
 
     fn stats(&self) -> Stats {
-        Stats { commits: self.counters.commits.load(Relaxed), events: self.counters.events.load(Relaxed) }
+        self.counters.stats()
     }
 
     fn hub(&self) -> &Hub {

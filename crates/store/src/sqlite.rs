@@ -20,7 +20,7 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     time::Duration,
 };
 
@@ -28,15 +28,11 @@ use a2a::Timestamp;
 use async_trait::async_trait;
 
 pub use self::inspect::{Inspection, inspect, version, version_number};
-use self::{
-    instances::Presence,
-    readers::Readers,
-    writer::{Counters, Writer},
-};
+use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Error, Event, Filter, Hub,
     InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId,
-    Tenant, TenantId, Token, Usage, View, Wake, clock, hub::LOOK, ops,
+    Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -269,7 +265,7 @@ impl Store for SqliteStore {
 
     async fn create_tenant(&self, name: &str) -> Result<Tenant> {
         let name = name.to_owned();
-        self.writer.run(move |batch| administer::create_tenant(batch, administer::SYSTEM, &name)).await
+        self.writer.run(move |batch| administer::create_tenant(batch, audit::SYSTEM, &name)).await
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {
@@ -277,7 +273,7 @@ impl Store for SqliteStore {
     }
 
     async fn add_token(&self, token: NewToken) -> Result<Token> {
-        self.writer.run(move |batch| administer::add_token(batch, administer::SYSTEM, &token)).await
+        self.writer.run(move |batch| administer::add_token(batch, audit::SYSTEM, &token)).await
     }
 
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {
@@ -307,15 +303,14 @@ impl Store for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        let age = clock::now().as_millis() - self.counters.last_commit.load(Relaxed);
-        if (0..PROOF_MS).contains(&age) {
+        if self.counters.has_committed_within(PROOF_MS) {
             return Ok(());
         }
         self.writer.run(|batch| registry::heartbeat(batch)).await
     }
 
     fn stats(&self) -> Stats {
-        Stats { commits: self.counters.commits.load(Relaxed), events: self.counters.events.load(Relaxed) }
+        self.counters.stats()
     }
 
     fn hub(&self) -> &Hub {

@@ -1,4 +1,4 @@
-//! What a message costs, by count: commits, reads, allocations, and how often its content is written out again. A change
+//! What a message costs, by count: allocations, and how often its content is written out again. A change
 //! that makes any of them grow fails here, on any machine. Each runs in a process of its own, as nextest does it. What the
 //! counts are worth in time is `sb bench`'s to say.
 

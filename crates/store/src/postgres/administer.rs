@@ -13,10 +13,11 @@ use super::{
     pool::{Pool, silent},
     registry::{TENANT, TOKEN, read_tenant, read_token},
 };
-use crate::{AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock, codec};
-
-/// Who did what no person asked for.
-pub(super) const SYSTEM: &str = "system";
+use crate::{
+    AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token,
+    audit::{self, detail, tenant_state, token_state},
+    clock, codec,
+};
 
 /// The name of a tenant's first token.
 const FIRST: &str = "first";
@@ -178,7 +179,7 @@ async fn audited_token(tx: &Transaction<'_>, actor: &str, new: &NewToken) -> Res
 
 async fn replace_setting(tx: &Transaction<'_>, actor: &str, name: &str, value: &[u8]) -> Result<()> {
     tx.execute(UPSERT, &[&name, &value]).await?;
-    let detail = json!({"target_kind": "setting", "target_id": name, "before": null, "after": null});
+    let detail = audit::of_setting(name);
     write_down(tx, actor, "set_setting", &detail).await
 }
 
@@ -264,18 +265,6 @@ async fn write_down(tx: &Transaction<'_>, actor: &str, action: &str, detail: &Va
     Ok(())
 }
 
-fn detail(kind: &str, id: i64, before: Value, after: Value) -> Value {
-    json!({"target_kind": kind, "target_id": id, "before": before, "after": after})
-}
-
-fn tenant_state(tenant: &Tenant) -> Value {
-    json!({"name": tenant.name, "disabled": !tenant.enabled})
-}
-
-fn token_state(token: &Token) -> Value {
-    json!({"tenant_id": token.tenant.0, "name": token.name, "revoked": token.revoked_at.is_some()})
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -297,9 +286,9 @@ mod tests {
                 let create = Change::CreateTenant { name: "acme".into(), hash: [n; 32] };
                 let created = administer(&pool, "admin", &create).await;
                 assert!(matches!(created, Ok(_) | Err(Error::Exists)), "{created:?}");
-                let named = create_tenant(&pool, SYSTEM, &format!("tenant {n}")).await.unwrap();
+                let named = create_tenant(&pool, audit::SYSTEM, &format!("tenant {n}")).await.unwrap();
                 let hash = NewToken { tenant: named.id, hash: [99; 32], name: "one".into(), expires: None };
-                let token = add_token(&pool, SYSTEM, &hash).await;
+                let token = add_token(&pool, audit::SYSTEM, &hash).await;
                 assert!(matches!(token, Ok(_) | Err(Error::Exists)), "{token:?}");
                 (key, created.is_ok(), token.is_ok())
             }));
@@ -323,7 +312,7 @@ mod tests {
     async fn rotations_at_once_leave_one_live_token() {
         let database = testing::database().await;
         let pool = database.writers();
-        let tenant = create_tenant(&pool, SYSTEM, "acme").await.unwrap().id;
+        let tenant = create_tenant(&pool, audit::SYSTEM, "acme").await.unwrap().id;
         let mut calls = Vec::new();
         for n in 0..8u8 {
             let pool = database.writers();
@@ -341,9 +330,9 @@ mod tests {
     async fn a_refused_change_leaves_its_connection_usable() {
         let database = testing::database().await;
         let pool = database.writers();
-        create_tenant(&pool, SYSTEM, "acme").await.unwrap();
+        create_tenant(&pool, audit::SYSTEM, "acme").await.unwrap();
         for _ in 0..10 {
-            assert!(matches!(create_tenant(&pool, SYSTEM, "acme").await, Err(Error::Exists)));
+            assert!(matches!(create_tenant(&pool, audit::SYSTEM, "acme").await, Err(Error::Exists)));
         }
         heartbeat(&pool).await.unwrap();
         database.cut().await;

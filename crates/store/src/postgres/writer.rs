@@ -20,7 +20,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -41,7 +41,12 @@ use super::{
     flush::{self, Seal, Settled},
     pool::{Connector, Role, Values},
 };
-use crate::{Error, Hub, InstanceId, Result, clock, error::is_lost, fault};
+use crate::{
+    Error, Hub, InstanceId, Result, clock,
+    error::is_lost,
+    fault,
+    waiter::{Counters, Waiter},
+};
 
 /// The most operations of one transaction.
 pub(super) const MAX_BATCH: usize = 1024;
@@ -81,25 +86,6 @@ const SWEEP_COMMITS: &str = "DELETE FROM commits WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM commits WHERE (at >= 0 AND at < $1) OR (at < 0 AND at > -$1) LIMIT $2
        FOR UPDATE SKIP LOCKED))";
 
-/// What the writer counts.
-#[derive(Default)]
-pub(super) struct Counters {
-    pub(super) commits: AtomicU64,
-    pub(super) events: AtomicU64,
-    /// When the last commit succeeded, in milliseconds.
-    pub(super) last_commit: AtomicI64,
-    /// An operation failed although the database was there, and nobody has looked since whether there is room.
-    pub(super) in_trouble: AtomicBool,
-}
-
-impl Counters {
-    pub(super) fn committed(&self, events: usize) {
-        self.commits.fetch_add(1, Relaxed);
-        self.events.fetch_add(events as u64, Relaxed);
-        self.last_commit.store(clock::now().as_millis(), Relaxed);
-    }
-}
-
 /// The way to the writer. When it is dropped the writer finishes what waits, and ends.
 pub(super) struct Writer {
     jobs: mpsc::Sender<Box<dyn Job>>,
@@ -112,6 +98,8 @@ pub(super) struct Setting {
     pub(super) hub: Hub,
     pub(super) me: InstanceId,
     pub(super) counters: Arc<Counters>,
+    /// An operation failed although the database was there, and nobody has looked since whether there is room.
+    pub(super) in_trouble: Arc<AtomicBool>,
     pub(super) shard: i16,
     /// Tell other instances by NOTIFY.
     pub(super) notify: bool,
@@ -141,8 +129,7 @@ struct Call<T, F> {
     need: Need,
     place: Arc<AtomicU8>,
     deadline: Instant,
-    outcome: Option<Result<T>>,
-    reply: Option<oneshot::Sender<Result<T>>>,
+    waiter: Waiter<T>,
 }
 
 /// Where a job is: in the queue, with the writer, or given up by its caller.
@@ -195,7 +182,7 @@ impl Writer {
         let deadline = Instant::now() + self.patience;
         let place = Arc::new(AtomicU8::new(QUEUED));
         let (reply, mut outcome) = oneshot::channel();
-        let job = Call { op, need, place: Arc::clone(&place), deadline, outcome: None, reply: Some(reply) };
+        let job = Call { op, need, place: Arc::clone(&place), deadline, waiter: Waiter::new(reply) };
         match timeout_at(deadline, self.jobs.send(Box::new(job))).await {
             Ok(sent) => sent.map_err(|_| closed())?,
             Err(_) => return Err(silent()),
@@ -229,25 +216,11 @@ where
     fn apply(&mut self, batch: &mut Batch) -> Result<()> {
         let before = batch.writes();
         let outcome = (self.op)(batch);
-        match outcome {
-            Err(error) if !error.is_refusal() || batch.writes() != before => Err(error),
-            outcome => {
-                self.outcome = Some(outcome);
-                Ok(())
-            }
-        }
+        self.waiter.keep(outcome, batch.writes() != before)
     }
 
     fn finish(&mut self, failure: Option<Error>) {
-        let Some(reply) = self.reply.take() else {
-            return;
-        };
-        let outcome = match failure {
-            Some(error) => Err(error),
-            None => self.outcome.take().unwrap_or_else(|| Err(Error::Unavailable("the operation did not run".into()))),
-        };
-        // A caller that is gone has no use for the outcome; what was committed stays.
-        let _ = reply.send(outcome);
+        self.waiter.finish(failure);
     }
 }
 
@@ -365,7 +338,7 @@ impl Task {
                     collisions += 1;
                 }
                 Err(Failure::Collision(error) | Failure::Batch(error)) if jobs.len() == 1 => {
-                    self.setting.counters.in_trouble.store(true, Relaxed);
+                    self.setting.in_trouble.store(true, Relaxed);
                     return jobs[0].finish(Some(error));
                 }
                 Err(Failure::Collision(error) | Failure::Batch(error)) => {

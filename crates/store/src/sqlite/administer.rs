@@ -6,10 +6,11 @@ use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::{registry, writer::Batch};
-use crate::{AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock, codec};
-
-/// Who did what no person asked for.
-pub(super) const SYSTEM: &str = "system";
+use crate::{
+    AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token,
+    audit::{self, detail, tenant_state, token_state},
+    clock, codec,
+};
 
 /// The name of a tenant's first token.
 const FIRST: &str = "first";
@@ -67,7 +68,7 @@ pub(super) fn set_setting(batch: &Batch<'_>, actor: &str, name: &str, value: &[u
     let conn = batch.conn;
     conn.prepare_cached("INSERT OR REPLACE INTO settings (name, value) VALUES (?1, ?2)")?
         .execute(params![name, value])?;
-    let detail = json!({"target_kind": "setting", "target_id": name, "before": null, "after": null});
+    let detail = audit::of_setting(name);
     write_down(conn, actor, "set_setting", &detail)
 }
 
@@ -166,16 +167,4 @@ fn write_down(conn: &Connection, actor: &str, action: &str, detail: &Value) -> R
         detail.to_string()
     ])?;
     Ok(())
-}
-
-fn detail(kind: &str, id: i64, before: Value, after: Value) -> Value {
-    json!({"target_kind": kind, "target_id": id, "before": before, "after": after})
-}
-
-fn tenant_state(tenant: &Tenant) -> Value {
-    json!({"name": tenant.name, "disabled": !tenant.enabled})
-}
-
-fn token_state(token: &Token) -> Value {
-    json!({"tenant_id": token.tenant.0, "name": token.name, "revoked": token.revoked_at.is_some()})
 }

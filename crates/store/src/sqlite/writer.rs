@@ -10,7 +10,6 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -21,7 +20,11 @@ use rusqlite::{CachedStatement, Connection, params};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{schema, usage::Ledger};
-use crate::{AgentId, Error, Event, Hub, News, Result, TaskId, TenantId, clock, codec, fault, ops::TaskRow};
+use crate::{
+    AgentId, Error, Event, Hub, News, Result, TaskId, TenantId, clock, codec, fault,
+    ops::TaskRow,
+    waiter::{Counters, Waiter},
+};
 
 /// The most operations of one transaction.
 const MAX_BATCH: usize = 1024;
@@ -32,15 +35,6 @@ const POLL: Duration = Duration::from_millis(100);
 /// How often, and how many at a time, expired idempotency keys are removed. The lookup ignores them anyway.
 const SWEEP: Duration = Duration::from_secs(60);
 const SWEEP_ROWS: i64 = 1000;
-
-/// What the writer counts.
-#[derive(Default)]
-pub(super) struct Counters {
-    pub(super) commits: AtomicU64,
-    pub(super) events: AtomicU64,
-    /// When the last commit succeeded, in milliseconds.
-    pub(super) last_commit: AtomicI64,
-}
 
 /// The way to the writer thread. Dropping it commits what waits and ends the thread.
 pub(super) struct Writer {
@@ -137,8 +131,7 @@ struct Queued {
 
 struct Call<T, F> {
     op: F,
-    outcome: Option<Result<T>>,
-    reply: Option<oneshot::Sender<Result<T>>>,
+    waiter: Waiter<T>,
 }
 
 enum Failure {
@@ -209,7 +202,7 @@ impl Writer {
         let closed = || Error::Unavailable("the writer has stopped".into());
         let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| closed())?;
         let (reply, outcome) = oneshot::channel();
-        let job = Box::new(Call { op, outcome: None, reply: Some(reply) });
+        let job = Box::new(Call { op, waiter: Waiter::new(reply) });
         let jobs = self.jobs.as_ref().ok_or_else(closed)?;
         // With a permit in hand the channel has room.
         jobs.try_send(Queued { job, room }).map_err(|_| closed())?;
@@ -296,25 +289,11 @@ where
     fn apply(&mut self, batch: &mut Batch<'_>) -> Result<()> {
         let before = batch.conn.total_changes();
         let outcome = (self.op)(batch);
-        match outcome {
-            Err(error) if !error.is_refusal() || batch.conn.total_changes() != before => Err(error),
-            outcome => {
-                self.outcome = Some(outcome);
-                Ok(())
-            }
-        }
+        self.waiter.keep(outcome, batch.conn.total_changes() != before)
     }
 
     fn finish(&mut self, failure: Option<Error>) {
-        let Some(reply) = self.reply.take() else {
-            return;
-        };
-        let outcome = match failure {
-            Some(error) => Err(error),
-            None => self.outcome.take().unwrap_or_else(|| Err(Error::Unavailable("the operation did not run".into()))),
-        };
-        // A caller that is gone has no use for the outcome; what was committed stays.
-        let _ = reply.send(outcome);
+        self.waiter.finish(failure);
     }
 }
 
@@ -405,9 +384,7 @@ impl Thread {
         }
         self.conn.prepare_cached("COMMIT")?.execute(())?;
 
-        self.counters.commits.fetch_add(1, Relaxed);
-        self.counters.events.fetch_add(batch.events.len() as u64, Relaxed);
-        self.counters.last_commit.store(clock::now().as_millis(), Relaxed);
+        self.counters.committed(batch.events.len());
         if let Some(pos) = batch.last_pos {
             self.seen_pos = pos;
         }

@@ -1,0 +1,71 @@
+//! What the writers of both stores share: who waits for an operation's outcome, and what is counted.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use tokio::sync::oneshot;
+
+use crate::{Error, Result, Stats, clock};
+
+/// Someone who waits for an operation. The operation can run several times; the last run counts.
+pub(crate) struct Waiter<T> {
+    outcome: Option<Result<T>>,
+    reply: Option<oneshot::Sender<Result<T>>>,
+}
+
+/// What a writer counts.
+#[derive(Default)]
+pub(crate) struct Counters {
+    commits: AtomicU64,
+    events: AtomicU64,
+    /// When the last commit succeeded, in milliseconds.
+    last_commit: AtomicI64,
+}
+
+impl<T> Waiter<T> {
+    pub(crate) fn new(reply: oneshot::Sender<Result<T>>) -> Self {
+        Self { outcome: None, reply: Some(reply) }
+    }
+
+    /// Keeps the outcome of a run. `Err` when the transaction must be rolled back: it failed, or was refused after it
+    /// had written something.
+    pub(crate) fn keep(&mut self, outcome: Result<T>, wrote: bool) -> Result<()> {
+        match outcome {
+            Err(error) if !error.is_refusal() || wrote => Err(error),
+            outcome => {
+                self.outcome = Some(outcome);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells the caller. Only the first call has an effect.
+    pub(crate) fn finish(&mut self, failure: Option<Error>) {
+        let Some(reply) = self.reply.take() else {
+            return;
+        };
+        let outcome = match failure {
+            Some(error) => Err(error),
+            None => self.outcome.take().unwrap_or_else(|| Err(Error::Unavailable("the operation did not run".into()))),
+        };
+        // A caller that is gone has no use for the outcome; what was committed stays.
+        let _ = reply.send(outcome);
+    }
+}
+
+impl Counters {
+    /// A commit succeeded just now.
+    pub(crate) fn committed(&self, events: usize) {
+        self.commits.fetch_add(1, Relaxed);
+        self.events.fetch_add(events as u64, Relaxed);
+        self.last_commit.store(clock::now().as_millis(), Relaxed);
+    }
+
+    /// Whether a commit of the last `millis` proves that the journal can be written.
+    pub(crate) fn has_committed_within(&self, millis: i64) -> bool {
+        (0..millis).contains(&(clock::now().as_millis() - self.last_commit.load(Relaxed)))
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats { commits: self.commits.load(Relaxed), events: self.events.load(Relaxed) }
+    }
+}
