@@ -59,7 +59,7 @@ pub(crate) struct Admin {
 
 enum Way {
     Server { connector: Connector, base: Url, token: Secret },
-    Journal(Arc<dyn Store>, Location),
+    Journal(Arc<dyn Store>),
 }
 
 impl AdminArgs {
@@ -75,8 +75,8 @@ impl AdminArgs {
         run_within(self.timeout.0, hint, async {
             let admin = self.admin(may_create).await?;
             let outcome = work(&admin).await;
-            if let Way::Journal(store, location) = admin.way {
-                journal::close(store, &location).await;
+            if let Way::Journal(store) = admin.way {
+                journal::close(store).await;
             }
             outcome
         })
@@ -103,7 +103,7 @@ impl AdminArgs {
         // What is done here others find by looking: a command has no time to join a channel.
         let options = OpenOptions { connections: 1, wake: None };
         let store = journal::open(&location, options).await?;
-        Ok(Admin { way: Way::Journal(store, location), data_dir: Some(data_dir) })
+        Ok(Admin { way: Way::Journal(store), data_dir: Some(data_dir) })
     }
 }
 
@@ -173,7 +173,7 @@ impl Admin {
             Way::Server { connector, base, token } => {
                 call_json(connector, method, &at(base, &path), Some(token), body).await.map_err(refused)?.to_vec()
             }
-            Way::Journal(store, _) => {
+            Way::Journal(store) => {
                 let (path, query) =
                     path.split_once('?').map_or((path.as_str(), None), |(path, query)| (path, Some(query)));
                 let body = body.unwrap_or_default();

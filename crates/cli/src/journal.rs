@@ -8,19 +8,17 @@ use url::Url;
 use crate::failure::Failure;
 
 /// How long signing off may take.
-const FAREWELL: Duration = Duration::from_millis(200);
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Opens the journal, or makes it.
 pub(crate) async fn open(location: &Location, options: OpenOptions) -> Result<Arc<dyn Store>, Failure> {
     store::open(location, options).await.map_err(|error| failure(location, &error))
 }
 
-/// Gives the journal back. On PostgreSQL an instance signs off in the background, which takes a moment; one that has not
-/// had it is found gone by the others, as after a kill.
-pub(crate) async fn close(store: Arc<dyn Store>, location: &Location) {
-    drop(store);
-    if let Location::Postgres(_) = location {
-        tokio::time::sleep(FAREWELL).await;
+/// Gives the journal back, and signs off there. An instance that could not is found gone by the others, as after a kill.
+pub(crate) async fn close(store: Arc<dyn Store>) {
+    if tokio::time::timeout(FAREWELL, store.close()).await.is_err() {
+        tracing::warn!("the journal did not take the farewell in time");
     }
 }
 

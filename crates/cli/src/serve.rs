@@ -167,7 +167,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     ended.map_err(|error| Failure::failed("the server ended badly").caused_by(&error))?;
     let store = Arc::clone(exchange.store());
     drop(exchange);
-    journal::close(store, &config.location).await;
+    journal::close(store).await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 ///
 /// `run` is called once per message and attempt. What it says through `out` is journaled while it runs;
 /// what it returns ends the turn. The future may be dropped at any await point (lost lease, forced
-/// cancel, shutdown): whatever it started must end with it.
+/// cancel, time, shutdown): whatever it started must end with it. It must not block its thread.
 #[async_trait]
 pub trait Agent: Send + Sync + 'static {
     /// Takes one turn.
@@ -44,8 +44,10 @@ pub struct Profile {
     pub concurrency: usize,
     /// How often a turn is tried.
     pub max_attempts: u32,
-    /// What happens to a turn that a crash interrupted.
+    /// What happens to a turn that a crash, or a stop on purpose, interrupted.
     pub on_crash: OnCrash,
+    /// With [`ReplyMode::Auto`]: after which the task is shown although nothing was said.
+    pub reveal_after: Duration,
     /// After which its turn is ended as failed.
     pub timeout: Option<Duration>,
     /// Names of the tenants that see it; all of them when `None`.
@@ -64,7 +66,7 @@ pub enum ReplyMode {
     Auto,
 }
 
-/// What happens to a turn that a crash interrupted.
+/// What happens to a turn that a crash, or a stop on purpose, interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnCrash {
     /// It is run again, up to the agent's attempts.
@@ -72,7 +74,7 @@ pub enum OnCrash {
     Retry,
     /// It fails.
     Fail,
-    /// It becomes input-required: the caller decides.
+    /// It becomes input-required: the caller decides. A caller that only says yes gets the same message run again.
     Ask,
 }
 
@@ -118,6 +120,8 @@ pub enum Outcome {
     Canceled,
     /// It broke its own protocol; the text says how.
     Broken(String),
+    /// It was cut off, and the caller decides whether it runs again.
+    Interrupted,
 }
 
 /// Something said during a turn.
@@ -212,6 +216,7 @@ impl Profile {
             concurrency: 8,
             max_attempts: 3,
             on_crash: OnCrash::Retry,
+            reveal_after: Duration::from_secs(1),
             timeout: None,
             tenants: None,
             kind,

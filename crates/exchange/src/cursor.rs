@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use a2a::{Error, StreamResponse, TaskState};
+use a2a::{Error, TaskState};
 use bytes::Bytes;
 use store::{Event, EventKind, Recent, Snapshot, Store, TaskId, TenantId, Watch};
 use tokio_util::sync::CancellationToken;
@@ -117,7 +117,7 @@ impl Frame {
         body.extend_from_slice(b"{\"task\":");
         snapshot.write_json(&mut body)?;
         body.push(b'}');
-        Ok(Self { seq: snapshot.seq, body: body.into(), kind: EventKind::Created })
+        Ok(Self { seq: snapshot.seq, body: body.into(), kind: EventKind::Created { held: false } })
     }
 
     fn is_over(&self, until: Until) -> bool {
@@ -126,7 +126,11 @@ impl Frame {
             EventKind::Status { state, .. } => {
                 state.is_terminal() || (until == Until::TurnEnd && state == TaskState::InputRequired)
             }
-            EventKind::Created | EventKind::Input | EventKind::Artifact => false,
+            EventKind::Created { .. }
+            | EventKind::Started { .. }
+            | EventKind::Revealed
+            | EventKind::Input
+            | EventKind::Artifact => false,
         }
     }
 }
@@ -175,8 +179,11 @@ impl Frames {
     }
 
     fn take(&mut self, event: &Event) {
-        if event.kind == EventKind::Input {
-            return;
+        match event.kind {
+            // They have no frame of their own.
+            EventKind::Input => return,
+            EventKind::Revealed => return self.ready.extend(self.held.take().into_iter().flatten()),
+            _ => {}
         }
         let frame = Frame::of(event);
         if frame.is_over(self.until) {
@@ -187,7 +194,7 @@ impl Frames {
             Some(_) if event.kind == EventKind::Reply => self.ready.push_back(frame),
             Some(mut held) => {
                 held.push_back(frame);
-                if is_output(event) {
+                if is_output(event.kind) {
                     self.ready = held;
                 } else {
                     self.held = Some(held);
@@ -218,11 +225,7 @@ impl Frames {
     }
 }
 
-/// Whether an event says something that the agent said: WORKING without a message only says that it began.
-fn is_output(event: &Event) -> bool {
-    let EventKind::Status { state: TaskState::Working, .. } = event.kind else { return true };
-    match serde_json::from_slice(&event.body) {
-        Ok(StreamResponse::StatusUpdate(update)) => update.status.message.is_some(),
-        _ => true,
-    }
+/// Whether an event is something that the agent said.
+fn is_output(kind: EventKind) -> bool {
+    !matches!(kind, EventKind::Created { .. } | EventKind::Started { .. })
 }

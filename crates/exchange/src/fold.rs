@@ -77,8 +77,12 @@ impl Fold {
         self.sum.seq = event.seq;
         match event.kind {
             EventKind::Status { state, .. } => self.status(event, state)?,
+            EventKind::Started { again: false } => self.status(event, TaskState::Working)?,
             EventKind::Artifact => self.artifact(event)?,
-            EventKind::Created | EventKind::Input | EventKind::Reply => return None,
+            EventKind::Revealed => {}
+            // Another attempt takes back what the last one made.
+            EventKind::Started { again: true } => return None,
+            EventKind::Created { .. } | EventKind::Input | EventKind::Reply => return None,
         }
         Some(self)
     }
@@ -91,10 +95,6 @@ impl Fold {
     fn status(&mut self, event: &Event, state: TaskState) -> Option<()> {
         let frame: StatusFrame<'_> = serde_json::from_slice(&event.body).ok()?;
         let message = frame.status_update.status.message;
-        if state == TaskState::Working && message.is_none() {
-            // Another attempt begins, and takes back what the last one made.
-            return None;
-        }
         // The message of a status goes into the history when the next status comes.
         self.sum.history.extend(self.sum.status_message.take());
         self.sum.status_message = message.map(|raw| slice(&event.body, raw));

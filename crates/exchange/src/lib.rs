@@ -11,9 +11,11 @@ mod fold;
 mod operations;
 mod page_token;
 mod registry;
+mod scheduler;
 mod scribe;
 mod send;
 mod streams;
+mod turn;
 mod worker;
 
 use std::{sync::Arc, time::Duration};
@@ -76,6 +78,8 @@ pub struct Exchange {
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
+    /// This instance, as a holder of leases.
+    pub(crate) holder: store::Holder,
     pub(crate) agents: Agents,
     pub(crate) options: Options,
     pub(crate) workers: worker::Workers,
@@ -95,6 +99,7 @@ impl Exchange {
             streams: streams::Streams::new(options.max_streams),
             draining: CancellationToken::new(),
             tracker: TaskTracker::new(),
+            holder: store.instance().into(),
             store,
             agents,
             options,
@@ -119,7 +124,8 @@ impl Exchange {
         &self.inner.draining
     }
 
-    /// Takes no more work, lets running turns finish until `grace` is over and releases the rest.
+    /// Takes no more work, lets running turns finish until `grace` is over and gives back the rest, as their agents'
+    /// policies say. Afterwards nothing of the exchange runs any more.
     pub async fn shut_down(&self, grace: Duration) {
         worker::shut_down(&self.inner, grace).await;
     }

@@ -11,6 +11,7 @@ use store::{CancelMark, EventKind, Filter, Page, Snapshot, TaskHead, TaskId, Vie
 use crate::{
     Call, Entry, Exchange, Frame, Frames, convert,
     cursor::{Cursor, Until},
+    send::answered,
 };
 
 /// The answer to a send.
@@ -124,7 +125,7 @@ impl Exchange {
         let tenant = call.caller.tenant;
         let store = &self.inner.store;
         let mut cursor = Cursor::new(Arc::clone(store), tenant, id, head.seq);
-        let mark = store.mark_cancel(tenant, id).await.map_err(|e| convert::task_error(&e, &request.id))?;
+        let mark = answered(store.mark_cancel(tenant, id)).await.map_err(|e| convert::task_error(&e, &request.id))?;
         match mark {
             CancelMark::Canceled { already: true } if call.rules.cancel_once => {
                 return Err(not_cancelable(TaskState::Canceled));
@@ -142,7 +143,7 @@ impl Exchange {
                 };
                 let waited = tokio::time::timeout(self.inner.options.cancel_grace, ended).await;
                 if !matches!(waited, Ok(Ok(()))) {
-                    store.force_cancel(tenant, id).await.map_err(|e| convert::task_error(&e, &request.id))?;
+                    answered(store.force_cancel(tenant, id)).await.map_err(|e| convert::task_error(&e, &request.id))?;
                 }
             }
         }

@@ -1,6 +1,12 @@
 //! The agents this instance can run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use arc_swap::ArcSwap;
 use store::AgentId;
@@ -15,6 +21,7 @@ pub struct Entry {
     /// What runs.
     pub agent: Arc<dyn Agent>,
     pub(crate) slots: Arc<Semaphore>,
+    backlog: AtomicBool,
 }
 
 /// All agents. Cheap to clone; changes are seen by everyone at once.
@@ -27,7 +34,16 @@ impl Entry {
     /// An agent with all its slots free.
     pub fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
         let slots = Arc::new(Semaphore::new(profile.concurrency.max(1)));
-        Self { profile, agent, slots }
+        Self { profile, agent, slots, backlog: AtomicBool::new(false) }
+    }
+
+    /// Whether work of this agent waits in the journal, as far as this instance knows: who comes now stands behind it.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog.load(Relaxed)
+    }
+
+    pub(crate) fn set_backlog(&self, backlog: bool) {
+        self.backlog.store(backlog, Relaxed);
     }
 
     /// Whether this tenant may see it.

@@ -12,6 +12,9 @@ const JOIN_BYTES: usize = 2 << 10;
 /// The reply repeats the turn's text in the status message up to this size.
 const REPLY_BYTES: usize = 64 << 10;
 
+/// The reason in the message that asks whether to run an interrupted turn again.
+pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
+
 /// The scribe of one turn.
 pub(crate) struct Scribe {
     task: TaskId,
@@ -106,7 +109,7 @@ impl Scribe {
         Ok(drafts)
     }
 
-    /// The end of the turn. [`Outcome::Retry`] without another attempt is [`Scribe::gave_up`].
+    /// The end of the turn. [`Outcome::Retry`] here is one without another attempt.
     pub(crate) fn end(&mut self, outcome: Outcome) -> store::Result<TurnEnd> {
         let (state, parts) = match outcome {
             Outcome::Completed(parts) if parts.is_empty() => (TaskState::Completed, self.reply_text()),
@@ -122,19 +125,15 @@ impl Scribe {
                 message.metadata = JsonObject::from_value(&serde_json::json!({ "reason": "INVALID_AGENT_RESPONSE" }));
                 return Ok(TurnEnd::Status(self.status(TaskState::Failed, Some(message))?));
             }
+            Outcome::Interrupted => {
+                let mut message = self.message(vec![Part::text("interrupted, reply to run again")]);
+                message.metadata = JsonObject::from_value(&serde_json::json!({ "reason": INTERRUPTED }));
+                return Ok(TurnEnd::Status(self.status(TaskState::InputRequired, Some(message))?));
+            }
             Outcome::Message(message) => return self.reply(message),
         };
         let message = (!parts.is_empty()).then(|| self.message(parts));
         Ok(TurnEnd::Status(self.status(state, message)?))
-    }
-
-    /// The end of a turn that no further attempt can save.
-    pub(crate) fn gave_up(&mut self, why: &str, attempts: u32) -> store::Result<TurnEnd> {
-        let text = match attempts {
-            1 => why.to_owned(),
-            attempts => format!("{why}; gave up after {attempts} attempts"),
-        };
-        self.end(Outcome::Failed(vec![Part::text(text)]))
     }
 
     /// A direct reply, and the status that it becomes where a task was already shown.

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use a2a::{Error, ErrorKind, SendMessageRequest, TaskState, Timestamp};
 use bytes::Bytes;
 use store::{
-    Accept, Accepted, AgentId, Draft, EventKind, IdempotencyKey, Snapshot, Target, TaskId, TenantId, Turn, View, clock,
+    Accept, Accepted, AgentId, Draft, EventKind, IdempotencyKey, Snapshot, Target, TaskId, TenantId, Term, Turn, View,
+    clock,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
@@ -15,13 +16,16 @@ use crate::{
     cursor::{Cursor, Until},
     fold::Fold,
     operations::{agent_not_found, history_length, in_scope},
-    worker,
+    worker::{self, Begin},
 };
 
 /// The extension that says: SSE ids are cursors.
 pub(crate) const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";
 
 const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Every call is answered within 20 s, even while it is in doubt whether the journal has taken it.
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// How the answer to a send is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,12 +99,11 @@ impl Exchange {
         let extensions = std::mem::take(&mut taken.extensions);
         let draining = self.inner.draining.clone();
 
-        if taken.accepted.duplicate
-            && self.is_direct(call, &taken).await?
-            && let Waited::Reply(body) = self.wait(call, &mut taken).await?
-        {
-            let frame = Frame { seq: taken.accepted.seq, body, kind: EventKind::Reply };
-            return Ok(Frames::new(vec![frame], None, Until::TurnEnd, draining).with_extensions(extensions));
+        if taken.accepted.duplicate && self.is_direct(call, &taken).await? {
+            // The log from its beginning, held back until it is decided what it is.
+            let cursor = Cursor::new(Arc::clone(&self.inner.store), call.caller.tenant, taken.accepted.task, 0);
+            let frames = Frames::new(Vec::new(), Some(cursor), Until::TurnEnd, draining).hold();
+            return Ok(frames.with_extensions(extensions).in_place(place));
         }
 
         let mut frames = match taken.newborn.take() {
@@ -181,13 +184,16 @@ impl Exchange {
         // The key is made of what the caller sent, before anything is filled in.
         let keyed_by_context = continued.is_some() || !message.context_id.is_empty();
         message.context_id = if keyed_by_context { context.to_string() } else { String::new() };
-        let idempotency = idempotency(call, &agent, continued.is_some(), &message, keyed_by_context, at)?;
+        let idempotency = idempotency(call, &agent, continued.is_some(), &message, keyed_by_context)?;
         message.context_id = context.to_string();
         message.task_id = task.to_string();
 
         let may_reply = entry.as_ref().is_some_and(|entry| entry.profile.reply == ReplyMode::Auto);
-        let held = may_reply && !call.rules.always_task && mode != Mode::Immediate && continued.is_none();
-        let (permit, lease_until) = self.try_slot(entry.as_deref(), at);
+        let permit = self.try_slot(entry.as_deref());
+        // What has to wait for a slot is shown at once: nobody knows how long that takes.
+        let held =
+            may_reply && permit.is_some() && !call.rules.always_task && mode != Mode::Immediate && continued.is_none();
+        let term = Term { holder: inner.holder.clone(), lasts: inner.options.lease };
         let body = Bytes::from(serde_json::to_vec(&message).map_err(|e| convert::store_error(&e.into()))?);
         let draft = |state| Draft::status(task, &context, state, None, None, at).map_err(|e| convert::store_error(&e));
 
@@ -223,7 +229,7 @@ impl Exchange {
             message_id: message.message_id.clone(),
             message: body,
             idempotency,
-            lease_until,
+            lease: permit.is_some().then_some(term),
             working: draft(TaskState::Working)?,
             quota: inner.options.quota,
             at,
@@ -243,24 +249,28 @@ impl Exchange {
     }
 
     /// Commits a message and runs its turn, on a task of its own: a caller that goes away while this
-    /// commits must not leave a lease behind that nobody works on.
+    /// commits must not leave a lease behind that nobody works on. A commit whose outcome is not known in time is waited
+    /// for there, and the caller is told to ask again.
     async fn accept(&self, tenant: TenantId, accept: Accept, start: Start) -> store::Result<Accepted> {
         let inner = Arc::clone(&self.inner);
         let (reply, accepted) = oneshot::channel();
         self.inner.tracker.spawn(async move {
+            let task = accept.target.task();
+            let starting = accept.lease.is_some().then(|| inner.workers.starting(task));
             let accepted = inner.store.accept(tenant, accept).await;
             let running = match &accepted {
-                Ok(accepted) => accepted.lease.clone().map(|lease| (worker::register(&inner, lease), accepted.turn)),
+                Ok(accepted) => accepted.lease.clone().map(|lease| (inner.workers.register(lease), accepted.turn)),
                 Err(_) => None,
             };
+            drop(starting);
             // Whoever asked may be gone; the turn runs all the same.
             let _ = reply.send(accepted);
             if let (Some((running, number)), Some(entry), Some(permit)) = (running, start.entry, start.permit) {
-                let turn = Turn { message: start.message, number };
-                worker::run(inner, entry, running, turn, permit).await;
+                let begin = Begin { turn: Turn { message: start.message, number }, interrupted: false };
+                worker::run(Arc::clone(&inner), entry, running, begin, permit).await;
             }
         });
-        accepted.await.unwrap_or_else(|_| Err(store::Error::Unavailable("the server is shutting down".into())))
+        answered(async { accepted.await.unwrap_or_else(|_| Err(stopping())) }).await
     }
 
     fn default_agent(&self, call: &Call) -> Result<Arc<Entry>, Error> {
@@ -270,11 +280,14 @@ impl Exchange {
         self.inner.agents.find(&call.caller, id.as_str()).ok_or_else(|| agent_not_found(id.as_str()))
     }
 
-    /// A free slot of the agent and until when the lease would last.
-    fn try_slot(&self, entry: Option<&Entry>, at: Timestamp) -> (Option<OwnedSemaphorePermit>, Option<Timestamp>) {
-        let permit = entry.and_then(|entry| Arc::clone(&entry.slots).try_acquire_owned().ok());
-        let until = permit.is_some().then(|| worker::after(at, self.inner.options.lease));
-        (permit, until)
+    /// A free slot of the agent, unless others wait for one.
+    fn try_slot(&self, entry: Option<&Entry>) -> Option<OwnedSemaphorePermit> {
+        let entry = entry?;
+        let permit = if entry.has_backlog() { None } else { Arc::clone(&entry.slots).try_acquire_owned().ok() };
+        if permit.is_none() {
+            entry.set_backlog(true);
+        }
+        permit
     }
 
     /// Whether a repeated message's answer was, or may become, a direct reply.
@@ -307,7 +320,11 @@ impl Exchange {
                             return Ok(Waited::TurnEnded);
                         }
                     }
-                    EventKind::Created | EventKind::Input | EventKind::Artifact => {}
+                    EventKind::Created { .. }
+                    | EventKind::Started { .. }
+                    | EventKind::Revealed
+                    | EventKind::Input
+                    | EventKind::Artifact => {}
                 }
             }
         };
@@ -320,7 +337,7 @@ impl Exchange {
 
     /// Shows a task whose direct reply did not come in time, unless it came just now.
     async fn reveal(&self, call: &Call, taken: &mut Taken) -> Result<Option<Bytes>, Error> {
-        if !taken.held {
+        if !taken.held && !taken.accepted.duplicate {
             return Ok(None);
         }
         match self.inner.store.reveal(call.caller.tenant, taken.accepted.task).await {
@@ -362,6 +379,16 @@ impl Exchange {
     }
 }
 
+/// Bounds how long a caller waits to hear whether something was written. It may be, after all: a repetition will tell.
+pub(crate) async fn answered<T>(written: impl Future<Output = store::Result<T>>) -> store::Result<T> {
+    let unknown = |_| Err(store::Error::Unavailable("it is not known yet whether this was written".into()));
+    tokio::time::timeout(ANSWER, written).await.unwrap_or_else(unknown)
+}
+
+fn stopping() -> store::Error {
+    store::Error::Unavailable("the server is shutting down".into())
+}
+
 /// What the caller asked for and the agent has; what the agent requires must be among it.
 fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<String>, Error> {
     let declared = &entry.profile.extensions;
@@ -382,14 +409,13 @@ fn idempotency(
     continues: bool,
     message: &a2a::Message,
     keyed_by_context: bool,
-    at: Timestamp,
 ) -> Result<Option<IdempotencyKey>, Error> {
     if !call.rules.idempotent {
         return Ok(None);
     }
     let id = message.message_id.as_bytes();
-    let (key, expires) = match &call.idempotency_key {
-        Some(key) => (convert::digest(&[b"header", key.as_bytes()]), Some(worker::after(at, KEEP_KEYS))),
+    let (key, keep) = match &call.idempotency_key {
+        Some(key) => (convert::digest(&[b"header", key.as_bytes()]), Some(KEEP_KEYS)),
         None if continues => (convert::digest(&[b"task", message.task_id.as_bytes(), id]), None),
         None if keyed_by_context => {
             (convert::digest(&[b"context", agent.as_str().as_bytes(), message.context_id.as_bytes(), id]), None)
@@ -397,7 +423,7 @@ fn idempotency(
         None => return Ok(None),
     };
     let fingerprint = convert::fingerprint(agent.as_str(), message)?;
-    Ok(Some(IdempotencyKey { key, fingerprint, expires }))
+    Ok(Some(IdempotencyKey { key, fingerprint, keep }))
 }
 
 /// The task as its first event shows it.

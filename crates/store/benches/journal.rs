@@ -1,5 +1,6 @@
-//! The journal's own rate: tasks that are accepted with a lease and completed with an artifact, as an instant agent's are,
-//! without a server around it. Prints one line for each number of tasks under way.
+//! The journal's own rate, without a server around it: tasks that are accepted with a lease and completed with an artifact,
+//! as an instant agent's are, one line for each number of tasks under way; and tasks that wait, claimed and completed, with
+//! and without an agent beside it that takes one at a time.
 //!
 //! `cargo bench -p store --bench journal -- sqlite:DIR`, or with a PostgreSQL URL; a directory beside the build by default.
 
@@ -10,12 +11,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use a2a::{Artifact, Message, Part, Role, StreamResponse, Task, TaskState, TaskStatus, Timestamp};
-use store::{Accept, Append, Draft, Location, OpenOptions, Quota, Store, Target, TaskId, TenantId, TurnEnd, clock};
+use a2a::{Artifact, Message, Part, Role, StreamResponse, Task, TaskState, TaskStatus};
+use store::{
+    Accept, AgentId, Append, Claim, Draft, Lease, Location, OpenOptions, Quota, Room, Store, Target, TaskId, TenantId,
+    Term, TurnEnd, clock,
+};
 
 const CONTEXT: &str = "bench";
 const TEXT_BYTES: usize = 256;
 const DURATION: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(60);
+
+/// How many tasks wait to be claimed, and of how many tenants.
+const WAITING: usize = 20_000;
+const TENANTS: usize = 8;
+/// An agent that runs so many at once, and one that runs one.
+const MANY: &str = "many";
+const SLOTS: usize = 32;
+const ONE: &str = "one";
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -60,6 +73,9 @@ async fn measure() -> Outcome<()> {
         println!("{at_once:>4} at once: {per_second:>8.0} tasks/s, {commits:.3} commits a task");
         std::io::stdout().flush()?;
     }
+    for with_one in [false, true] {
+        claims(&store, with_one).await?;
+    }
     Ok(())
 }
 
@@ -80,17 +96,28 @@ fn sync(dir: &std::path::Path) -> Outcome<Duration> {
 }
 
 async fn one_task(store: &dyn Store, tenant: TenantId) -> Outcome<()> {
-    let at = clock::now();
     let task = TaskId::mint();
-    let text = Part::text("x".repeat(TEXT_BYTES));
-    let message = Message {
+    let term = Term { holder: store.instance().into(), lasts: LEASE };
+    let accept = Accept { lease: Some(term), ..begin(task, "echo")? };
+    let lease = store.accept(tenant, accept).await?.lease.ok_or("a new task is leased")?;
+    complete(store, &lease).await
+}
+
+fn message(task: TaskId) -> Message {
+    Message {
         message_id: task.to_string(),
         task_id: task.to_string(),
         context_id: CONTEXT.to_owned(),
         role: Role::User,
-        parts: vec![text.clone()],
+        parts: vec![Part::text("x".repeat(TEXT_BYTES))],
         ..Message::default()
-    };
+    }
+}
+
+/// A message that begins a task, not leased.
+fn begin(task: TaskId, agent: &str) -> Outcome<Accept> {
+    let at = clock::now();
+    let message = message(task);
     let created = StreamResponse::Task(Task {
         id: task.to_string(),
         context_id: CONTEXT.to_owned(),
@@ -98,10 +125,10 @@ async fn one_task(store: &dyn Store, tenant: TenantId) -> Outcome<()> {
         history: vec![message.clone()],
         ..Task::default()
     });
-    let accept = Accept {
+    Ok(Accept {
         target: Target::New {
             task,
-            agent: "echo".parse().map_err(|_| "the agent's name is a good one")?,
+            agent: name(agent)?,
             context: task.to_string().into(),
             created: serde_json::to_vec(&created)?.into(),
             hold: false,
@@ -110,16 +137,95 @@ async fn one_task(store: &dyn Store, tenant: TenantId) -> Outcome<()> {
         message_id: message.message_id.clone(),
         message: serde_json::to_vec(&message)?.into(),
         idempotency: None,
-        lease_until: Some(Timestamp::from_millis(at.as_millis() + 60_000)),
+        lease: None,
         working: Draft::status(task, CONTEXT, TaskState::Working, None, None, at)?,
         quota: Quota::default(),
         at,
-    };
-    let lease = store.accept(tenant, accept).await?.lease.ok_or("a new task is leased")?;
+    })
+}
+
+fn name(agent: &str) -> Outcome<AgentId> {
+    Ok(agent.parse().map_err(|_| "the agent's name is a good one")?)
+}
+
+async fn complete(store: &dyn Store, lease: &Lease) -> Outcome<()> {
+    let (task, at) = (lease.task, clock::now());
+    let text = Part::text("x".repeat(TEXT_BYTES));
     let artifact = Artifact { artifact_id: "a".to_owned(), parts: vec![text], ..Artifact::default() };
     let drafts = vec![Draft::artifact(task, CONTEXT, artifact, false, true, None, at)?];
-    let reply = Message { role: Role::Agent, message_id: format!("{task}-r"), ..message };
+    let reply = Message { role: Role::Agent, message_id: format!("{task}-r"), ..message(task) };
     let end = TurnEnd::Status(Draft::status(task, CONTEXT, TaskState::Completed, Some(reply), None, at)?);
-    store.append(&lease, Append { drafts, end: Some(end) }).await?;
+    store.append(lease, Append { drafts, end: Some(end) }).await?;
+    Ok(())
+}
+
+/// Tasks that wait for [`MANY`], over several tenants; the same for [`ONE`], if that is claimed for as well.
+async fn fill(store: &Arc<dyn Store>, tenants: &[TenantId], with_one: bool) -> Outcome<()> {
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..64 {
+        let (store, tenants) = (Arc::clone(store), tenants.to_vec());
+        workers.spawn(async move {
+            for n in (worker..WAITING).step_by(64) {
+                let tenant = tenants[n % tenants.len()];
+                store.accept(tenant, begin(TaskId::mint(), MANY)?).await?;
+                // As many as there will be claims.
+                if with_one && n % SLOTS == 0 {
+                    store.accept(tenant, begin(TaskId::mint(), ONE)?).await?;
+                }
+            }
+            Outcome::Ok(())
+        });
+    }
+    while let Some(worker) = workers.join_next().await {
+        worker??;
+    }
+    Ok(())
+}
+
+/// Claims as much as there is room for, completes it, and claims again, until there is no more.
+#[expect(clippy::print_stdout, reason = "the line is what this is for")]
+async fn claims(store: &Arc<dyn Store>, with_one: bool) -> Outcome<()> {
+    let mut tenants = Vec::new();
+    for _ in 0..TENANTS {
+        tenants.push(store.create_tenant(&format!("bench-{}", TaskId::mint())).await?.id);
+    }
+    fill(store, &tenants, with_one).await?;
+    let mut rooms = vec![Room::new(name(MANY)?, SLOTS)];
+    if with_one {
+        rooms.push(Room::new(name(ONE)?, 1));
+    }
+    let (before, start) = (store.stats(), Instant::now());
+    let (mut started, mut claims, mut claiming) = (0_u64, 0_u64, Duration::ZERO);
+    loop {
+        let term = Term { holder: store.instance().into(), lasts: LEASE };
+        let asked = Instant::now();
+        let turns = store.claim(Claim::new(term, rooms.clone())).await?;
+        claiming += asked.elapsed();
+        if turns.is_empty() {
+            break;
+        }
+        claims += 1;
+        started += turns.len() as u64;
+        let mut workers = tokio::task::JoinSet::new();
+        for turn in turns {
+            for room in rooms.iter_mut().filter(|room| room.agent == turn.lease.agent) {
+                room.after = Some(turn.lease.tenant);
+            }
+            let store = Arc::clone(store);
+            workers.spawn(async move { complete(store.as_ref(), &turn.lease).await });
+        }
+        while let Some(worker) = workers.join_next().await {
+            worker??;
+        }
+    }
+    let per_second = started as f64 / start.elapsed().as_secs_f64();
+    let commits = (store.stats().commits - before.commits) as f64 / claims as f64;
+    let each = claiming / u32::try_from(claims.max(1))?;
+    let beside = if with_one { ", beside one of 1 slot" } else { "" };
+    println!(
+        "claims, {SLOTS} slots{beside}: {per_second:>8.0} turns/s started, {:.1} turns and {commits:.2} commits a claim, \
+         {each:.1?} a claim",
+        started as f64 / claims as f64
+    );
     Ok(())
 }

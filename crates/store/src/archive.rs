@@ -37,9 +37,6 @@ pub use self::{
 };
 use crate::Location;
 
-/// Whose the lease was of work that was interrupted by an export: nobody who lives.
-const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
-
 /// A setting that says only that the journal could be written; not part of an installation.
 const HEARTBEAT: &str = "journal.heartbeat";
 

@@ -23,6 +23,10 @@ const CREATED: i64 = 1;
 const INPUT: i64 = 2;
 const ARTIFACT: i64 = 3;
 const REPLY: i64 = 4;
+const CREATED_HELD: i64 = 5;
+const REVEALED: i64 = 6;
+const STARTED: i64 = 7;
+const STARTED_AGAIN: i64 = 8;
 const STATUS: i64 = 16;
 const ENDS_TURN: i64 = 32;
 
@@ -37,7 +41,11 @@ pub(crate) fn parse_state(name: &str) -> Result<TaskState> {
 
 pub(crate) fn kind_code(kind: EventKind) -> i64 {
     match kind {
-        EventKind::Created => CREATED,
+        EventKind::Created { held: false } => CREATED,
+        EventKind::Created { held: true } => CREATED_HELD,
+        EventKind::Revealed => REVEALED,
+        EventKind::Started { again: false } => STARTED,
+        EventKind::Started { again: true } => STARTED_AGAIN,
         EventKind::Input => INPUT,
         EventKind::Artifact => ARTIFACT,
         EventKind::Reply => REPLY,
@@ -49,7 +57,11 @@ pub(crate) fn kind_code(kind: EventKind) -> i64 {
 
 pub(crate) fn parse_kind(code: i64) -> Result<EventKind> {
     let kind = match code {
-        CREATED => EventKind::Created,
+        CREATED => EventKind::Created { held: false },
+        CREATED_HELD => EventKind::Created { held: true },
+        REVEALED => EventKind::Revealed,
+        STARTED => EventKind::Started { again: false },
+        STARTED_AGAIN => EventKind::Started { again: true },
         INPUT => EventKind::Input,
         ARTIFACT => EventKind::Artifact,
         REPLY => EventKind::Reply,
@@ -96,7 +108,10 @@ mod tests {
 
     #[test]
     fn every_kind_has_one_code() {
-        let mut kinds = vec![EventKind::Created, EventKind::Input, EventKind::Artifact, EventKind::Reply];
+        let mut kinds = vec![EventKind::Input, EventKind::Artifact, EventKind::Reply, EventKind::Revealed];
+        for flag in [false, true] {
+            kinds.extend([EventKind::Created { held: flag }, EventKind::Started { again: flag }]);
+        }
         for (state, _) in STATES {
             for ends_turn in [false, true] {
                 kinds.push(EventKind::Status { state, ends_turn });
@@ -109,7 +124,7 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), kinds.len());
-        for unknown in [0, 5, 15, 25, 31, 47, 57, -1] {
+        for unknown in [0, 9, 15, 25, 31, 47, 57, -1] {
             assert!(parse_kind(unknown).is_err(), "{unknown}");
         }
     }

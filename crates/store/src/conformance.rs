@@ -7,6 +7,10 @@
 
 mod accepting;
 mod canceling;
+mod claiming;
+mod damage;
+mod dice;
+mod folding;
 mod installation;
 mod leasing;
 mod reading;
@@ -16,6 +20,10 @@ mod world;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
+pub use self::{
+    damage::{Damage, run_damaged},
+    dice::Dice,
+};
 use crate::Store;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -67,6 +75,7 @@ macro_rules! for_each_conformance_case {
             a_held_reply_stays_out_of_sight,
             output_shows_a_held_task,
             a_held_task_can_be_revealed,
+            a_held_task_that_is_put_off_is_revealed,
             a_reply_to_a_visible_task_completes_it,
             a_cancel_ends_an_idle_task,
             a_cancel_marks_a_running_task,
@@ -77,16 +86,26 @@ macro_rules! for_each_conformance_case {
             due_work_is_leased_once,
             only_ones_own_agents_are_leased,
             the_next_due_time_is_known,
+            each_agent_has_room_of_its_own,
+            a_backlog_holds_up_nobody_else,
+            what_a_tenant_leaves_the_others_get,
+            tenants_are_served_in_turn,
+            what_one_runs_is_never_claimed,
+            a_lease_that_ran_out_is_left_to_those_in_touch,
+            what_may_not_be_claimed_is_passed_over,
+            a_lease_belongs_to_its_holder,
             a_lease_that_ran_out_is_taken_over,
             a_stale_lease_writes_nothing,
             a_renewed_lease_lives_on,
+            no_length_of_time_is_too_long,
             a_retry_waits_until_it_is_due,
-            a_release_does_not_count,
+            a_release_is_an_attempt_that_is_not_counted,
             an_attempt_clears_the_artifacts_of_the_last,
             the_last_attempt_keeps_earlier_turns,
             watchers_see_committed_events,
             work_that_becomes_due_is_announced,
             a_task_is_read_as_one_sum,
+            the_log_adds_up,
             history_is_cut_from_the_front,
             the_log_is_read_in_pages,
             the_whole_log_is_read_from_a_place,
@@ -114,6 +133,7 @@ macro_rules! for_each_conformance_case {
             many_at_once_do_not_pass_the_bound,
             a_tenant_stores_no_more_than_it_may,
             writing_can_be_proven,
+            a_closed_store_takes_no_more,
         }
     };
 }
@@ -127,6 +147,8 @@ macro_rules! list {
 
 use accepting::*;
 use canceling::*;
+use claiming::*;
+use folding::*;
 use installation::*;
 use leasing::*;
 use reading::*;

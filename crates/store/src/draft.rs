@@ -1,6 +1,6 @@
 //! Events on their way into the log: encoded by the caller, so that the writer only copies bytes.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 use a2a::{Artifact, JsonObject, Message, StreamResponse, TaskState, Timestamp};
 use bytes::Bytes;
@@ -36,12 +36,12 @@ pub enum TurnEnd {
         /// COMPLETED, with the reply as its message.
         otherwise: Draft,
     },
-    /// It failed in a way that is worth another attempt, not before `due`.
+    /// It failed in a way that is worth another attempt, after a while.
     Retry {
-        /// When.
-        due: Timestamp,
+        /// How long to wait.
+        after: Duration,
     },
-    /// It was interrupted by this instance's own will; the attempt does not count.
+    /// It was interrupted on purpose. The next attempt is told so, and this one is not counted against the agent's limit.
     Release,
 }
 

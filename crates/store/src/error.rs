@@ -83,6 +83,17 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether another attempt at the same call would meet it again.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Damaged(_) | Self::FromTheFuture { .. } | Self::Sqlite(_) | Self::Postgres(_) => true,
+            Self::Unavailable(_) => false,
+            refusal => refusal.is_refusal(),
+        }
+    }
+}
+
 impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         Self::Damaged(error.to_string())

@@ -9,7 +9,12 @@ static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("SB_FAUL
 /// - `ack-before-commit`: callers are answered before what they are told is durable,
 /// - `no-fence`: a write under a lease that was taken over goes through,
 /// - `skip-one`: a stream that resumes begins one event too late,
-/// - `no-guard`: programs of agents are not ended when the server is killed.
+/// - `no-guard`: programs of agents are not ended when the server is killed,
+/// - `takes-own`: an instance claims what it runs itself when the lease has run out, and tells nobody,
+/// - `wall-leases`: leases of SQLite are measured by wall clocks,
+/// - `takeover-at-once`: an instance that was away takes over what has run out meanwhile,
+/// - `release-again`: a turn that is given back on purpose runs again, whatever its agent's policy,
+/// - `stay-held`: a task that is held for a direct reply is not shown when that takes long.
 pub fn is_on(name: &str) -> bool {
     cfg!(debug_assertions) && FAULT.as_deref() == Some(name)
 }

@@ -14,6 +14,7 @@ mod error;
 pub mod fault;
 mod hub;
 mod ids;
+pub mod lease;
 mod location;
 pub mod machine;
 mod nats;
@@ -25,17 +26,20 @@ mod types;
 mod waiter;
 pub mod wake;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
 pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
+pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Room, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, Lease, LeasedTurn, NewToken, Page, PageKey, Position, Quota, Snapshot, Stats, Tailed, Target,
-    TaskHead, Tenant, Token, Turn, Usage, View,
+    IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Stats, Tailed, Target, TaskHead, Tenant, Token,
+    Turn, Usage, View,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 
@@ -70,17 +74,19 @@ pub trait Store: Send + Sync + 'static {
     /// next turn is returned. What a turn cannot say is [`Error::Illegal`].
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended>;
 
-    /// Leases up to `limit` turns that are due: never started, released for retry, or whose lease ran out.
-    /// Only tasks of `agents` are considered. Each is journaled as WORKING; the attempt is counted.
-    async fn lease(&self, until: a2a::Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>>;
+    /// Leases turns that are due and that the claimer may have, see [`lease`]: at most what there is room for of each
+    /// agent, shared among the tenants whose work is due, oldest first of each tenant. Of each agent they come in the order
+    /// in which tenants were served: the last one's tenant is what [`Room::after`] wants to know. Each is journaled as
+    /// started; the attempt is counted. A due task that cannot be run (its message is not readable) fails; a row that cannot be read steps aside.
+    async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>>;
 
-    /// When the next turn of these agents is, or was, due; `None` when nothing waits or runs. Costs no commit.
-    async fn next_due(&self, agents: &[AgentId]) -> Result<Option<a2a::Timestamp>>;
+    /// When the next turn of these agents is, or was, due, and what time it is. Costs no commit.
+    async fn next_due(&self, agents: &[AgentId]) -> Result<Due>;
 
-    /// Prolongs leases; returns those that are lost, so that their turns can stop.
-    async fn renew(&self, leases: &[Lease], until: a2a::Timestamp) -> Result<Vec<Lease>>;
+    /// Prolongs leases by `lasts` from now on; returns those that are lost, so that their turns can stop.
+    async fn renew(&self, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>>;
 
-    /// Makes the leases of owners that are proven dead due at once. Returns how many there were.
+    /// Makes the leases of instances that are proven dead due at once. Returns how many there were.
     async fn reclaim_dead(&self) -> Result<usize>;
 
     /// Writes the durable cancel mark, the moment that decides. A task that nobody runs ends as CANCELED
@@ -92,8 +98,8 @@ pub trait Store: Send + Sync + 'static {
     /// otherwise, [`Error::Illegal`] when it carries no mark.
     async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
 
-    /// Which of the tasks that this instance runs carry a cancel mark.
-    async fn marked(&self) -> Result<Vec<TaskId>>;
+    /// Which of the tasks that this holder has carry a cancel mark.
+    async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>>;
 
     /// Shows a task whose first output was held back for a direct reply that did not come in time.
     /// [`Error::Terminal`] when the reply came after all; the task stays hidden.
@@ -178,6 +184,10 @@ pub trait Store: Send + Sync + 'static {
     /// Where committed events are announced.
     fn hub(&self) -> &Hub;
 
-    /// Announces this process as an owner of leases until the store is closed.
+    /// This process, which may hold leases until the store is closed.
     fn instance(&self) -> InstanceId;
+
+    /// Commits what waits, signs off and gives the journal back. Leases that are still held are void after that, as if this
+    /// process had ended. Any other call is [`Error::Unavailable`] from here on.
+    async fn close(&self);
 }

@@ -16,18 +16,18 @@ pub(crate) use self::{
     accept::accept,
     append::append,
     cancel::{force, mark, reveal},
-    lease::lease,
+    lease::claim,
     row::{Hidden, TaskRow},
 };
-use crate::{AgentId, Event, IdempotencyKey, Quota, Result, TaskId, TenantId};
+use crate::{AgentId, Claim, Event, IdempotencyKey, LeaseTime, Quota, Result, TaskId, TenantId};
 
 /// The transaction that an operation is part of: what it can read and write.
 ///
 /// Implementations may write at once (SQLite) or gather and write before the commit (PostgreSQL); either way an
 /// operation reads what those before it in the same transaction have written.
 pub(crate) trait Tx {
-    /// This instance, as it stands in `a2a_tasks.owner`.
-    fn me(&self) -> &str;
+    /// The time here, by which leases are measured.
+    fn now(&self) -> LeaseTime;
     /// Work became due or a cancel mark was set: tell those who wait for such, after the commit.
     fn poke(&mut self);
 
@@ -35,8 +35,8 @@ pub(crate) trait Tx {
     fn new_key(&mut self) -> Result<i64>;
     /// The tenant's task, hidden or not.
     fn load(&mut self, tenant: TenantId, task: TaskId) -> Result<TaskRow>;
-    /// Up to `limit` tasks of these agents that may run now, longest due first.
-    fn due(&mut self, agents: &[AgentId], now: Timestamp, limit: usize) -> Result<Vec<TaskRow>>;
+    /// What is due of that which is claimed, fairly chosen.
+    fn due(&mut self, claim: &Claim) -> Result<Vec<TaskRow>>;
     /// Writes a new row.
     fn insert(&mut self, row: TaskRow) -> Result<()>;
     /// Writes a changed row.
@@ -67,8 +67,8 @@ pub(crate) trait Tx {
     /// Removes what the current turn has made. Returns the bytes that have to be taken off the tenant's usage.
     fn remove_artifacts_of_turn(&mut self, row: &TaskRow) -> Result<i64>;
 
-    /// What an idempotency key was first used for, unless it has expired at `at`.
-    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey, at: Timestamp) -> Result<Option<FirstUse>>;
+    /// What an idempotency key was first used for, unless it has expired.
+    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<FirstUse>>;
     /// Remembers what the key is used for. What may be replaced by that has expired.
     fn remember(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()>;
 

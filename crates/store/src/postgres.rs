@@ -30,18 +30,19 @@ mod writer;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use a2a::Timestamp;
 use async_trait::async_trait;
+use tokio::task::JoinHandle;
 
 use self::{
     fetch::Need,
     instances::Presence,
+    lease::Suspects,
     pool::{Connector, Limits, Pool, Role},
     writer::{Setting, Writer},
 };
@@ -50,9 +51,9 @@ pub use self::{
     url::{BadUrl, Url, masked},
 };
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, Filter, Hub,
-    InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId,
-    Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Event, Filter,
+    Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed,
+    TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -93,6 +94,9 @@ pub struct PostgresStore {
     hub: Hub,
     counters: Arc<Counters>,
     in_trouble: Arc<AtomicBool>,
+    suspects: Suspects,
+    /// Signs off when the writer has ended.
+    presence: Mutex<Option<JoinHandle<()>>>,
     id: InstanceId,
     me: Arc<str>,
 }
@@ -120,11 +124,12 @@ pub async fn open(url: &Url, options: Options) -> Result<Arc<PostgresStore>> {
         notify,
     };
     let (writer, ended) = Writer::start(setting, options.queue.max(1), options.patience);
-    presence.keep(announced, ended);
+    let presence = Mutex::new(Some(presence.keep(announced, ended)));
+    let suspects = Suspects::default();
     let writers = Pool::new(connector.clone(), Role::Write, Limits { connections: WRITERS, ..limits.clone() });
     let readers = Pool::new(connector, Role::Read, limits);
     let me = id.to_string().into();
-    Ok(Arc::new(PostgresStore { readers, writers, writer, hub, counters, in_trouble, id, me }))
+    Ok(Arc::new(PostgresStore { readers, writers, writer, hub, counters, in_trouble, suspects, presence, id, me }))
 }
 
 /// One session for whoever reads or writes the tables by itself, without a bound on time. Nothing is migrated.
@@ -145,22 +150,21 @@ impl Store for PostgresStore {
         self.writer.run(need, move |batch| ops::append(batch, &lease, &append)).await
     }
 
-    async fn lease(&self, until: Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>> {
-        let agents = agents.to_vec();
-        let need = Need::claim(&agents, limit);
-        self.writer.run(need, move |batch| ops::lease(batch, until, &agents, limit)).await
+    async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>> {
+        let need = Need::claim(&claim);
+        self.writer.run(need, move |batch| ops::claim(batch, &claim)).await
     }
 
-    async fn next_due(&self, agents: &[AgentId]) -> Result<Option<Timestamp>> {
+    async fn next_due(&self, agents: &[AgentId]) -> Result<Due> {
         lease::next_due(&self.readers, agents).await
     }
 
-    async fn renew(&self, leases: &[Lease], until: Timestamp) -> Result<Vec<Lease>> {
-        lease::renew(&self.writers, &self.me, leases, until).await
+    async fn renew(&self, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>> {
+        lease::renew(&self.writers, leases, lasts).await
     }
 
     async fn reclaim_dead(&self) -> Result<usize> {
-        let dead = lease::dead_instances(&self.readers, &self.me).await?;
+        let dead = lease::dead_instances(&self.readers, &self.me, &self.suspects).await?;
         if dead.is_empty() {
             return Ok(0);
         }
@@ -179,8 +183,8 @@ impl Store for PostgresStore {
         self.writer.run(Need::task(task, false), move |batch| ops::force(batch, tenant, task)).await
     }
 
-    async fn marked(&self) -> Result<Vec<TaskId>> {
-        lease::marked(&self.readers, &self.me).await
+    async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>> {
+        lease::marked(&self.readers, holder.as_str()).await
     }
 
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {
@@ -281,7 +285,7 @@ impl Store for PostgresStore {
             self.in_trouble.store(true, Relaxed);
             return Err(error);
         }
-        if self.counters.has_committed_within(PROOF_MS) {
+        if !self.writers.is_closed() && self.counters.has_committed_within(PROOF_MS) {
             return Ok(());
         }
         administer::heartbeat(&self.writers).await?;
@@ -299,5 +303,16 @@ impl Store for PostgresStore {
 
     fn instance(&self) -> InstanceId {
         self.id
+    }
+
+    async fn close(&self) {
+        self.writer.close();
+        self.writers.close();
+        self.readers.close();
+        let presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(presence) = presence {
+            // It has bounds of its own, and says so when it cannot sign off.
+            let _ = presence.await;
+        }
     }
 }

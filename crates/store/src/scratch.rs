@@ -15,7 +15,12 @@ use tokio::runtime::{self, Runtime};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use uuid::Uuid;
 
-use crate::{Store, Wake, hub::LOOK, postgres, sqlite};
+use crate::{
+    Store, Wake,
+    hub::LOOK,
+    postgres,
+    sqlite::{self, Ticks},
+};
 
 /// Where one journal lives, for as long as this does.
 pub struct Scratch {
@@ -66,19 +71,57 @@ impl Scratch {
     /// # Panics
     /// When it cannot be opened.
     pub async fn open_with(&self, wake: Option<Wake>, look: Duration) -> Arc<dyn Store> {
-        match &self.database {
-            Some(database) => {
-                let mut options = postgres::Options { look, ..postgres::Options::default() };
-                options.wake = wake.unwrap_or(options.wake);
-                let url = database.url.parse().expect("it is a URL");
-                postgres::open(&url, options).await.expect("the database can be opened")
-            }
-            None => {
-                let mut options = sqlite::Options { look, ..sqlite::Options::default() };
-                options.wake = wake.unwrap_or(options.wake);
-                sqlite::open(&self.dir, options).expect("the journal can be opened")
-            }
+        self.opening(wake, look, Ticks::default()).await
+    }
+
+    /// The same, on any runtime, and with a steady clock that is the test's own where the store has none by itself.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub fn opening(
+        &self,
+        wake: Option<Wake>,
+        look: Duration,
+        ticks: Ticks,
+    ) -> impl Future<Output = Arc<dyn Store>> + Send + use<> {
+        let url = self.database.as_ref().map(|database| database.url.parse().expect("it is a URL"));
+        let dir = self.dir.clone();
+        async move {
+            let store: Arc<dyn Store> = match url {
+                Some(url) => {
+                    let mut options = postgres::Options { look, ..postgres::Options::default() };
+                    options.wake = wake.unwrap_or(options.wake);
+                    postgres::open(&url, options).await.expect("the database can be opened")
+                }
+                None => {
+                    let mut options = sqlite::Options { look, ticks, ..sqlite::Options::default() };
+                    options.wake = wake.unwrap_or(options.wake);
+                    sqlite::open(&dir, options).expect("the journal can be opened")
+                }
+            };
+            store
         }
+    }
+
+    /// Makes the database's clock the test's own from here on: what is returned sets it, in milliseconds. A file has none.
+    ///
+    /// # Panics
+    /// When the database cannot be changed.
+    pub fn virtual_clock(&self) -> Option<Arc<dyn Fn(i64) + Send + Sync>> {
+        let database = self.database.as_ref()?;
+        let session = Session::open(&database.url).expect("the database is there");
+        let opening = self.opening(None, LOOK, Ticks::default());
+        session.run(async { opening.await.close().await });
+        let replace = "CREATE TABLE virtual_clock (millis bigint NOT NULL);
+             INSERT INTO virtual_clock VALUES (0);
+             CREATE OR REPLACE FUNCTION lease_now() RETURNS bigint LANGUAGE sql STABLE AS
+               $$ SELECT millis FROM virtual_clock $$;";
+        session.run(session.client.batch_execute(replace)).expect("the clock can be replaced");
+        Some(Arc::new(move |millis| {
+            let set = async { session.client.execute("UPDATE virtual_clock SET millis = $1", &[&millis]).await };
+            // A database that is gone has no clock.
+            let _ = session.run(set);
+        }))
     }
 
     /// The rows of queries, as text, bytes in hexadecimal: what the tables hold, read beside whoever writes them.

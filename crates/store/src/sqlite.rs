@@ -4,6 +4,7 @@
 //! ten times a second while anyone waits for something), and takes over the work of those that have died.
 
 mod administer;
+mod clock;
 mod inspect;
 pub(crate) mod instances;
 mod lease;
@@ -20,19 +21,21 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use a2a::Timestamp;
 use async_trait::async_trait;
 
-pub use self::inspect::{Inspection, inspect, version, version_number};
+pub use self::{
+    clock::Ticks,
+    inspect::{Inspection, inspect, version, version_number},
+};
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Error, Event, Filter, Hub,
-    InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId,
-    Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
+    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store,
+    Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -61,11 +64,13 @@ pub struct Options {
     pub wake: Wake,
     /// How often a watcher that hears nothing looks at the log.
     pub look: Duration,
+    /// What drives the journal's clock.
+    pub ticks: Ticks,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { readers: 2, queue: 4096, cache_kib: 32 * 1024, wake: Wake::Local, look: LOOK }
+        Self { readers: 2, queue: 4096, cache_kib: 32 * 1024, wake: Wake::Local, look: LOOK, ticks: Ticks::default() }
     }
 }
 
@@ -75,7 +80,8 @@ pub struct SqliteStore {
     // life goes.
     readers: Readers,
     writer: Writer,
-    _presence: Presence,
+    presence: Mutex<Option<Presence>>,
+    ticks: Ticks,
     hub: Hub,
     counters: Arc<Counters>,
     id: InstanceId,
@@ -103,12 +109,15 @@ pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
         options.cache_kib / WRITER_SHARE,
         queue,
         id.to_string(),
+        options.ticks.clone(),
         hub.clone(),
         Arc::clone(&counters),
     )?;
     let readers = Readers::start(&file, options.cache_kib, options.readers, queue)?;
     let me = id.to_string().into();
-    Ok(Arc::new(SqliteStore { readers, writer, _presence: presence, hub, counters, id, me, instances }))
+    let presence = Mutex::new(Some(presence));
+    let ticks = options.ticks;
+    Ok(Arc::new(SqliteStore { readers, writer, presence, ticks, hub, counters, id, me, instances }))
 }
 
 /// The instances that are gone without having signed off, until someone reclaims their work.
@@ -152,21 +161,21 @@ impl Store for SqliteStore {
         self.writer.run(move |batch| ops::append(batch, &lease, &append)).await
     }
 
-    async fn lease(&self, until: Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>> {
-        let agents = agents.to_vec();
-        self.writer.run(move |batch| ops::lease(batch, until, &agents, limit)).await
+    async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>> {
+        self.writer.run(move |batch| ops::claim(batch, &claim)).await
     }
 
-    async fn renew(&self, leases: &[Lease], until: Timestamp) -> Result<Vec<Lease>> {
+    async fn renew(&self, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>> {
         let leases = leases.to_vec();
-        self.writer.run(move |batch| lease::renew(batch, &leases, until)).await
+        self.writer.run(move |batch| lease::renew(batch, &leases, lasts)).await
     }
 
     async fn reclaim_dead(&self) -> Result<usize> {
         let (dir, me) = (self.instances.clone(), Arc::clone(&self.me));
         let dead = self.readers.run(move |conn| {
             let mut others = lease::other_instances(conn, &me)?;
-            others.retain(|id| instances::is_dead(&dir, id));
+            // Holders that are no instance have no lock; their leases run out.
+            others.retain(|id| InstanceId::parse(id).is_some() && instances::is_dead(&dir, id));
             Ok(others)
         });
         let dead = dead.await?;
@@ -193,14 +202,19 @@ impl Store for SqliteStore {
         self.writer.run(move |batch| ops::force(batch, tenant, task)).await
     }
 
-    async fn next_due(&self, agents: &[AgentId]) -> Result<Option<Timestamp>> {
-        let agents = lease::agent_list(agents)?;
-        self.readers.run(move |conn| lease::next_due(conn, &agents)).await
+    async fn next_due(&self, agents: &[AgentId]) -> Result<Due> {
+        let (agents, ticks) = (agents.to_vec(), self.ticks.clone());
+        self.readers
+            .run(move |conn| {
+                let now = clock::read(conn, &ticks)?;
+                Ok(Due { now, next: lease::next_due(conn, &agents, now)? })
+            })
+            .await
     }
 
-    async fn marked(&self) -> Result<Vec<TaskId>> {
-        let me = Arc::clone(&self.me);
-        self.readers.run(move |conn| lease::marked(conn, &me)).await
+    async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>> {
+        let holder = holder.clone();
+        self.readers.run(move |conn| lease::marked(conn, holder.as_str())).await
     }
 
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {
@@ -303,7 +317,7 @@ impl Store for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        if self.counters.has_committed_within(PROOF_MS) {
+        if !self.writer.is_closed() && self.counters.has_committed_within(PROOF_MS) {
             return Ok(());
         }
         self.writer.run(|batch| registry::heartbeat(batch)).await
@@ -319,5 +333,12 @@ impl Store for SqliteStore {
 
     fn instance(&self) -> InstanceId {
         self.id
+    }
+
+    async fn close(&self) {
+        // The writer is the last connection: it cleans up.
+        self.readers.close().await;
+        self.writer.close().await;
+        drop(self.presence.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

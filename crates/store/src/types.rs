@@ -1,11 +1,11 @@
 //! What goes into the store and comes out of it, in plain data.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 
-use crate::{AgentId, Draft, Result, TaskId, TenantId, TurnEnd};
+use crate::{AgentId, Draft, Lease, Result, TaskId, TenantId, Term, TurnEnd};
 
 /// One entry of a task's log.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,18 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// The task came to be. The body holds the whole task.
-    Created,
+    Created {
+        /// It is kept out of sight until something else than the start of a turn is logged: a reply, which keeps it so,
+        /// or anything else, which shows it.
+        held: bool,
+    },
+    /// A turn begins: the task is WORKING.
+    Started {
+        /// It is another attempt at the same turn: what the attempt before made is gone.
+        again: bool,
+    },
+    /// A task that was held is shown although nothing was said yet. It has no 1.0 frame, and no content.
+    Revealed,
     /// A caller's further message. It has no 1.0 frame.
     Input,
     /// A part of an artifact.
@@ -72,13 +83,13 @@ pub struct Accept {
     pub message: Bytes,
     /// Makes a repetition of the same message find the first one's task.
     pub idempotency: Option<IdempotencyKey>,
-    /// Lease the turn to this instance until then, if nothing else of the task runs or waits.
-    pub lease_until: Option<Timestamp>,
+    /// Lease the turn on these terms, if nothing else of the task runs or waits.
+    pub lease: Option<Term>,
     /// The WORKING status, used when the lease is given.
     pub working: Draft,
     /// What its tenant may use; checked in the transaction that would use it.
     pub quota: Quota,
-    /// Now.
+    /// Now, as events tell it to people.
     pub at: Timestamp,
 }
 
@@ -129,6 +140,15 @@ pub enum Target {
     },
 }
 
+impl Target {
+    /// The task that it is about.
+    pub fn task(&self) -> TaskId {
+        match self {
+            Self::New { task, .. } | Self::Continue { task, .. } => *task,
+        }
+    }
+}
+
 /// Who repeats what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey {
@@ -136,8 +156,8 @@ pub struct IdempotencyKey {
     pub key: [u8; 32],
     /// Hash of what must be equal.
     pub fingerprint: [u8; 32],
-    /// When the key is forgotten; never before its task is.
-    pub expires: Option<Timestamp>,
+    /// How long the key is remembered; as long as its task when nothing is said.
+    pub keep: Option<Duration>,
 }
 
 /// The outcome of [`Store::accept`](crate::Store::accept).
@@ -157,25 +177,6 @@ pub struct Accepted {
     pub turn: u32,
 }
 
-/// The right to write to a task, until it expires or someone takes it over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    /// The task.
-    pub task: TaskId,
-    /// Whose it is.
-    pub tenant: TenantId,
-    /// Its agent.
-    pub agent: AgentId,
-    /// Its context.
-    pub context: Arc<str>,
-    /// Grows with each lease of the task; a write with an old one is refused.
-    pub generation: u64,
-    /// Which attempt at the turn this is, from 1.
-    pub attempt: u32,
-    /// Its turns are told what was said before in the context.
-    pub remembers: bool,
-}
-
 /// One message to work on.
 #[derive(Debug, Clone)]
 pub struct Turn {
@@ -183,17 +184,6 @@ pub struct Turn {
     pub message: a2a::Message,
     /// Its number in the task, from 1.
     pub number: u32,
-}
-
-/// A lease and what it is for.
-#[derive(Debug, Clone)]
-pub struct LeasedTurn {
-    /// The lease.
-    pub lease: Lease,
-    /// The work.
-    pub turn: Turn,
-    /// An earlier attempt vanished without a word (its lease ran out).
-    pub interrupted: bool,
 }
 
 /// What a turn has produced since its last commit.
@@ -538,4 +528,6 @@ pub struct Stats {
     pub commits: u64,
     /// Events appended.
     pub events: u64,
+    /// How often a batch had to take a tenant's lock because the tenant came near a bound.
+    pub quota_locks: u64,
 }

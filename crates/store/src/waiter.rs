@@ -1,10 +1,13 @@
 //! What the writers of both stores share: who waits for an operation's outcome, and what is counted.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    time::Instant,
+};
 
 use tokio::sync::oneshot;
 
-use crate::{Error, Result, Stats, clock};
+use crate::{Error, Result, Stats};
 
 /// Someone who waits for an operation. The operation can run several times; the last run counts.
 pub(crate) struct Waiter<T> {
@@ -13,12 +16,25 @@ pub(crate) struct Waiter<T> {
 }
 
 /// What a writer counts.
-#[derive(Default)]
 pub(crate) struct Counters {
+    opened: Instant,
     commits: AtomicU64,
     events: AtomicU64,
-    /// When the last commit succeeded, in milliseconds.
+    quota_locks: AtomicU64,
+    /// When the last commit succeeded, in milliseconds since then. Negative before the first.
     last_commit: AtomicI64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            opened: Instant::now(),
+            commits: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            quota_locks: AtomicU64::new(0),
+            last_commit: AtomicI64::new(i64::MIN),
+        }
+    }
 }
 
 impl<T> Waiter<T> {
@@ -57,15 +73,28 @@ impl Counters {
     pub(crate) fn committed(&self, events: usize) {
         self.commits.fetch_add(1, Relaxed);
         self.events.fetch_add(events as u64, Relaxed);
-        self.last_commit.store(clock::now().as_millis(), Relaxed);
+        self.last_commit.store(self.millis(), Relaxed);
+    }
+
+    /// A batch took so many tenants' locks.
+    pub(crate) fn locked(&self, tenants: usize) {
+        self.quota_locks.fetch_add(tenants as u64, Relaxed);
     }
 
     /// Whether a commit of the last `millis` proves that the journal can be written.
     pub(crate) fn has_committed_within(&self, millis: i64) -> bool {
-        (0..millis).contains(&(clock::now().as_millis() - self.last_commit.load(Relaxed)))
+        self.millis().saturating_sub(self.last_commit.load(Relaxed)) < millis
+    }
+
+    fn millis(&self) -> i64 {
+        i64::try_from(self.opened.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats { commits: self.commits.load(Relaxed), events: self.events.load(Relaxed) }
+        Stats {
+            commits: self.commits.load(Relaxed),
+            events: self.events.load(Relaxed),
+            quota_locks: self.quota_locks.load(Relaxed),
+        }
     }
 }

@@ -11,12 +11,13 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use a2a::{Artifact, Message, Part, Role, TaskState, Timestamp};
 use store::{
-    Accept, AgentId, Append, Draft, IdempotencyKey, Lease, Location, NewToken, Quota, Store, Target, TaskId, TenantId,
-    TurnEnd, View,
+    Accept, AgentId, Append, Claim, Draft, Holder, IdempotencyKey, Lease, Location, NewToken, Quota, Room, Store,
+    Target, TaskId, TenantId, Term, TurnEnd, View,
     archive::{self, Error, Imported, Kind, Sums},
     clock,
     scratch::Database,
@@ -45,7 +46,13 @@ fn status(task: TaskId, state: TaskState, says: Option<&str>) -> Draft {
 }
 
 fn key(n: u8) -> IdempotencyKey {
-    IdempotencyKey { key: [n; 32], fingerprint: [n ^ 255; 32], expires: n.is_multiple_of(2).then(|| later(3_600_000)) }
+    let keep = n.is_multiple_of(2).then_some(Duration::from_secs(3600));
+    IdempotencyKey { key: [n; 32], fingerprint: [n ^ 255; 32], keep }
+}
+
+/// Of somebody who is gone when the journal is read again.
+fn term() -> Term {
+    Term { holder: Holder::worker("test"), lasts: Duration::from_secs(60) }
 }
 
 fn begin(task: TaskId, n: u8, leased: bool) -> Accept {
@@ -61,7 +68,7 @@ fn begin(task: TaskId, n: u8, leased: bool) -> Accept {
         message_id: format!("m-{n}"),
         message: serde_json::to_vec(&message("m", Role::User, "héllo\n\"quoted\"\u{1}")).unwrap().into(),
         idempotency: Some(key(n)),
-        lease_until: leased.then(|| later(60_000)),
+        lease: leased.then(term),
         working: status(task, TaskState::Working, None),
         quota: Quota::default(),
         at: clock::now(),
@@ -106,6 +113,10 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
         match n % 4 {
             1 => end(store, &lease, TaskState::Completed).await,
             2 if n % 5 != 4 => end(store, &lease, TaskState::InputRequired).await,
+            // Given back on purpose.
+            3 if n == 19 => {
+                store.append(&lease, Append { drafts: Vec::new(), end: Some(TurnEnd::Release) }).await.unwrap();
+            }
             // Runs on.
             _ => {}
         }
@@ -238,13 +249,14 @@ async fn running_work_is_due_and_known_as_interrupted() {
     let (bytes, _) = exported(&from).await;
     imported(&Location::Sqlite(target.path().to_owned()), &bytes).await.unwrap();
     let store = sqlite::open(target.path(), sqlite::Options::default()).unwrap();
-    let leased = store.lease(later(60_000), &[agent()], 100).await.unwrap();
+    let leased = store.claim(Claim::new(term(), vec![Room::new(agent(), 100)])).await.unwrap();
     let ran: Vec<_> = leased.iter().filter(|turn| turn.interrupted).map(|turn| turn.lease.task).collect();
     let waited = leased.iter().filter(|turn| !turn.interrupted).count();
     assert_eq!(waited, 5, "every fourth was never leased");
-    assert!(ran.contains(&tasks[3]) && ran.contains(&tasks[11]), "{ran:?}");
+    assert!(ran.contains(&tasks[3]) && ran.contains(&tasks[11]) && ran.contains(&tasks[19]), "{ran:?}");
     for turn in leased.iter().filter(|turn| turn.interrupted) {
         assert_eq!((turn.lease.generation, turn.lease.attempt), (2, 2), "an attempt was lost");
+        assert_eq!(turn.lease.tries, if turn.lease.task == tasks[19] { 1 } else { 2 });
         end(store.as_ref(), &turn.lease, TaskState::Completed).await;
     }
 }
@@ -407,7 +419,7 @@ async fn exports_and_backups_are_of_one_moment() {
                 end(store.as_ref(), &lease, TaskState::Completed).await;
                 done.push(task);
                 // Enough to be in the way of a copy, not so much that the test is about it.
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
             done
         }));
@@ -415,7 +427,7 @@ async fn exports_and_backups_are_of_one_moment() {
     let location = Location::Sqlite(dir.path().to_owned());
     let place = tempfile::tempdir().unwrap();
     for n in 0..3 {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
         let (bytes, sums) = exported(&location).await;
         let to = place.path().join(format!("export-{n}"));
         imported(&Location::Sqlite(to.clone()), &bytes).await.unwrap();

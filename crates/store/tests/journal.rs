@@ -7,14 +7,19 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
-use a2a::{Message, Part, Role, TaskState, Timestamp};
+use a2a::{Message, Part, Role, TaskState};
 use store::{
-    Accept, Append, CancelMark, Draft, Error, Filter, Lease, Recent, Store, Target, TaskId, TenantId, TurnEnd, View,
-    clock, sqlite,
+    Accept, Append, CancelMark, Claim, Draft, Error, Filter, Holder, Lease, LeasedTurn, Recent, Room, Store, Target,
+    TaskId, TenantId, Term, TurnEnd, View, clock,
+    conformance::{self, Damage},
+    sqlite,
 };
 use tokio::time::timeout;
 
@@ -33,10 +38,6 @@ fn agents() -> [store::AgentId; 1] {
     ["echo".parse().unwrap()]
 }
 
-fn later(millis: i64) -> Timestamp {
-    Timestamp::from_millis(clock::now().as_millis() + millis)
-}
-
 fn status(task: TaskId, state: TaskState, says: Option<&str>) -> Draft {
     let message = says.map(|says| Message {
         message_id: "reply".into(),
@@ -47,6 +48,19 @@ fn status(task: TaskId, state: TaskState, says: Option<&str>) -> Draft {
     Draft::status(task, CONTEXT, state, message, None, clock::now()).unwrap()
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn term(store: &dyn Store, lasts: Duration) -> Term {
+    Term { holder: store.instance().into(), lasts }
+}
+
+/// So many turns, for this instance.
+async fn claim(store: &dyn Store, slots: usize) -> Vec<LeasedTurn> {
+    let [agent] = agents();
+    store.claim(Claim::new(term(store, MINUTE), vec![Room::new(agent, slots)])).await.unwrap()
+}
+
+/// A message that begins a task, not leased.
 fn begin(task: TaskId) -> Accept {
     let message =
         Message { message_id: "m".into(), role: Role::User, parts: vec![Part::text("hello")], ..Message::default() };
@@ -62,15 +76,20 @@ fn begin(task: TaskId) -> Accept {
         message_id: "m".into(),
         message: serde_json::to_vec(&message).unwrap().into(),
         idempotency: None,
-        lease_until: Some(later(60_000)),
+        lease: None,
         working: status(task, TaskState::Working, None),
         quota: store::Quota::default(),
         at: clock::now(),
     }
 }
 
+/// The same, leased to this instance.
+fn leased(store: &dyn Store, task: TaskId) -> Accept {
+    Accept { lease: Some(term(store, MINUTE)), ..begin(task) }
+}
+
 async fn running(store: &dyn Store) -> Lease {
-    store.accept(TENANT, begin(TaskId::mint())).await.unwrap().lease.unwrap()
+    store.accept(TENANT, leased(store, TaskId::mint())).await.unwrap().lease.unwrap()
 }
 
 async fn end(store: &dyn Store, lease: &Lease, state: TaskState, says: Option<&str>) {
@@ -101,8 +120,8 @@ async fn one_accept_is_one_commit_and_reading_is_none() {
     store.tenants().await.unwrap();
     total(&*store).await;
     // Neither do writes that find nothing to write.
-    assert!(store.lease(later(1000), &agents(), 10).await.unwrap().is_empty());
-    assert_eq!(store.renew(std::slice::from_ref(&lease), later(1000)).await.unwrap().len(), 1);
+    assert!(claim(&*store, 10).await.is_empty());
+    assert_eq!(store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap().len(), 1);
     assert_eq!(store.reclaim_dead().await.unwrap(), 0);
     assert!(matches!(store.mark_cancel(TENANT, lease.task).await, Ok(CancelMark::NotCancelable(_))));
     assert!(store.mark_cancel(TENANT, TaskId::mint()).await.is_err());
@@ -133,13 +152,13 @@ async fn a_failing_operation_fails_alone() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let taken = TaskId::mint();
-    store.accept(TENANT, begin(taken)).await.unwrap();
+    store.accept(TENANT, leased(&*store, taken)).await.unwrap();
     let calls: Vec<_> = (0..50)
         .map(|n| {
             let store = Arc::clone(&store);
             // A task id that exists breaks a constraint of the database in the middle of the operation.
             let task = if n % 10 == 5 { taken } else { TaskId::mint() };
-            tokio::spawn(async move { (task, store.accept(TENANT, begin(task)).await) })
+            tokio::spawn(async move { (task, store.accept(TENANT, leased(&*store, task)).await) })
         })
         .collect();
     for call in calls {
@@ -221,7 +240,7 @@ async fn two_instances_hear_each_other() {
     let again = begin(TaskId::mint());
     let submitted = status(lease.task, TaskState::Submitted, None);
     let target = Target::Continue { task: lease.task, max_waiting: 8, submitted };
-    one.accept(TENANT, Accept { target, lease_until: None, ..again }).await.unwrap();
+    one.accept(TENANT, Accept { target, ..again }).await.unwrap();
     assert_eq!(two.mark_cancel(TENANT, lease.task).await.unwrap(), CancelMark::Canceled { already: false });
     let Recent::Events(events) = watch.recent(3) else { panic!("an event was skipped") };
     let published: Vec<_> = events.iter().map(|event| (**event).clone()).collect();
@@ -234,20 +253,91 @@ async fn one_of_two_instances_gets_the_work() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (open(dir.path()), open(dir.path()));
     for _ in 0..30 {
-        one.accept(TENANT, Accept { lease_until: None, ..begin(TaskId::mint()) }).await.unwrap();
+        one.accept(TENANT, begin(TaskId::mint())).await.unwrap();
     }
-    let take = |store: Arc<sqlite::SqliteStore>| {
-        tokio::spawn(async move { store.lease(later(60_000), &agents(), 20).await.unwrap() })
-    };
+    let take = |store: Arc<sqlite::SqliteStore>| tokio::spawn(async move { claim(&*store, 20).await });
     let (a, b) = (take(Arc::clone(&one)), take(Arc::clone(&two)));
     let (a, b) = (a.await.unwrap(), b.await.unwrap());
     assert_eq!(a.len() + b.len(), 30);
     let tasks: HashSet<_> = a.iter().chain(&b).map(|turn| turn.lease.task).collect();
     assert_eq!(tasks.len(), 30);
-    // A lease is its owner's: the other instance cannot use it.
-    let theirs = &b[0].lease;
-    let refused = one.append(theirs, Append::default()).await;
-    assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_lease_is_its_holders_whoever_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (open(dir.path()), open(dir.path()));
+    // The holder is a worker: whichever instance it is connected to writes for it.
+    let worker = Holder::worker("w");
+    let accept = Accept { lease: Some(Term { holder: worker.clone(), lasts: MINUTE }), ..begin(TaskId::mint()) };
+    let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
+    for (store, seq) in [(&one, 3), (&two, 4), (&one, 5)] {
+        let drafts = vec![status(lease.task, TaskState::Working, Some("on it"))];
+        assert_eq!(store.append(&lease, Append { drafts, end: None }).await.unwrap().seq, seq);
+        assert_eq!(store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), []);
+    }
+    // The right generation is of no use to anybody else.
+    let stolen = Lease { holder: two.instance().into(), ..lease.clone() };
+    let stolen_ones = std::slice::from_ref(&stolen);
+    for store in [&one, &two] {
+        assert!(matches!(store.append(&stolen, Append::default()).await, Err(Error::LeaseLost)));
+        assert_eq!(store.renew(stolen_ones, MINUTE).await.unwrap(), stolen_ones);
+    }
+    assert_eq!(two.mark_cancel(TENANT, lease.task).await.unwrap(), CancelMark::Running);
+    for store in [&one, &two] {
+        assert_eq!(store.marked(&worker).await.unwrap(), [lease.task]);
+        assert!(store.marked(&store.instance().into()).await.unwrap().is_empty());
+    }
+    end(&*two, &lease, TaskState::Completed, None).await;
+    assert_eq!(one.head(TENANT, lease.task).await.unwrap().state, TaskState::Canceled);
+}
+
+#[tokio::test]
+async fn stores_on_one_file_have_one_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let tick = Arc::new(AtomicI64::new(500_000));
+    let open = || {
+        let tick = Arc::clone(&tick);
+        let ticks = sqlite::Ticks::new(move || tick.load(Relaxed));
+        sqlite::open(dir.path(), sqlite::Options { ticks, ..sqlite::Options::default() }).unwrap()
+    };
+    let pass = |millis: i64| tick.fetch_add(millis, Relaxed);
+    let one = open();
+    pass(7000);
+    let two = open();
+    let now = async |store: &dyn Store| store.next_due(&agents()).await.unwrap().now;
+    let begin_time = now(&*one).await;
+    assert_eq!(now(&*two).await, begin_time);
+
+    let accept = Accept { lease: Some(term(&*one, Duration::from_millis(10))), ..begin(TaskId::mint()) };
+    let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
+    // The clock stands still, and wall time does not matter.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(claim(&*two, 10).await.is_empty());
+    pass(9);
+    assert!(claim(&*two, 10).await.is_empty(), "not yet");
+    // Each renews by the same clock, whichever store it goes through.
+    assert!(two.renew(std::slice::from_ref(&lease), Duration::from_millis(10)).await.unwrap().is_empty());
+    pass(9);
+    assert!(claim(&*two, 10).await.is_empty(), "not yet");
+    assert_eq!(now(&*one).await, begin_time.after(Duration::from_millis(18)));
+    pass(1);
+    let turns = claim(&*two, 10).await;
+    assert_eq!(turns.len(), 1);
+    assert!(turns[0].interrupted);
+    assert!(matches!(one.append(&lease, Append::default()).await, Err(Error::LeaseLost)));
+
+    // It goes on where it was, also when the machine was started anew and counts from the beginning.
+    pass(3_600_000);
+    let end_time = now(&*two).await;
+    one.close().await;
+    two.close().await;
+    tick.store(3, Relaxed);
+    let three = open();
+    assert_eq!(now(&*three).await, end_time);
+    pass(5);
+    let four = open();
+    assert_eq!((now(&*three).await, now(&*four).await), (end_time.after(Duration::from_millis(5)), now(&*three).await));
 }
 
 #[tokio::test]
@@ -256,7 +346,7 @@ async fn only_the_dead_lose_their_leases() {
     let (one, two) = (open(dir.path()), open(dir.path()));
     let task = running(&*one).await.task;
     assert_eq!(two.reclaim_dead().await.unwrap(), 0, "it lives");
-    assert!(two.lease(later(60_000), &agents(), 10).await.unwrap().is_empty());
+    assert!(claim(&*two, 10).await.is_empty());
 
     let id = one.instance();
     drop(one);
@@ -270,10 +360,74 @@ async fn only_the_dead_lose_their_leases() {
     assert!(!file.exists());
     let left: i64 = raw(dir.path()).query_row("SELECT count(*) FROM instances", (), |row| row.get(0)).unwrap();
     assert_eq!(left, 1, "itself");
-    let turns = two.lease(later(60_000), &agents(), 10).await.unwrap();
+    let turns = claim(&*two, 10).await;
     assert_eq!(turns.len(), 1);
     assert!(turns[0].interrupted);
     assert_eq!((turns[0].lease.task, turns[0].lease.attempt), (task, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_closes_has_committed_what_waited_and_signed_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (open(dir.path()), open(dir.path()));
+    let held = running(&*one).await;
+    let calls: Vec<_> = (0..300)
+        .map(|_| {
+            let (store, task) = (Arc::clone(&one), TaskId::mint());
+            tokio::spawn(async move { (task, store.accept(TENANT, begin(task)).await) })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    one.close().await;
+    let known = |id: store::InstanceId| {
+        let count = "SELECT count(*) FROM instances WHERE id = ?1";
+        let row: i64 = raw(dir.path()).query_row(count, [id.to_string()], |row| row.get(0)).unwrap();
+        (row == 1, dir.path().join("instances").join(format!("{id}.lock")).exists())
+    };
+    assert_eq!((known(one.instance()), known(two.instance())), ((false, false), (true, true)));
+    for call in calls {
+        let (task, outcome) = call.await.unwrap();
+        let there = two.head(TENANT, task).await;
+        match outcome {
+            Ok(_) => assert_eq!(there.unwrap().seq, 1),
+            Err(error) => {
+                assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+                assert!(matches!(there, Err(Error::NotFound)), "what was refused is not there");
+            }
+        }
+    }
+    // What it still held is free at once, although the process lives and has the store in its hands.
+    assert_eq!(two.reclaim_dead().await.unwrap(), 1);
+    let turns = claim(&*two, 1000).await;
+    assert!(turns.iter().any(|turn| turn.lease.task == held.task && turn.interrupted));
+    two.close().await;
+    assert!(!sqlite::is_open(dir.path()));
+    assert_eq!(known(two.instance()), (false, false));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_blocks_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let conn = raw(dir.path());
+    let damage = |task: TaskId, damage: Damage| {
+        let sql = match damage {
+            Damage::Message => {
+                "UPDATE a2a_messages SET body = '{' WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1)"
+            }
+            Damage::NoMessage => "DELETE FROM a2a_messages WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1)",
+            Damage::State => "UPDATE a2a_tasks SET state = 'dreaming' WHERE task_id = ?1",
+            Damage::Agent => "UPDATE a2a_tasks SET agent_id = 'No Agent!' WHERE task_id = ?1",
+            Damage::Ended => "UPDATE a2a_tasks SET state = 'completed' WHERE task_id = ?1",
+            Damage::StatusMessage => "UPDATE a2a_tasks SET status_message = '{' WHERE task_id = ?1",
+        };
+        assert!(conn.execute(sql, [task.to_string()]).unwrap() > 0, "{damage:?}");
+    };
+    conformance::run_damaged(store, damage).await;
+    // What could not be read is looked at again in an hour.
+    let aside = "SELECT count(*) FROM a2a_tasks WHERE state = 'dreaming'
+                   AND due_at BETWEEN (SELECT seen FROM lease_clock) + 3000000 AND (SELECT seen FROM lease_clock) + 3700000";
+    assert_eq!(conn.query_row(aside, (), |row| row.get::<_, i64>(0)).unwrap(), 2);
 }
 
 #[tokio::test]
@@ -400,7 +554,7 @@ async fn what_was_acknowledged_survives_a_kill() {
     assert_eq!(lost(&*store, &acknowledged).await, 0);
     let reclaimed = store.reclaim_dead().await.unwrap();
     assert!(reclaimed >= acknowledged.len(), "the dead held {reclaimed} leases");
-    let turns = store.lease(later(60_000), &agents(), 1000).await.unwrap();
+    let turns = claim(&*store, 1000).await;
     assert_eq!(turns.len(), reclaimed);
     assert!(turns.iter().all(|turn| turn.interrupted && turn.lease.attempt == 2));
 }

@@ -109,7 +109,7 @@ impl Instance {
             message_id: task.to_string(),
             message: "{}".into(),
             idempotency: None,
-            lease_until: None,
+            lease: None,
             working: Draft::status(task, "ctx", a2a::TaskState::Working, None, None, at).unwrap(),
             quota: Quota::default(),
             at,

@@ -3,34 +3,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use a2a::{Artifact, Message, Part, Role, TaskState, Timestamp};
 use store::{
-    Accept, Append, Draft, Filter, IdempotencyKey, Lease, PageKey, Quota, Store, Target, TaskId, TenantId, TurnEnd,
-    View, postgres, scratch, sqlite,
+    Accept, Append, Draft, EventKind, Filter, Holder, IdempotencyKey, Lease, PageKey, Quota, Store, Target, TaskId,
+    TenantId, Term, TurnEnd, View, conformance::Dice, postgres, scratch, sqlite,
 };
 
 const AGENTS: [&str; 2] = ["echo", "other"];
 const CONTEXTS: [&str; 3] = ["one", "two", "three \u{1F310}"];
 const STEPS: usize = 250;
-
-/// Chance, the same for both: splitmix64.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((z ^ (z >> 31)) % sides as u64).unwrap()
-    }
-
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.roll(from.len())].clone()
-    }
-}
 
 /// A story on one store: what was told so far and what came of it.
 struct Story {
@@ -76,7 +59,7 @@ impl Story {
         let idempotency = (self.dice.roll(4) == 0).then(|| IdempotencyKey {
             key: [u8::try_from(self.dice.roll(8)).unwrap(); 32],
             fingerprint: [u8::try_from(self.dice.roll(2)).unwrap(); 32],
-            expires: None,
+            keep: None,
         });
         let tasks = (self.dice.roll(8) == 0).then_some(3);
         Accept {
@@ -84,7 +67,7 @@ impl Story {
             message_id: said.message_id.clone(),
             message: serde_json::to_vec(&said).unwrap().into(),
             idempotency,
-            lease_until: (self.dice.roll(4) != 0).then(|| Timestamp::from_millis(i64::MAX / 2)),
+            lease: (self.dice.roll(4) != 0).then(|| Term { holder: Holder::worker("one"), lasts: Duration::MAX }),
             working: Draft::status(task, "one", TaskState::Working, None, None, self.now()).unwrap(),
             quota: Quota { tasks, bytes: None },
             at: self.now(),
@@ -212,7 +195,15 @@ impl Story {
         lines.push(format!("head {task} {:?}", store.head(tenant, task).await));
         lines.push(format!("history {task} {:?}", store.history(tenant, task).await));
         for (after, limit) in [(0, 1000), (2, 3), (1000, 5), (0, 0), (u64::MAX, usize::MAX)] {
-            lines.push(format!("events {task} {after} {:?}", store.events(tenant, task, after, limit).await));
+            let events = store.events(tenant, task, after, limit).await.map(|mut events| {
+                // What the store says by itself it says at its own time.
+                events
+                    .iter_mut()
+                    .filter(|event| event.kind == EventKind::Revealed)
+                    .for_each(|event| event.at = self.now());
+                events
+            });
+            lines.push(format!("events {task} {after} {events:?}"));
         }
         for history in [None, Some(0), Some(2), Some(u32::MAX)] {
             for artifacts in [true, false] {

@@ -7,11 +7,12 @@ use std::{
 };
 
 use serde_json::Value;
-use store::{EventKind, Store, TaskId, TenantId};
+use store::{Store, TaskId, TenantId};
 
 use crate::{
     caller::Item,
     http::{Api, artifact_text, state},
+    log::{has_frame, is_whole},
     sse::Frame,
 };
 
@@ -43,8 +44,8 @@ pub(crate) struct Verdict {
     /// Streams that differ from their log.
     wrong_streams: usize,
     /// Completed tasks whose artifacts are not what one attempt has said.
-    wrong_results: usize,
-    /// Tasks that did not complete: interrupted too often.
+    pub(crate) wrong_results: usize,
+    /// Tasks that did not complete: interrupted too often, or by someone who had no right to.
     given_up: usize,
 }
 
@@ -77,6 +78,7 @@ impl Verdict {
             self.broken_logs,
             self.wrong_streams,
             self.wrong_results,
+            self.given_up,
         ];
         self.ok > 0 && broken.into_iter().all(|count| count == 0)
     }
@@ -162,20 +164,13 @@ async fn count_duplicates(api: &Api) -> usize {
     }
 }
 
-/// Numbered from 1 without a gap, and ended once, at the end.
-fn is_whole(log: &[store::Event]) -> bool {
-    let is_numbered = log.iter().zip(1..).all(|(event, seq)| event.seq == seq);
-    let ends = |event: &store::Event| matches!(event.kind, EventKind::Status { state, .. } if state.is_terminal());
-    is_numbered && log.iter().filter(|event| ends(event)).count() == 1 && log.last().is_some_and(ends)
-}
-
 /// Whether a follower saw exactly what was written. A message that is sent again as a stream joins its task: that begins
 /// with the task as it stands, and goes on after it.
 fn is_same(frames: &[Frame], log: &[store::Event]) -> bool {
     let Some((first, rest)) = frames.split_first() else { return false };
     let joins = first.id > 1 && first.body.get("task").is_some();
     let (seen, after) = if joins { (rest, first.id) } else { (frames, 0) };
-    let written = log.iter().filter(|event| event.seq > after && event.kind != EventKind::Input);
+    let written = log.iter().filter(|event| event.seq > after && has_frame(event.kind));
     let written: Vec<Frame> = written
         .map(|event| Frame {
             id: event.seq,

@@ -11,7 +11,7 @@ use a2a::{
 };
 use async_trait::async_trait;
 use exchange::{Agent, Agents, Call, Caller, Entry, Exchange, Frames, Options, Outcome, Output, Profile, Sent, Turn};
-use store::{Accept, Draft, Store, Target, TaskId, TenantId, clock, scratch::Scratch};
+use store::{Accept, Draft, Store, Target, TaskId, TenantId, Term, clock, scratch::Scratch};
 
 #[derive(Clone)]
 pub(crate) struct Rig {
@@ -109,7 +109,6 @@ impl Rig {
         let tenant = tenant(store.as_ref(), "default").await;
         let task = TaskId::mint();
         let at = clock::now();
-        let until = a2a::Timestamp::from_millis(at.as_millis() + i64::try_from(lease.as_millis()).unwrap());
         let working = Draft::status(task, "ctx", TaskState::Working, None, None, at).unwrap();
         let message = Message { task_id: task.to_string(), context_id: "ctx".into(), ..message };
         let accept = Accept {
@@ -124,7 +123,7 @@ impl Rig {
             message_id: message.message_id.clone(),
             message: serde_json::to_vec(&message).unwrap().into(),
             idempotency: None,
-            lease_until: Some(until),
+            lease: Some(Term { holder: store.instance().into(), lasts: lease }),
             working,
             quota: store::Quota::default(),
             at,

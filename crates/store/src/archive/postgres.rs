@@ -10,7 +10,7 @@ use futures_util::TryStreamExt;
 use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
 
 use super::{
-    Error, HEARTBEAT, Imported, Kind, NOBODY, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
     record::{Artifact, Audit, Body, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
 };
 use crate::postgres::{self, Url, schema};
@@ -156,7 +156,8 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
             "SELECT task_id::text, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
                status_message, status_turn::bigint, seq, hidden::bigint,
                CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
-               owner IS NOT NULL, generation, attempt::bigint, turn::bigint, waiting::bigint, cancel_mark, remembers
+               owner IS NOT NULL OR interrupted, generation, attempt::bigint, turn::bigint, waiting::bigint, cancel_mark,
+               remembers, releases::bigint
              FROM a2a_tasks ORDER BY task_id"
         }
         Kind::Message => {
@@ -227,6 +228,7 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             waiting: row.try_get(17)?,
             cancel_mark: row.try_get(18)?,
             remembers: row.try_get(19)?,
+            releases: row.try_get(20)?,
         })),
         Kind::Message => Record::Message(Message {
             task: row.try_get(0)?,
@@ -325,19 +327,18 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             r => r.id, r.at, r.actor.as_str(), r.action.as_str(), r.detail.as_str()),
         Kind::Task => columns!(Task,
             "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
-               status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark,
-               remembers)
+               status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt, turn, waiting,
+               cancel_mark, remembers, releases)
              SELECT task::uuid, tenant, agent, context, state, created, updated, status, message, status_turn, seq,
-               hidden, due, owner, generation, attempt, turn, waiting, cancel_mark, remembers
+               hidden, due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases
              FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-               $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[],
-               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[], $20::boolean[])
+               $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::boolean[],
+               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[], $20::boolean[], $21::bigint[])
              AS r (task, tenant, agent, context, state, created, updated, status, message, status_turn, seq, hidden,
-               due, owner, generation, attempt, turn, waiting, cancel_mark, remembers)",
+               due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases)",
             r => r.id.as_str(), r.tenant, r.agent.as_str(), r.context.as_str(), r.state.as_str(), r.created_at,
                 r.updated_at, r.status_at, r.status_message.as_deref(), r.status_turn, r.seq, r.hidden, r.due_at,
-                r.interrupted.then_some(NOBODY), r.generation, r.attempt, r.turn, r.waiting, r.cancel_mark,
-                r.remembers),
+                r.interrupted, r.generation, r.attempt, r.turn, r.waiting, r.cancel_mark, r.remembers, r.releases),
         // Positions are given in the order of the lines.
         Kind::Message => columns!(Message,
             "INSERT INTO a2a_messages (task, message_id, role, status, turn, created_at, body)

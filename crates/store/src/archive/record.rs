@@ -134,6 +134,11 @@ pub(super) struct Audit {
     pub(super) detail: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(n: &i64) -> bool {
+    *n == 0
+}
+
 /// A task without its lease: work that runs is work that was interrupted, and due.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -151,10 +156,13 @@ pub(super) struct Task {
     pub(super) seq: i64,
     pub(super) hidden: i64,
     pub(super) due_at: Option<i64>,
-    /// Somebody held a lease on it: what its agent does about an interrupted turn is to happen.
+    /// Its turn was cut off, or somebody held a lease on it: what its agent does about an interrupted turn is to happen.
     pub(super) interrupted: bool,
     pub(super) generation: i64,
     pub(super) attempt: i64,
+    /// How many of the attempts were given back on purpose.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) releases: i64,
     pub(super) turn: i64,
     pub(super) waiting: i64,
     pub(super) cancel_mark: bool,

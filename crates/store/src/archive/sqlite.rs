@@ -9,7 +9,7 @@ use std::{
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use super::{
-    Error, HEARTBEAT, Imported, Kind, NOBODY, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
     record::{Artifact, Audit, Body, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
 };
 use crate::sqlite::{self, FILE, schema, tx::positions};
@@ -145,9 +145,8 @@ fn derive(conn: &Connection) -> Result<()> {
 /// Voids all leases, as an archive does: what ran is due, and seen as interrupted.
 pub(super) fn void_leases(conn: &Connection) -> Result<()> {
     conn.execute(
-        "UPDATE a2a_tasks SET owner = ?1, due_at = CASE WHEN due_at > updated_at THEN updated_at ELSE due_at END
-         WHERE owner IS NOT NULL",
-        [NOBODY],
+        "UPDATE a2a_tasks SET owner = NULL, interrupted = 1, due_at = min(due_at, updated_at) WHERE owner IS NOT NULL",
+        (),
     )?;
     conn.execute("DELETE FROM instances", ())?;
     Ok(())
@@ -188,7 +187,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
     let tasks = "SELECT task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
                    status_message, status_turn, seq, hidden,
                    CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
-                   owner IS NOT NULL, generation, attempt, turn, waiting, cancel_mark, remembers
+                   owner IS NOT NULL OR interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases
                  FROM a2a_tasks ORDER BY task_id";
     each(conn, writer, tasks, |row| {
         Ok(Record::Task(Box::new(Task {
@@ -212,6 +211,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             waiting: row.get(17)?,
             cancel_mark: row.get(18)?,
             remembers: row.get(19)?,
+            releases: row.get(20)?,
         })))
     })?;
     // Two loops and no join, so that nothing is sorted and nothing has to fit into memory.
@@ -355,14 +355,13 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
         Record::Task(r) => {
             numbers.pk += 1;
             let pk = numbers.pk;
-            let owner = r.interrupted.then_some(NOBODY);
             run(
                 conn,
                 "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at,
-                   status_at, status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn,
-                   waiting, cancel_mark, remembers)
+                   status_at, status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt,
+                   turn, waiting, cancel_mark, remembers, releases)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-                   ?21)",
+                   ?21, ?22)",
                 params![
                     pk,
                     r.id,
@@ -378,13 +377,14 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                     r.seq,
                     r.hidden,
                     r.due_at,
-                    owner,
+                    r.interrupted,
                     r.generation,
                     r.attempt,
                     r.turn,
                     r.waiting,
                     r.cancel_mark,
                     r.remembers,
+                    r.releases,
                 ],
             )
         }

@@ -20,28 +20,28 @@ pub(super) async fn a_new_task_is_submitted_and_due(store: Arc<dyn Store>) {
     let due = world.lease_one().await;
     assert_eq!((due.lease.task, due.lease.attempt, due.interrupted), (task, 1, false));
     assert_eq!((turn_says(&due.turn), due.turn.number), ("hello".into(), 1));
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working)]);
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED]);
 }
 
 pub(super) async fn a_leased_task_is_working_at_once(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, accept) = world.begin("hello");
-    let accepted = world.accept(leased(accept)).await.unwrap();
+    let accepted = world.accept(world.leased(accept)).await.unwrap();
     let lease = accepted.lease.unwrap();
     assert_eq!((accepted.seq, accepted.turn, lease.attempt), (2, 1, 1));
     assert_eq!((lease.task, lease.tenant, &*lease.context), (task, world.tenant, CONTEXT));
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working)]);
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED]);
     assert_eq!(world.task(task).await.state, Working);
-    assert!(world.lease(later(60_000)).await.is_empty(), "it is leased already");
+    assert!(world.lease().await.is_empty(), "it is leased already");
 }
 
 pub(super) async fn a_repeated_key_finds_the_first_task(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, accept) = world.begin("hello");
-    world.accept(keyed(leased(accept), 1, 1)).await.unwrap();
+    world.accept(keyed(world.leased(accept), 1, 1)).await.unwrap();
     let commits = world.store.stats();
     let (_, again) = world.begin("hello");
-    let again = world.accept(keyed(leased(again), 1, 1)).await.unwrap();
+    let again = world.accept(keyed(world.leased(again), 1, 1)).await.unwrap();
     assert!(again.duplicate && again.lease.is_none());
     assert_eq!((again.task, again.seq, again.turn), (task, 2, 1));
     assert_eq!(world.store.stats(), commits, "a repetition writes nothing");
@@ -69,15 +69,15 @@ pub(super) async fn a_key_is_its_tenants_own(store: Arc<dyn Store>) {
 
 pub(super) async fn an_expired_key_is_forgotten(store: Arc<dyn Store>) {
     let world = World::new(store).await;
-    let key = |expires| Some(IdempotencyKey { key: [1; 32], fingerprint: [1; 32], expires: Some(expires) });
+    let key = |keep| Some(IdempotencyKey { key: [1; 32], fingerprint: [1; 32], keep: Some(keep) });
     let (_, mut accept) = world.begin("hello");
-    accept.idempotency = key(past());
+    accept.idempotency = key(NOTHING);
     world.accept(accept).await.unwrap();
     let (second, mut accept) = world.begin("hello");
-    accept.idempotency = key(later(60_000));
+    accept.idempotency = key(MINUTE);
     assert!(!world.accept(accept).await.unwrap().duplicate);
     let (_, mut accept) = world.begin("hello");
-    accept.idempotency = key(later(60_000));
+    accept.idempotency = key(MINUTE);
     let third = world.accept(accept).await.unwrap();
     assert!(third.duplicate);
     assert_eq!(third.task, second);
@@ -88,8 +88,9 @@ pub(super) async fn ten_at_once_with_one_key_make_one_task(store: Arc<dyn Store>
     let calls: Vec<_> = (0..10)
         .map(|_| {
             let (_, accept) = world.begin("hello");
+            let accept = keyed(world.leased(accept), 1, 1);
             let (store, tenant) = (Arc::clone(&world.store), world.tenant);
-            tokio::spawn(async move { store.accept(tenant, keyed(leased(accept), 1, 1)).await.unwrap() })
+            tokio::spawn(async move { store.accept(tenant, accept).await.unwrap() })
         })
         .collect();
     let mut accepted = Vec::new();
@@ -105,7 +106,7 @@ pub(super) async fn ten_at_once_with_one_key_make_one_task(store: Arc<dyn Store>
 pub(super) async fn a_repetition_is_answered_after_the_end(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let task = world.asking("which?").await;
-    let first = world.accept(keyed(leased(world.more(task, "that")), 1, 1)).await.unwrap();
+    let first = world.accept(keyed(world.leased(world.more(task, "that")), 1, 1)).await.unwrap();
     let end = world.end(&first.lease.unwrap(), Completed, None).await.unwrap();
     let again = world.accept(keyed(world.more(task, "that"), 1, 1)).await.unwrap();
     assert!(again.duplicate);
@@ -125,10 +126,10 @@ pub(super) async fn a_repeated_continuation_is_written_once(store: Arc<dyn Store
 pub(super) async fn a_continuation_answers_a_question(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let task = world.asking("which?").await;
-    let accepted = world.accept(leased(world.more(task, "that"))).await.unwrap();
+    let accepted = world.accept(world.leased(world.more(task, "that"))).await.unwrap();
     let lease = accepted.lease.unwrap();
     assert_eq!((accepted.turn, accepted.ahead, accepted.seq, lease.attempt), (2, 0, 5, 1));
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(InputRequired), INPUT, is(Working)]);
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED, ends(InputRequired), INPUT, STARTED]);
     let snapshot = world.task(task).await;
     assert_eq!(bytes_say(&snapshot.history), ["go", "which?", "that"]);
     assert_eq!((snapshot.state, snapshot.status_message), (Working, None));
@@ -189,14 +190,14 @@ pub(super) async fn the_inbox_is_bounded(store: Arc<dyn Store>) {
 pub(super) async fn a_message_waits_behind_one_that_is_due(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let task = world.waiting("one").await;
-    let second = world.accept(leased(world.more(task, "two"))).await.unwrap();
+    let second = world.accept(world.leased(world.more(task, "two"))).await.unwrap();
     assert!(second.lease.is_none(), "the first has not run yet");
     assert_eq!((second.turn, second.ahead), (2, 1));
     let due = world.lease_one().await;
     assert_eq!(turn_says(&due.turn), "one");
     // Waiting for another attempt is running, too.
-    world.finish(&due.lease, TurnEnd::Retry { due: past() }).await.unwrap();
-    let third = world.accept(leased(world.more(task, "three"))).await.unwrap();
+    world.finish(&due.lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    let third = world.accept(world.leased(world.more(task, "three"))).await.unwrap();
     assert!(third.lease.is_none());
     assert_eq!((third.turn, third.ahead), (3, 2));
     let due = world.lease_one().await;

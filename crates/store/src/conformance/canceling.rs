@@ -21,25 +21,25 @@ pub(super) async fn a_cancel_ends_an_idle_task(store: Arc<dyn Store>) {
         assert_eq!(world.events(task).await, events);
     }
     assert_eq!(bytes_say(&world.task(asking).await.history), ["go", "which?"], "nothing said is lost");
-    assert!(world.lease(later(60_000)).await.is_empty());
+    assert!(world.lease().await.is_empty());
 }
 
 pub(super) async fn a_cancel_marks_a_running_task(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
-    assert!(world.store.marked().await.unwrap().is_empty());
+    assert!(world.store.marked(&world.me()).await.unwrap().is_empty());
     let early = world.store.force_cancel(world.tenant, task).await;
     assert!(matches!(early, Err(Error::Illegal(Canceled))), "{early:?}");
     for _ in 0..2 {
         let mark = world.store.mark_cancel(world.tenant, task).await.unwrap();
         assert_eq!(mark, CancelMark::Running);
     }
-    assert_eq!(world.store.marked().await.unwrap(), [task]);
+    assert_eq!(world.store.marked(&world.me()).await.unwrap(), [task]);
     assert_eq!(world.state(task).await, Working);
     // The turn may still speak before it ends.
     world.append(&lease, vec![artifact(task, "a", "x", false)]).await.unwrap();
     world.end(&lease, Canceled, None).await.unwrap();
-    assert!(world.store.marked().await.unwrap().is_empty());
+    assert!(world.store.marked(&world.me()).await.unwrap().is_empty());
 
     let (done, lease) = world.running("hello").await;
     world.end(&lease, Completed, None).await.unwrap();
@@ -67,18 +67,18 @@ pub(super) async fn the_mark_overrules_every_end(store: Arc<dyn Store>) {
 
 pub(super) async fn the_mark_ends_released_and_due_work(store: Arc<dyn Store>) {
     let world = World::new(store).await;
-    for end in [TurnEnd::Release, TurnEnd::Retry { due: later(60_000) }] {
+    for end in [TurnEnd::Release, TurnEnd::Retry { after: MINUTE }] {
         let (task, lease) = world.running("hello").await;
         world.store.mark_cancel(world.tenant, task).await.unwrap();
         assert_eq!(world.finish(&lease, end).await.unwrap().state, Canceled);
-        assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Canceled)]);
+        assert_eq!(world.kinds(task).await, [CREATED, STARTED, ends(Canceled)]);
     }
     // Its owner vanished after the mark: whoever finds it ends it.
     let (task, lease) = world.running("hello").await;
     world.store.mark_cancel(world.tenant, task).await.unwrap();
-    world.store.renew(std::slice::from_ref(&lease), past()).await.unwrap();
-    assert!(world.lease(later(60_000)).await.is_empty());
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Canceled)]);
+    world.run_out(&lease).await;
+    assert!(world.lease().await.is_empty());
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED, ends(Canceled)]);
     assert!(matches!(world.end(&lease, Completed, None).await, Err(Error::LeaseLost)));
 }
 
@@ -88,11 +88,11 @@ pub(super) async fn a_forced_cancel_voids_the_lease(store: Arc<dyn Store>) {
     world.store.mark_cancel(world.tenant, task).await.unwrap();
     world.store.force_cancel(world.tenant, task).await.unwrap();
     world.store.force_cancel(world.tenant, task).await.unwrap();
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Canceled)]);
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED, ends(Canceled)]);
     let late = world.end(&lease, Completed, None).await;
     assert!(matches!(late, Err(Error::LeaseLost)), "{late:?}");
-    assert_eq!(world.store.renew(std::slice::from_ref(&lease), later(1000)).await.unwrap(), [lease]);
-    assert!(world.store.marked().await.unwrap().is_empty());
+    assert_eq!(world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), [lease]);
+    assert!(world.store.marked(&world.me()).await.unwrap().is_empty());
 }
 
 pub(super) async fn cancel_and_completion_race_to_one_end(store: Arc<dyn Store>) {

@@ -1,9 +1,11 @@
-//! What belongs to the installation: settings, tenants, tokens, the audit log, readiness.
+//! What belongs to the installation: settings, tenants, tokens, the audit log, readiness, and the end.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use tokio::time::timeout;
 
 use super::world::*;
-use crate::{Change, Error, NewToken, Store, TenantId};
+use crate::{Append, Change, Error, NewToken, Room, Store, TenantId, View};
 
 pub(super) async fn one_value_of_a_setting_wins(store: Arc<dyn Store>) {
     let calls: Vec<_> = (0..10u8)
@@ -185,4 +187,60 @@ pub(super) async fn writing_can_be_proven(store: Arc<dyn Store>) {
         store.ping().await.unwrap();
     }
     assert!(store.stats().commits <= once + 1, "a young commit is proof enough");
+}
+
+pub(super) async fn a_closed_store_takes_no_more(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let world = Arc::new(world);
+    let mut callers = Vec::new();
+    for _ in 0..64 {
+        let world = Arc::clone(&world);
+        callers.push(tokio::spawn(async move {
+            // It does not know that the end has come until it is told.
+            loop {
+                match world.accept(world.begin("hello").1).await {
+                    Ok(_) => {}
+                    Err(error) => return error,
+                }
+            }
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    timeout(Duration::from_secs(5), world.store.close()).await.expect("it ends, whoever goes on calling");
+    for caller in callers {
+        let told = caller.await.unwrap();
+        assert!(matches!(told, Error::Unavailable(_)), "{told:?}");
+    }
+    timeout(Duration::from_secs(1), world.store.close()).await.expect("once is enough");
+
+    let (store, tenant, agents) = (&world.store, world.tenant, std::slice::from_ref(&world.agent));
+    macro_rules! refused {
+        ($($call:expr),* $(,)?) => {
+            $({
+                let outcome = timeout(Duration::from_secs(1), $call).await.expect(stringify!($call));
+                assert!(matches!(outcome, Err(Error::Unavailable(_))), "{}: {outcome:?}", stringify!($call));
+            })*
+        };
+    }
+    refused!(
+        store.accept(tenant, world.begin("late").1),
+        store.append(&lease, Append::default()),
+        store.claim(world.claim(vec![Room::new(world.agent.clone(), 1)])),
+        store.renew(std::slice::from_ref(&lease), MINUTE),
+        store.next_due(agents),
+        store.marked(&world.me()),
+        store.mark_cancel(tenant, task),
+        store.reveal(tenant, task),
+        store.reclaim_dead(),
+        store.head(tenant, task),
+        store.task(tenant, task, View::FULL),
+        store.list(tenant, everything()),
+        store.events(tenant, task, 0, 10),
+        store.usage(tenant),
+        store.create_tenant("late"),
+        store.tenants(),
+        store.set_setting("test", "late", vec![1]),
+        store.ping(),
+    );
 }

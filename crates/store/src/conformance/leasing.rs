@@ -6,7 +6,7 @@ use a2a::TaskState::{Completed, Failed, InputRequired, Working};
 use tokio::time::timeout;
 
 use super::world::*;
-use crate::{Error, Recent, Store, TaskId, TurnEnd, View};
+use crate::{Claim, Error, Event, Recent, Room, Store, TaskId, Term, TurnEnd, View};
 
 pub(super) async fn due_work_is_leased_once(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -17,7 +17,8 @@ pub(super) async fn due_work_is_leased_once(store: Arc<dyn Store>) {
     let takers: Vec<_> = (0..5)
         .map(|_| {
             let (store, agent) = (Arc::clone(&world.store), world.agent.clone());
-            tokio::spawn(async move { store.lease(later(60_000), &[agent], 7).await.unwrap() })
+            let claim = world.claim(vec![Room::new(agent, 7)]);
+            tokio::spawn(async move { store.claim(claim).await.unwrap() })
         })
         .collect();
     let mut leased: Vec<TaskId> = Vec::new();
@@ -33,33 +34,48 @@ pub(super) async fn due_work_is_leased_once(store: Arc<dyn Store>) {
 pub(super) async fn only_ones_own_agents_are_leased(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
     world.waiting("hello").await;
-    assert!(world.store.lease(later(60_000), &[agent("other")], 10).await.unwrap().is_empty());
-    assert!(world.store.lease(later(60_000), &[], 10).await.unwrap().is_empty());
+    let me = world.me();
+    let claim = |agents: &[&str]| {
+        let room = agents.iter().map(|name| Room::new(agent(name), 10)).collect();
+        Claim::new(Term { holder: me.clone(), lasts: MINUTE }, room)
+    };
+    assert!(world.store.claim(claim(&["other"])).await.unwrap().is_empty());
+    assert!(world.store.claim(claim(&[])).await.unwrap().is_empty());
     world.agent = agent("other");
     world.waiting("hello").await;
-    let both = world.store.lease(later(60_000), &[agent("echo"), agent("other")], 10).await.unwrap();
+    let both = world.store.claim(claim(&["echo", "other"])).await.unwrap();
     assert_eq!(both.len(), 2);
 }
 
 pub(super) async fn the_next_due_time_is_known(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let next = || world.store.next_due(std::slice::from_ref(&world.agent));
-    assert_eq!(next().await.unwrap(), None, "nothing waits");
+    assert_eq!(next().await.unwrap().next, None, "nothing waits");
     world.waiting("hello").await;
-    assert!(next().await.unwrap().is_some_and(|due| due <= crate::clock::now()), "it could run now");
-    assert_eq!(world.store.next_due(&[agent("other")]).await.unwrap(), None);
-    let until = later(60_000);
-    let leased = world.store.lease(until, std::slice::from_ref(&world.agent), 1).await.unwrap();
-    assert_eq!(next().await.unwrap(), Some(until), "when its lease ends");
-    world.end(&leased[0].lease, Completed, None).await.unwrap();
-    assert_eq!(next().await.unwrap(), None, "it is over");
+    let due = next().await.unwrap();
+    assert!(due.next.is_some_and(|next| next <= due.now), "it could run now");
+    assert_eq!(world.store.next_due(&[agent("other")]).await.unwrap().next, None);
+    let earliest = due.now.after(MINUTE);
+    let leased = world.lease_one().await;
+    let due = next().await.unwrap();
+    let latest = due.now.after(MINUTE);
+    assert!(due.next.is_some_and(|next| earliest <= next && next <= latest), "when its lease ends");
+    // The earliest of several, of whichever tenant and agent.
+    let (mut other, soon) = (world.other().await, Duration::from_secs(5));
+    other.agent = agent("other");
+    let (_, accept) = other.begin("hello");
+    other.accept(other.leased_for(accept, soon)).await.unwrap();
+    let due = world.store.next_due(&[world.agent.clone(), agent("other")]).await.unwrap();
+    assert!(due.next.is_some_and(|next| next > due.now && next.since(due.now) <= soon), "{due:?}");
+    world.end(&leased.lease, Completed, None).await.unwrap();
+    assert_eq!(next().await.unwrap().next, None, "it is over");
 }
 
 pub(super) async fn a_lease_that_ran_out_is_taken_over(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, old) = world.running("hello").await;
     world.append(&old, vec![status(task, Working, Some("on it"))]).await.unwrap();
-    assert!(world.store.renew(std::slice::from_ref(&old), past()).await.unwrap().is_empty());
+    world.run_out(&old).await;
     // Nobody has taken it yet: it is still good.
     world.append(&old, vec![artifact(task, "a", "x", false)]).await.unwrap();
     let new = world.lease_one().await;
@@ -67,9 +83,8 @@ pub(super) async fn a_lease_that_ran_out_is_taken_over(store: Arc<dyn Store>) {
     assert_eq!((new.lease.attempt, turn_says(&new.turn), new.turn.number), (2, "hello".into(), 1));
     assert!(new.lease.generation > old.generation);
     let events = world.events(task).await;
-    let last: a2a::StreamResponse = serde_json::from_slice(&events.last().unwrap().body).unwrap();
-    let a2a::StreamResponse::StatusUpdate(update) = last else { panic!("{last:?}") };
-    assert_eq!(update.metadata.map(|m| m.get().to_owned()), Some("{\"attempt\":2}".into()));
+    let last = events.last().unwrap();
+    assert_eq!((last.kind, attempt_of(last)), (AGAIN, Some(2)));
     assert_eq!(bytes_say(&world.task(task).await.history), ["hello", "on it"]);
     world.end(&new.lease, Completed, None).await.unwrap();
 }
@@ -77,7 +92,7 @@ pub(super) async fn a_lease_that_ran_out_is_taken_over(store: Arc<dyn Store>) {
 pub(super) async fn a_stale_lease_writes_nothing(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, old) = world.running("hello").await;
-    world.store.renew(std::slice::from_ref(&old), past()).await.unwrap();
+    world.run_out(&old).await;
     let new = world.lease_one().await;
     let before = (world.task(task).await, world.events(task).await);
     let refused = world.append(&old, vec![artifact(task, "a", "stale", false)]).await;
@@ -85,7 +100,7 @@ pub(super) async fn a_stale_lease_writes_nothing(store: Arc<dyn Store>) {
     let ends = [
         TurnEnd::Status(status(task, Completed, None)),
         TurnEnd::Release,
-        TurnEnd::Retry { due: past() },
+        TurnEnd::Retry { after: NOTHING },
         reply(task, "stale"),
     ];
     for end in ends {
@@ -93,56 +108,106 @@ pub(super) async fn a_stale_lease_writes_nothing(store: Arc<dyn Store>) {
         assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
     }
     let both = [old.clone(), new.lease.clone()];
-    assert_eq!(world.store.renew(&both, later(60_000)).await.unwrap(), [old]);
+    assert_eq!(world.store.renew(&both, MINUTE).await.unwrap(), [old]);
     assert_eq!((world.task(task).await, world.events(task).await), before);
 }
 
 pub(super) async fn a_renewed_lease_lives_on(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (_, accept) = world.begin("hello");
-    let accept = crate::Accept { lease_until: Some(later(50)), ..accept };
-    let lease = world.accept(accept).await.unwrap().lease.unwrap();
-    assert!(world.store.renew(std::slice::from_ref(&lease), later(60_000)).await.unwrap().is_empty());
+    let lease = world.accept(world.leased_for(accept, Duration::from_millis(50))).await.unwrap().lease.unwrap();
+    assert!(world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap().is_empty());
     tokio::time::sleep(Duration::from_millis(80)).await;
-    assert!(world.lease(later(60_000)).await.is_empty());
+    assert!(world.lease().await.is_empty());
     world.end(&lease, Completed, None).await.unwrap();
+}
+
+pub(super) async fn no_length_of_time_is_too_long(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let ever = Duration::MAX;
+    let (task, accept) = world.begin("hello");
+    let mut accept = keyed(world.leased_for(accept, ever), 1, 1);
+    accept.idempotency.as_mut().unwrap().keep = Some(ever);
+    let lease = world.accept(accept.clone()).await.unwrap().lease.unwrap();
+    assert!(world.accept(accept).await.unwrap().duplicate);
+    assert!(world.store.renew(std::slice::from_ref(&lease), ever).await.unwrap().is_empty());
+    assert!(world.lease().await.is_empty());
+    world.finish(&lease, TurnEnd::Retry { after: ever }).await.unwrap();
+    assert!(world.lease().await.is_empty());
+    let due = world.store.next_due(std::slice::from_ref(&world.agent)).await.unwrap();
+    assert!(due.next.is_some_and(|next| next.since(due.now) > MINUTE));
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
 }
 
 pub(super) async fn a_retry_waits_until_it_is_due(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
-    let appended = world.finish(&lease, TurnEnd::Retry { due: later(150) }).await.unwrap();
+    let appended = world.finish(&lease, TurnEnd::Retry { after: Duration::from_millis(150) }).await.unwrap();
     assert_eq!((appended.state, appended.seq), (Working, 2), "another attempt is no event");
     assert!(matches!(world.append(&lease, vec![]).await, Err(Error::LeaseLost)));
-    assert!(world.lease(later(60_000)).await.is_empty());
+    assert!(world.lease().await.is_empty());
     tokio::time::sleep(Duration::from_millis(200)).await;
     let again = world.lease_one().await;
     assert!(!again.interrupted);
     assert_eq!((again.lease.attempt, again.turn.number), (2, 1));
-    world.finish(&again.lease, TurnEnd::Retry { due: past() }).await.unwrap();
+    world.finish(&again.lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
     let third = world.lease_one().await;
     assert_eq!(third.lease.attempt, 3);
     world.end(&third.lease, Failed, Some("enough")).await.unwrap();
-    assert_eq!(world.kinds(task).await[2..], [is(Working), is(Working), ends(Failed)]);
+    assert_eq!(world.kinds(task).await[2..], [AGAIN, AGAIN, ends(Failed)]);
 }
 
-pub(super) async fn a_release_does_not_count(store: Arc<dyn Store>) {
+pub(super) async fn a_release_is_an_attempt_that_is_not_counted(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
-    world.finish(&lease, TurnEnd::Release).await.unwrap();
+    assert_eq!((lease.attempt, lease.tries), (1, 1));
+    world.append(&lease, vec![artifact(task, "a", "half", false)]).await.unwrap();
+    let released = world.finish(&lease, TurnEnd::Release).await.unwrap();
+    assert_eq!((released.state, released.seq), (Working, 3), "a release is no event");
+    assert!(matches!(world.append(&lease, vec![]).await, Err(Error::LeaseLost)));
+    assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "half".into())], "until it begins anew");
+
+    // What the agent's policy about crashes needs is there: it was cut off, and this is another attempt.
     let again = world.lease_one().await;
-    assert_eq!((again.lease.attempt, again.turn.number, again.interrupted), (1, 1, false));
-    assert_eq!(turn_says(&again.turn), "hello");
+    assert_eq!((again.lease.attempt, again.lease.tries, again.interrupted), (2, 1, true));
+    assert_eq!((again.turn.number, turn_says(&again.turn)), (1, "hello".into()));
     assert!(again.lease.generation > lease.generation);
-    world.end(&again.lease, Completed, None).await.unwrap();
+    assert!(world.task(task).await.artifacts.is_empty());
+    let last = world.events(task).await.pop().unwrap();
+    assert_eq!((last.kind, attempt_of(&last)), (AGAIN, Some(2)));
+
+    // Attempts of every kind are told; only those that were not given back are tries.
+    world.finish(&again.lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    let third = world.lease_one().await;
+    assert_eq!((third.lease.attempt, third.lease.tries, third.interrupted), (3, 2, false));
+    world.finish(&third.lease, TurnEnd::Release).await.unwrap();
+    let fourth = world.lease_one().await;
+    assert_eq!((fourth.lease.attempt, fourth.lease.tries, fourth.interrupted), (4, 2, true));
+    world.run_out(&fourth.lease).await;
+    let fifth = world.lease_one().await;
+    assert_eq!((fifth.lease.attempt, fifth.lease.tries, fifth.interrupted), (5, 3, true));
+
+    // The next turn begins at one.
+    world.accept(world.more(task, "more")).await.unwrap();
+    world.end(&fifth.lease, InputRequired, None).await.unwrap();
+    world.finish(&fifth.lease, TurnEnd::Release).await.unwrap();
+    let next = world.lease_one().await;
+    assert_eq!((next.turn.number, next.lease.attempt, next.lease.tries), (2, 2, 1));
+    world.end(&next.lease, Completed, None).await.unwrap();
     assert_eq!(world.state(task).await, Completed);
+}
+
+/// What the event's metadata say about the attempt.
+fn attempt_of(event: &Event) -> Option<u64> {
+    let body: serde_json::Value = serde_json::from_slice(&event.body).unwrap();
+    body["statusUpdate"]["metadata"]["attempt"].as_u64()
 }
 
 pub(super) async fn an_attempt_clears_the_artifacts_of_the_last(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
     world.append(&lease, vec![artifact(task, "a", "half", false), artifact(task, "b", "gone", false)]).await.unwrap();
-    world.finish(&lease, TurnEnd::Retry { due: past() }).await.unwrap();
+    world.finish(&lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
     let again = world.lease_one().await;
     assert!(world.task(task).await.artifacts.is_empty());
     world.append(&again.lease, vec![artifact(task, "a", "whole", true)]).await.unwrap();
@@ -154,7 +219,7 @@ pub(super) async fn the_last_attempt_keeps_earlier_turns(store: Arc<dyn Store>) 
     let (task, lease) = world.running("one").await;
     world.append(&lease, vec![artifact(task, "a", "first", false)]).await.unwrap();
     world.end(&lease, InputRequired, Some("and?")).await.unwrap();
-    let second = world.accept(leased(world.more(task, "two"))).await.unwrap().lease.unwrap();
+    let second = world.accept(world.leased(world.more(task, "two"))).await.unwrap().lease.unwrap();
     world.append(&second, vec![artifact(task, "b", "second", false)]).await.unwrap();
     world.finish(&second, TurnEnd::Release).await.unwrap();
     let again = world.lease_one().await;
@@ -166,7 +231,7 @@ pub(super) async fn watchers_see_committed_events(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, accept) = world.begin("hello");
     let mut watch = world.store.hub().watch(task);
-    let lease = world.accept(leased(accept)).await.unwrap().lease.unwrap();
+    let lease = world.accept(world.leased(accept)).await.unwrap().lease.unwrap();
     world.end(&lease, Completed, Some("done")).await.unwrap();
     let mut seen = Vec::new();
     while seen.len() < 3 {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use a2a::TaskState::{Completed, Failed, InputRequired, Submitted, Working};
 
 use super::world::*;
-use crate::{Append, Error, Filter, Lease, PageKey, Position, Store, Tailed, TaskId, TurnEnd, View};
+use crate::{Append, Error, Filter, Lease, PageKey, Position, Room, Store, Tailed, TaskId, TurnEnd, View};
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -148,7 +148,7 @@ pub(super) async fn a_turn_hears_what_was_said_before(store: Arc<dyn Store>) {
     assert_eq!(hears().await, ["one", "first", "two"]);
     world.end(&lease, InputRequired, Some("second")).await.unwrap();
     assert_eq!(hears().await, ["one", "first", "two", "second"]);
-    world.accept(leased(world.more(task, "three"))).await.unwrap();
+    world.accept(world.leased(world.more(task, "three"))).await.unwrap();
     assert_eq!(hears().await, ["one", "first", "two", "second", "three"]);
 }
 
@@ -220,9 +220,9 @@ pub(super) async fn lists_of_many_agents_are_one(store: Arc<dyn Store>) {
 }
 
 impl World {
-    /// Leases everything that is due and returns the lease of `task`.
+    /// Leases one task, which is `task`.
     async fn lease_one_of(&self, task: TaskId) -> Lease {
-        let mut leased = self.store.lease(later(60_000), std::slice::from_ref(&self.agent), 1).await.unwrap();
+        let mut leased = self.store.claim(self.claim(vec![Room::new(self.agent.clone(), 1)])).await.unwrap();
         let turn = leased.pop().unwrap();
         assert_eq!(turn.lease.task, task, "the oldest is leased first");
         turn.lease
@@ -280,7 +280,7 @@ pub(super) async fn totals_follow_every_change(store: Arc<dyn Store>) {
     assert_eq!(counts().await, [0, 1, 0, 0, 0]);
     world.end(&turn.lease, InputRequired, None).await.unwrap();
     assert_eq!(counts().await, [0, 0, 1, 0, 0]);
-    let lease = world.accept(leased(world.more(task, "more"))).await.unwrap().lease.unwrap();
+    let lease = world.accept(world.leased(world.more(task, "more"))).await.unwrap().lease.unwrap();
     assert_eq!(counts().await, [0, 1, 0, 0, 0]);
     world.end(&lease, Completed, None).await.unwrap();
     let canceled = world.waiting("hello").await;
@@ -310,7 +310,7 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     assert!(matches!(other.accept(other.more(task, "more")).await, Err(Error::NotFound)));
     let end = Append { drafts: vec![], end: Some(TurnEnd::Release) };
     assert!(matches!(store.append(&stolen, end).await, Err(Error::NotFound)));
-    assert_eq!(store.renew(std::slice::from_ref(&stolen), past()).await.unwrap(), [stolen]);
+    assert_eq!(store.renew(std::slice::from_ref(&stolen), NOTHING).await.unwrap(), [stolen]);
     let page = store.list(tenant, everything()).await.unwrap();
     assert_eq!((page.tasks.len(), page.total), (0, 0));
     let context = store.context_history(tenant, &other.agent, CONTEXT, TaskId::mint(), 10).await.unwrap();

@@ -26,7 +26,7 @@ pub(super) async fn events_are_numbered_without_gaps(store: Arc<dyn Store>) {
     let appended = world.store.append(&lease, end).await.unwrap();
     assert_eq!((appended.seq, appended.state), (7, Completed));
     assert!(appended.next.is_none());
-    let expected = [CREATED, is(Working), is(Working), ARTIFACT, ARTIFACT, ARTIFACT, ends(Completed)];
+    let expected = [CREATED, STARTED, is(Working), ARTIFACT, ARTIFACT, ARTIFACT, ends(Completed)];
     assert_eq!(world.kinds(task).await, expected);
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn a_turn_cannot_report_an_end(store: Arc<dyn Store>) {
     let TurnEnd::Reply { reply, .. } = reply(task, "reply") else { unreachable!() };
     let refused = world.append(&lease, vec![reply]).await;
     assert!(matches!(refused, Err(Error::Illegal(_))), "{refused:?}");
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working)]);
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED]);
     world.append(&lease, vec![status(task, AuthRequired, None)]).await.unwrap();
     assert_eq!(world.state(task).await, AuthRequired);
     world.append(&lease, vec![status(task, Working, None)]).await.unwrap();
@@ -132,8 +132,8 @@ pub(super) async fn nothing_follows_the_end(store: Arc<dyn Store>) {
         let refused = world.accept(world.more(task, "more")).await;
         assert!(matches!(refused, Err(Error::Terminal(s)) if s == state), "{refused:?}");
         world.store.mark_cancel(world.tenant, task).await.unwrap();
-        assert!(world.lease(later(60_000)).await.is_empty());
-        assert_eq!(world.store.renew(std::slice::from_ref(&lease), later(1000)).await.unwrap(), [lease]);
+        assert!(world.lease().await.is_empty());
+        assert_eq!(world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), [lease]);
         assert_eq!((world.task(task).await, world.events(task).await), before);
     }
 }
@@ -151,7 +151,7 @@ pub(super) async fn a_waiting_message_is_the_next_turn(store: Arc<dyn Store>) {
     }
     let last = world.end(&lease, Completed, Some("last")).await.unwrap();
     assert_eq!((last.state, last.next.is_none()), (Completed, true));
-    let expected = [CREATED, is(Working), INPUT, INPUT, ends(Working), ends(Working), ends(Completed)];
+    let expected = [CREATED, STARTED, INPUT, INPUT, ends(Working), ends(Working), ends(Completed)];
     assert_eq!(world.kinds(task).await, expected);
     let history = bytes_say(&world.task(task).await.history);
     assert_eq!(history, ["one", "two", "three", "reply", "reply"]);
@@ -165,7 +165,7 @@ pub(super) async fn a_failure_ends_a_task_with_waiting_messages(store: Arc<dyn S
         let appended = world.end(&lease, state, Some("no")).await.unwrap();
         assert_eq!((appended.state, appended.next.is_none()), (state, true));
         assert_eq!(bytes_say(&world.task(task).await.history), ["one", "two"]);
-        assert!(world.lease(later(60_000)).await.is_empty());
+        assert!(world.lease().await.is_empty());
     }
 }
 
@@ -181,7 +181,7 @@ pub(super) async fn only_one_of_two_ends_wins(store: Arc<dyn Store>) {
 pub(super) async fn a_held_reply_stays_out_of_sight(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, accept) = world.begin("hello");
-    let accepted = world.accept(keyed(held(leased(accept)), 1, 1)).await.unwrap();
+    let accepted = world.accept(keyed(held(world.leased(accept)), 1, 1)).await.unwrap();
     let hidden = || async {
         assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
         assert!(matches!(world.store.task(world.tenant, task, View::FULL).await, Err(Error::NotFound)));
@@ -194,9 +194,9 @@ pub(super) async fn a_held_reply_stays_out_of_sight(store: Arc<dyn Store>) {
     let appended = world.finish(&accepted.lease.unwrap(), reply(task, "hi")).await.unwrap();
     assert_eq!((appended.state, appended.seq), (Completed, 3));
     hidden().await;
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working), REPLY]);
+    assert_eq!(world.kinds(task).await, [HELD, STARTED, REPLY]);
     let (_, again) = world.begin("hello");
-    let again = world.accept(keyed(held(leased(again)), 1, 1)).await.unwrap();
+    let again = world.accept(keyed(held(world.leased(again)), 1, 1)).await.unwrap();
     assert_eq!((again.task, again.duplicate, again.seq), (task, true, 3));
     let late = world.store.reveal(world.tenant, task).await;
     assert!(matches!(late, Err(Error::Terminal(Completed))), "{late:?}");
@@ -230,16 +230,41 @@ pub(super) async fn a_held_task_can_be_revealed(store: Arc<dyn Store>) {
     world.store.reveal(world.tenant, task).await.unwrap();
     assert_eq!((world.task(task).await.state, world.total().await), (Working, 1));
     world.finish(&lease, reply(task, "done")).await.unwrap();
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Completed)]);
+    assert_eq!(world.kinds(task).await, [HELD, STARTED, REVEALED, ends(Completed)], "once is enough");
+    let revealed = world.events(task).await.swap_remove(2);
+    assert_eq!(revealed.body, "{}", "it says nothing");
+}
 
-    // Another attempt is no output.
-    let (task, lease) = world.held("again").await;
-    world.finish(&lease, TurnEnd::Retry { due: past() }).await.unwrap();
-    assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
-    let again = world.lease_one().await;
+pub(super) async fn a_held_task_that_is_put_off_is_revealed(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for (end, interrupted) in [(TurnEnd::Retry { after: NOTHING }, false), (TurnEnd::Release, true)] {
+        let (task, lease) = world.held("hello").await;
+        let appended = world.finish(&lease, end).await.unwrap();
+        assert_eq!((appended.state, appended.seq), (Working, 3));
+        assert_eq!(world.kinds(task).await, [HELD, STARTED, REVEALED], "whoever waits for a reply learns of the task");
+        assert_eq!(world.task(task).await.state, Working);
+        let again = world.lease_one().await;
+        assert_eq!((again.lease.task, again.interrupted), (task, interrupted));
+        world.finish(&again.lease, reply(task, "at last")).await.unwrap();
+        assert_eq!(world.kinds(task).await[3..], [AGAIN, ends(Completed)], "it is too late for a direct reply");
+        assert_eq!(bytes_say(world.task(task).await.status_message.as_slice()), ["at last"]);
+    }
+    assert_eq!(world.total().await, 2);
+
+    // What is said shows it as well; nothing has to be revealed then.
+    let (task, lease) = world.held("hello").await;
+    let append = Append { drafts: vec![artifact(task, "a", "x", false)], end: Some(TurnEnd::Release) };
+    world.store.append(&lease, append).await.unwrap();
+    assert_eq!(world.kinds(task).await, [HELD, STARTED, ARTIFACT]);
+
+    // A lease that ran out reveals nothing: whoever takes over may still reply.
+    let (task, lease) = world.held("hello").await;
+    world.run_out(&lease).await;
+    let turns = world.lease().await;
+    let again = turns.iter().find(|turn| turn.lease.task == task).unwrap();
     assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
     world.finish(&again.lease, reply(task, "at last")).await.unwrap();
-    assert!(world.store.head(world.tenant, task).await.unwrap().hidden);
+    assert_eq!(world.kinds(task).await, [HELD, STARTED, AGAIN, REPLY]);
 }
 
 pub(super) async fn a_reply_to_a_visible_task_completes_it(store: Arc<dyn Store>) {
@@ -247,6 +272,6 @@ pub(super) async fn a_reply_to_a_visible_task_completes_it(store: Arc<dyn Store>
     let (task, lease) = world.running("hello").await;
     let appended = world.finish(&lease, reply(task, "hi")).await.unwrap();
     assert_eq!(appended.state, Completed);
-    assert_eq!(world.kinds(task).await, [CREATED, is(Working), ends(Completed)]);
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED, ends(Completed)]);
     assert_eq!(bytes_say(world.task(task).await.status_message.as_slice()), ["hi"]);
 }

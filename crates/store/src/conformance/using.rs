@@ -40,7 +40,7 @@ pub(super) async fn usage_is_the_sum_of_what_is_stored(store: Arc<dyn Store>) {
     // What is replaced is not stored twice; what was said moves into the history.
     world.append(&lease, vec![artifact(first, "a", "three", false)]).await.unwrap();
     world.end(&lease, InputRequired, Some("which?")).await.unwrap();
-    world.accept(leased(world.more(first, "this"))).await.unwrap();
+    world.accept(world.leased(world.more(first, "this"))).await.unwrap();
     assert_eq!(world.usage().await.tasks, 2);
     assert_eq!(world.usage().await.bytes, world.stored(first).await + world.stored(waiting).await);
 
@@ -53,7 +53,7 @@ pub(super) async fn usage_is_the_sum_of_what_is_stored(store: Arc<dyn Store>) {
 pub(super) async fn another_attempt_does_not_count_the_last_ones_artifacts(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, accept) = world.begin("go");
-    let accepted = world.accept(Accept { lease_until: Some(past()), ..accept }).await.unwrap();
+    let accepted = world.accept(world.leased_for(accept, NOTHING)).await.unwrap();
     world.append(&accepted.lease.unwrap(), vec![artifact(task, "a", "lost", false)]).await.unwrap();
     let again = world.lease_one().await;
     assert_eq!(world.usage().await, Usage { tasks: 1, bytes: world.stored(task).await });

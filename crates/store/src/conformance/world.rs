@@ -6,11 +6,17 @@ use a2a::{Artifact, Message, Part, Role, StreamResponse, Task, TaskState, TaskSt
 use bytes::Bytes;
 
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, Draft, Event, EventKind, Filter, IdempotencyKey, Lease, LeasedTurn,
-    Result, Snapshot, Store, Target, TaskId, TenantId, Turn, TurnEnd, View, clock,
+    Accept, Accepted, AgentId, Append, Appended, Claim, Draft, Event, EventKind, Filter, Holder, IdempotencyKey, Lease,
+    LeasedTurn, Result, Room, Snapshot, Store, Target, TaskId, TenantId, Term, Turn, TurnEnd, View, clock,
 };
 
 pub(super) const CONTEXT: &str = "context";
+
+/// Longer than any case.
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+/// A lease or a wait of this length is over at once.
+pub(super) const NOTHING: Duration = Duration::ZERO;
 
 pub(super) struct World {
     pub(super) store: Arc<dyn Store>,
@@ -55,7 +61,7 @@ impl World {
             message_id: message.message_id.clone(),
             message: serde_json::to_vec(&message).unwrap().into(),
             idempotency: None,
-            lease_until: None,
+            lease: None,
             working: status(task, TaskState::Working, None),
             quota: crate::Quota::default(),
             at,
@@ -71,7 +77,7 @@ impl World {
             message_id: message.message_id.clone(),
             message: serde_json::to_vec(&message).unwrap().into(),
             idempotency: None,
-            lease_until: None,
+            lease: None,
             working: status(task, TaskState::Working, None),
             quota: crate::Quota::default(),
             at: clock::now(),
@@ -92,14 +98,14 @@ impl World {
     /// A new task that this instance runs.
     pub(super) async fn running(&self, says: &str) -> (TaskId, Lease) {
         let (task, accept) = self.begin(says);
-        let accepted = self.accept(leased(accept)).await.unwrap();
+        let accepted = self.accept(self.leased(accept)).await.unwrap();
         (task, accepted.lease.unwrap())
     }
 
     /// A new task whose first output may be a direct reply.
     pub(super) async fn held(&self, says: &str) -> (TaskId, Lease) {
         let (task, accept) = self.begin(says);
-        let accepted = self.accept(held(leased(accept))).await.unwrap();
+        let accepted = self.accept(held(self.leased(accept))).await.unwrap();
         (task, accepted.lease.unwrap())
     }
 
@@ -122,14 +128,38 @@ impl World {
         self.finish(lease, TurnEnd::Status(status(lease.task, state, says))).await
     }
 
+    /// The same message, its turn leased to this instance.
+    pub(super) fn leased(&self, accept: Accept) -> Accept {
+        self.leased_for(accept, MINUTE)
+    }
+
+    pub(super) fn leased_for(&self, accept: Accept, lasts: Duration) -> Accept {
+        Accept { lease: Some(Term { holder: self.me(), lasts }), ..accept }
+    }
+
+    /// This instance, as a holder.
+    pub(super) fn me(&self) -> Holder {
+        self.store.instance().into()
+    }
+
+    /// Lets a lease run out. Nobody has taken it over yet.
+    pub(super) async fn run_out(&self, lease: &Lease) {
+        assert_eq!(self.store.renew(std::slice::from_ref(lease), NOTHING).await.unwrap(), []);
+    }
+
+    /// A claim of this instance.
+    pub(super) fn claim(&self, room: Vec<Room>) -> Claim {
+        Claim::new(Term { holder: self.me(), lasts: MINUTE }, room)
+    }
+
     /// Leases what is due of this agent.
-    pub(super) async fn lease(&self, until: Timestamp) -> Vec<LeasedTurn> {
-        self.store.lease(until, std::slice::from_ref(&self.agent), 100).await.unwrap()
+    pub(super) async fn lease(&self) -> Vec<LeasedTurn> {
+        self.store.claim(self.claim(vec![Room::new(self.agent.clone(), 100)])).await.unwrap()
     }
 
     /// Leases the one task that is due.
     pub(super) async fn lease_one(&self) -> LeasedTurn {
-        let mut leased = self.lease(later(60_000)).await;
+        let mut leased = self.lease().await;
         assert_eq!(leased.len(), 1, "{leased:?}");
         leased.remove(0)
     }
@@ -162,7 +192,11 @@ impl World {
     }
 }
 
-pub(super) const CREATED: EventKind = EventKind::Created;
+pub(super) const CREATED: EventKind = EventKind::Created { held: false };
+pub(super) const HELD: EventKind = EventKind::Created { held: true };
+pub(super) const STARTED: EventKind = EventKind::Started { again: false };
+pub(super) const AGAIN: EventKind = EventKind::Started { again: true };
+pub(super) const REVEALED: EventKind = EventKind::Revealed;
 pub(super) const INPUT: EventKind = EventKind::Input;
 pub(super) const ARTIFACT: EventKind = EventKind::Artifact;
 pub(super) const REPLY: EventKind = EventKind::Reply;
@@ -181,10 +215,6 @@ pub(super) fn agent(name: &str) -> AgentId {
     name.parse().unwrap()
 }
 
-pub(super) fn leased(accept: Accept) -> Accept {
-    Accept { lease_until: Some(later(60_000)), ..accept }
-}
-
 pub(super) fn held(mut accept: Accept) -> Accept {
     if let Target::New { hold, .. } = &mut accept.target {
         *hold = true;
@@ -193,7 +223,7 @@ pub(super) fn held(mut accept: Accept) -> Accept {
 }
 
 pub(super) fn keyed(accept: Accept, key: u8, content: u8) -> Accept {
-    let idempotency = Some(IdempotencyKey { key: [key; 32], fingerprint: [content; 32], expires: None });
+    let idempotency = Some(IdempotencyKey { key: [key; 32], fingerprint: [content; 32], keep: None });
     Accept { idempotency, ..accept }
 }
 
@@ -229,7 +259,6 @@ pub(super) fn later(millis: i64) -> Timestamp {
     Timestamp::from_millis(clock::now().as_millis() + millis)
 }
 
-/// A lease until then has run out already.
 pub(super) fn past() -> Timestamp {
     later(-1000)
 }

@@ -3,11 +3,11 @@
 use a2a::TaskState;
 
 use super::{Hidden, Made, TaskRow, Tx};
-use crate::{Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Target, TenantId, machine::Step};
+use crate::{Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Target, TenantId, Term, machine::Step};
 
 pub(crate) fn accept(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<Accepted> {
     if let Some(key) = &accept.idempotency
-        && let Some(first) = find_first(tx, tenant, key, accept)?
+        && let Some(first) = find_first(tx, tenant, key)?
     {
         return Ok(first);
     }
@@ -31,18 +31,18 @@ fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Ac
     let pk = tx.new_key()?;
     let mut row = TaskRow::new(pk, *task, tenant, agent.clone(), context.clone(), hidden, accept.at);
     row.remembers = *remembers;
-    row.log(tx, accept.at, EventKind::Created, created.clone())?;
+    row.log(tx, accept.at, EventKind::Created { held: *hold }, created.clone())?;
     let turn = 1;
-    if accept.lease_until.is_some() {
+    if let Some(term) = &accept.lease {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "in_progress", accept.at)?;
-        start(tx, &mut row, accept)?;
+        start(tx, &mut row, accept, term)?;
     } else {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
         row.waiting = 1;
-        row.due_at = Some(accept.at.as_millis());
+        row.due_at = Some(tx.now().0);
         tx.poke();
     }
-    let accepted = outcome(&row, turn, 0, accept);
+    let accepted = outcome(&row, turn, 0);
     row.insert(tx)?;
     Ok((pk, accepted))
 }
@@ -71,31 +71,30 @@ fn proceed(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, 
     if running {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
         row.waiting += 1;
-    } else if accept.lease_until.is_some() {
+    } else if let Some(term) = &accept.lease {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "in_progress", accept.at)?;
-        start(tx, &mut row, accept)?;
+        start(tx, &mut row, accept, term)?;
     } else {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
         row.waiting += 1;
-        row.set_status(tx, &in_state(submitted, state)?, false)?;
-        row.due_at = Some(accept.at.as_millis());
+        row.set_status(tx, &in_state(submitted, state)?, EventKind::Status { state, ends_turn: false })?;
+        row.due_at = Some(tx.now().0);
         tx.poke();
     }
-    let accepted = outcome(&row, turn, ahead, accept);
+    let accepted = outcome(&row, turn, ahead);
     let pk = row.pk;
     row.save(tx)?;
     Ok((pk, accepted))
 }
 
-/// Leases the turn of the message that was just added to this instance.
-fn start(tx: &mut impl Tx, row: &mut TaskRow, accept: &Accept) -> Result<()> {
+/// Leases the turn of the message that was just added.
+fn start(tx: &mut impl Tx, row: &mut TaskRow, accept: &Accept, term: &Term) -> Result<()> {
     let state = row.next(Step::Start)?;
     row.turn += 1;
     row.attempt = 1;
-    row.generation += 1;
-    row.owner = Some(tx.me().to_owned());
-    row.due_at = accept.lease_until.map(|until| until.as_millis());
-    row.set_status(tx, &in_state(&accept.working, state)?, false)
+    row.releases = 0;
+    row.lease_to(term, tx.now());
+    row.set_status(tx, &in_state(&accept.working, state)?, EventKind::Started { again: false })
 }
 
 /// The machine, not the caller, names the state.
@@ -109,13 +108,13 @@ fn turns_ahead(tx: &mut impl Tx, row: &TaskRow) -> Result<u32> {
     Ok(row.waiting + u32::from(runs))
 }
 
-fn outcome(row: &TaskRow, turn: u32, ahead: u32, accept: &Accept) -> Accepted {
-    let leased = accept.lease_until.is_some() && row.turn == turn;
-    Accepted { task: row.task, seq: row.seq, duplicate: false, ahead, lease: leased.then(|| row.lease()), turn }
+fn outcome(row: &TaskRow, turn: u32, ahead: u32) -> Accepted {
+    let lease = if row.turn == turn { row.lease() } else { None };
+    Accepted { task: row.task, seq: row.seq, duplicate: false, ahead, lease, turn }
 }
 
-fn find_first(tx: &mut impl Tx, tenant: TenantId, key: &IdempotencyKey, accept: &Accept) -> Result<Option<Accepted>> {
-    let Some(first) = tx.find_key(tenant, key, accept.at)? else {
+fn find_first(tx: &mut impl Tx, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<Accepted>> {
+    let Some(first) = tx.find_key(tenant, key)? else {
         return Ok(None);
     };
     if first.fingerprint != key.fingerprint {

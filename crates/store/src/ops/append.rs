@@ -7,7 +7,7 @@ use super::{
     row::{Hidden, TaskRow, step_from},
 };
 use crate::{
-    Append, Appended, Draft, Error, EventKind, Lease, Result, Turn, TurnEnd, clock, draft::Content, fault,
+    Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Result, Turn, TurnEnd, clock, draft::Content, fault,
     machine::Step,
 };
 
@@ -20,7 +20,7 @@ enum Decision {
     /// With a direct reply. The status is only kept as what was said.
     Replies { reply: Draft, status: Draft },
     /// It does not, but another attempt has to finish it.
-    Again { due_at: i64, counts: bool },
+    Again { due: LeaseTime, released: bool },
     /// Another attempt was wanted, but the task was canceled.
     Canceled,
 }
@@ -28,7 +28,7 @@ enum Decision {
 pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result<Appended> {
     let mut row = tx.load(lease.tenant, lease.task)?;
     // A task that has ended has no owner.
-    let holds = row.generation == lease.generation && row.owner.as_deref() == Some(tx.me());
+    let holds = row.generation == lease.generation && row.owner.as_deref() == Some(lease.holder.as_str());
     let unfenced = fault::is_on("no-fence") && !row.state.is_terminal();
     if !holds && !unfenced {
         return Err(Error::LeaseLost);
@@ -48,7 +48,8 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
     match decision {
         Decision::Goes => {}
         Decision::Ends { status, next } => {
-            row.set_status(tx, &status, true)?;
+            let state = status.state().unwrap_or(TaskState::Unspecified);
+            row.set_status(tx, &status, EventKind::Status { state, ends_turn: true })?;
             row.end_turn(tx)?;
             if next.is_some() {
                 row.begin_turn(tx)?;
@@ -62,11 +63,14 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
             row.end_turn(tx)?;
             row.release(None);
         }
-        Decision::Again { due_at, counts } => {
-            if !counts {
-                row.attempt = row.attempt.saturating_sub(1);
+        Decision::Again { due, released } => {
+            // Who waits for a direct reply has to learn of the task: it may take a while from here.
+            if row.hidden == Hidden::Undecided {
+                row.reveal(tx)?;
             }
-            row.release(Some(due_at));
+            row.releases += u32::from(released);
+            row.release(Some(due.0));
+            row.interrupted = released && !fault::is_on("release-again");
             tx.poke();
         }
         Decision::Canceled => row.cancel(tx, clock::now())?,
@@ -87,8 +91,8 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
             Content::Reply => return Err(Error::Illegal(TaskState::Completed)),
         }
     }
-    let again = |due_at, counts| {
-        if row.cancel_mark { Decision::Canceled } else { Decision::Again { due_at, counts } }
+    let again = |due, released| {
+        if row.cancel_mark { Decision::Canceled } else { Decision::Again { due, released } }
     };
     match &append.end {
         None => Ok(Decision::Goes),
@@ -105,8 +109,8 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
                 end(tx, row, state, otherwise)
             }
         }
-        Some(TurnEnd::Retry { due }) => Ok(again(due.as_millis(), true)),
-        Some(TurnEnd::Release) => Ok(again(clock::now().as_millis(), false)),
+        Some(TurnEnd::Retry { after }) => Ok(again(tx.now().after(*after), false)),
+        Some(TurnEnd::Release) => Ok(again(tx.now(), true)),
     }
 }
 
@@ -126,7 +130,9 @@ fn end(tx: &mut impl Tx, row: &TaskRow, state: TaskState, status: &Draft) -> Res
 
 fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {
     match &draft.content {
-        Content::Status { .. } => row.set_status(tx, draft, false),
+        Content::Status { state, .. } => {
+            row.set_status(tx, draft, EventKind::Status { state: *state, ends_turn: false })
+        }
         Content::Artifact { artifact_id, append, artifact } => {
             // A task that has only been born and started has nothing to replace.
             if !append && row.seq > 2 {

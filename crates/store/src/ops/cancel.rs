@@ -51,7 +51,7 @@ pub(crate) fn reveal(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result
         // The direct reply was faster.
         Hidden::Direct => Err(Error::Terminal(row.state)),
         Hidden::Undecided => {
-            row.show();
+            row.reveal(tx)?;
             row.save(tx)
         }
     }

@@ -1,9 +1,9 @@
-//! Taking due work.
+//! Taking due work. What may be taken is said in [`crate::lease`].
 
 use a2a::{JsonObject, TaskState, Timestamp};
 
 use super::{TaskRow, Tx};
-use crate::{AgentId, Draft, LeasedTurn, Result, Turn, clock, machine::Step};
+use crate::{Claim, Draft, Error, EventKind, LeasedTurn, Result, Term, Turn, clock, machine::Step};
 
 /// What a due task needs.
 enum Work {
@@ -13,23 +13,32 @@ enum Work {
     Again(Turn),
 }
 
-pub(crate) fn lease(tx: &mut impl Tx, until: Timestamp, agents: &[AgentId], limit: usize) -> Result<Vec<LeasedTurn>> {
+pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> {
     let now = clock::now();
-    let due = tx.due(agents, now, limit)?;
+    let due = tx.due(claim)?;
     let mut leased = Vec::with_capacity(due.len());
     for mut row in due {
+        if row.state.is_terminal() {
+            // Nobody could have written that. It must not stand first in line for ever either.
+            tracing::error!(task.id = %row.task, "a task that has ended was due");
+            row.release(None);
+            row.save(tx)?;
+            continue;
+        }
         if row.cancel_mark {
             row.cancel(tx, now)?;
             row.save(tx)?;
             continue;
         }
         match find_work(tx, &row) {
-            Ok(Some(work)) => leased.push(take(tx, row, work, until, now)?),
-            // One unreadable task must not keep the others from running.
-            Ok(None) => tracing::error!(task.id = %row.task, "a due task has nothing to do"),
-            Err(error) => {
-                tracing::error!(task.id = %row.task, %error, "a due task cannot be leased")
+            Ok(Some(work)) => leased.extend(take(tx, row, work, &claim.term, now)?),
+            // What cannot be run now can never be run: it must not stand first in line for ever.
+            Ok(None) => give_up(tx, row, "the task has no message to work on", now)?,
+            Err(Error::Damaged(why)) => {
+                tracing::error!(task.id = %row.task, error = %why, "the message of a due task cannot be read");
+                give_up(tx, row, "the message cannot be read", now)?;
             }
+            Err(error) => return Err(error),
         }
     }
     Ok(leased)
@@ -42,30 +51,47 @@ fn find_work(tx: &mut impl Tx, row: &TaskRow) -> Result<Option<Work>> {
     Ok(row.waiting_turn(tx)?.map(Work::First))
 }
 
-fn take(tx: &mut impl Tx, mut row: TaskRow, work: Work, until: Timestamp, now: Timestamp) -> Result<LeasedTurn> {
+fn take(tx: &mut impl Tx, mut row: TaskRow, work: Work, term: &Term, now: Timestamp) -> Result<Option<LeasedTurn>> {
     let state = row.next(Step::Start)?;
-    let interrupted = row.owner.is_some();
-    row.changed();
-    row.generation += 1;
-    row.owner = Some(tx.me().to_owned());
-    row.due_at = Some(until.as_millis());
-    let turn = match work {
+    let interrupted = row.owner.is_some() || row.interrupted;
+    row.lease_to(term, tx.now());
+    let (turn, again) = match work {
         Work::First(turn) => {
             row.begin_turn(tx)?;
-            turn
+            (turn, false)
         }
         Work::Again(turn) => {
             row.attempt += 1;
             // The new attempt makes them anew.
             let removed = tx.remove_artifacts_of_turn(&row)?;
             row.removed(removed);
-            turn
+            (turn, true)
         }
     };
-    row.set_status(tx, &working(&row, state, now)?, false)?;
-    let leased = LeasedTurn { lease: row.lease(), turn, interrupted };
+    row.set_status(tx, &working(&row, state, now)?, EventKind::Started { again })?;
+    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted });
     row.save(tx)?;
     Ok(leased)
+}
+
+/// Ends a task that can never be run.
+fn give_up(tx: &mut impl Tx, mut row: TaskRow, why: &str, now: Timestamp) -> Result<()> {
+    let step = Step::End { state: TaskState::Failed, canceled: false, waiting: false };
+    let state = row.next(step)?;
+    let message = a2a::Message {
+        message_id: format!("{}-x{}", row.task, row.generation + 1),
+        role: a2a::Role::Agent,
+        task_id: row.task.to_string(),
+        context_id: row.context.to_string(),
+        parts: vec![a2a::Part::text(why)],
+        ..a2a::Message::default()
+    };
+    let draft = Draft::status(row.task, &row.context, state, Some(message), None, now)?;
+    row.show();
+    row.set_status(tx, &draft, EventKind::Status { state, ends_turn: true })?;
+    row.end_turn(tx)?;
+    row.release(None);
+    row.save(tx)
 }
 
 fn working(row: &TaskRow, state: TaskState, now: Timestamp) -> Result<Draft> {

@@ -6,7 +6,10 @@ use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 
 use super::{NewMessage, Tx};
-use crate::{AgentId, Draft, Error, Event, EventKind, Lease, Result, TaskId, TenantId, Turn, draft::Content, machine};
+use crate::{
+    AgentId, Draft, Error, Event, EventKind, Holder, Lease, LeaseTime, Result, TaskId, TenantId, Term, Turn, clock,
+    draft::Content, machine,
+};
 
 /// Whether callers see a task (`a2a_tasks.hidden`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,12 @@ pub(crate) struct TaskRow {
     pub(crate) due_at: Option<i64>,
     pub(crate) owner: Option<String>,
     pub(crate) generation: u64,
+    /// At the current turn.
     pub(crate) attempt: u32,
+    /// How many of the attempts were given back on purpose.
+    pub(crate) releases: u32,
+    /// The attempt before was cut off, and whoever made it is known to be gone.
+    pub(crate) interrupted: bool,
     pub(crate) turn: u32,
     pub(crate) waiting: u32,
     pub(crate) cancel_mark: bool,
@@ -95,6 +103,8 @@ impl TaskRow {
             owner: None,
             generation: 0,
             attempt: 0,
+            releases: 0,
+            interrupted: false,
             turn: 0,
             waiting: 0,
             cancel_mark: false,
@@ -130,17 +140,29 @@ impl TaskRow {
         step_from(self.state, step)
     }
 
-    /// The lease that its owner holds.
-    pub(super) fn lease(&self) -> Lease {
-        Lease {
+    /// Gives a new lease of it, in the place of any other.
+    pub(super) fn lease_to(&mut self, term: &Term, now: LeaseTime) {
+        self.touched_only = false;
+        self.generation += 1;
+        self.owner = Some(term.holder.as_str().to_owned());
+        self.due_at = Some(now.after(term.lasts).0);
+        self.interrupted = false;
+    }
+
+    /// The lease of it, if somebody has one.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        let holder = Holder::stored(self.owner.as_deref()?);
+        Some(Lease {
+            holder,
             task: self.task,
             tenant: self.tenant,
             agent: self.agent.clone(),
             context: Arc::clone(&self.context),
             generation: self.generation,
             attempt: self.attempt,
+            tries: self.attempt.saturating_sub(self.releases),
             remembers: self.remembers,
-        }
+        })
     }
 
     /// Appends an event to the log.
@@ -151,8 +173,8 @@ impl TaskRow {
         tx.log(self, Event { seq: self.seq, at, kind, body })
     }
 
-    /// Takes on the status of `draft`. The message of the status before goes into the history.
-    pub(super) fn set_status(&mut self, tx: &mut impl Tx, draft: &Draft, ends_turn: bool) -> Result<()> {
+    /// Takes on the status of `draft`, logged as `kind`. The message of the status before goes into the history.
+    pub(super) fn set_status(&mut self, tx: &mut impl Tx, draft: &Draft, kind: EventKind) -> Result<()> {
         let Content::Status { state, message } = &draft.content else {
             return Err(Error::Damaged("a status was expected".into()));
         };
@@ -162,7 +184,7 @@ impl TaskRow {
         self.status_at = draft.at.as_millis();
         self.status_message.clone_from(message);
         self.status_turn = self.turn;
-        self.log(tx, draft.at, EventKind::Status { state: *state, ends_turn }, draft.body.clone())
+        self.log(tx, draft.at, kind, draft.body.clone())
     }
 
     /// Moves the status message into the history; the status is about to be replaced.
@@ -170,8 +192,9 @@ impl TaskRow {
         let Some(message) = self.status_message.take() else {
             return Ok(());
         };
-        let parsed: a2a::Message = serde_json::from_slice(&message)?;
-        let (id, turn) = (&parsed.message_id, self.status_turn);
+        // One that is damaged is kept as it is: it keeps nobody from going on.
+        let id = serde_json::from_slice(&message).map_or_else(|_| String::new(), |said: a2a::Message| said.message_id);
+        let (id, turn) = (id.as_str(), self.status_turn);
         tx.add_message(self, NewMessage { id, role: "agent", status: "sent", turn, body: &message, at })?;
         self.wrote(message.len());
         Ok(())
@@ -219,6 +242,7 @@ impl TaskRow {
         self.touched_only = false;
         self.turn += 1;
         self.attempt = 1;
+        self.releases = 0;
         self.waiting = self.waiting.saturating_sub(1);
         tx.begin_turn(self)
     }
@@ -233,6 +257,7 @@ impl TaskRow {
     pub(super) fn release(&mut self, due_at: Option<i64>) {
         self.touched_only = false;
         self.owner = None;
+        self.interrupted = false;
         self.due_at = due_at;
     }
 
@@ -240,7 +265,7 @@ impl TaskRow {
     pub(super) fn cancel(&mut self, tx: &mut impl Tx, at: Timestamp) -> Result<()> {
         let state = self.next(machine::Step::Cancel)?;
         let draft = Draft::status(self.task, &self.context, state, None, None, at)?;
-        self.set_status(tx, &draft, true)?;
+        self.set_status(tx, &draft, EventKind::Status { state, ends_turn: true })?;
         self.end_turn(tx)?;
         self.release(None);
         Ok(())
@@ -259,6 +284,12 @@ impl TaskRow {
         self.status_turn = self.turn;
         self.hidden = Hidden::Direct;
         self.log(tx, reply.at, EventKind::Reply, reply.body.clone())
+    }
+
+    /// From now on callers see it, although nothing was said.
+    pub(super) fn reveal(&mut self, tx: &mut impl Tx) -> Result<()> {
+        self.show();
+        self.log(tx, clock::now(), EventKind::Revealed, Bytes::from_static(b"{}"))
     }
 
     /// From now on callers see it.

@@ -10,11 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use a2a::{TaskState, Timestamp};
+use a2a::TaskState;
 use bytes::Bytes;
+use uuid::Uuid;
 
 use crate::{
-    AgentId, Error, Event, IdempotencyKey, Quota, Result, TaskId, TenantId, codec,
+    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Quota, Result, TaskId, TenantId, codec, lease,
     ops::{self, FirstUse, Made, NewMessage, TaskRow, Tx},
 };
 
@@ -23,8 +24,8 @@ pub(super) type KeyOf = (TenantId, [u8; 32]);
 
 /// The transaction, before it is written.
 pub(super) struct Batch {
-    /// This instance, as it stands in `a2a_tasks.owner`.
-    me: Arc<str>,
+    /// The server's time when everything was locked.
+    pub(super) now: LeaseTime,
     /// Work became due or a cancel mark was set.
     pub(super) poke: bool,
     /// In the order of the log.
@@ -42,6 +43,10 @@ pub(super) struct Batch {
     /// Sorted, since two instances may share a shard and must not wait for each other in a circle.
     pub(super) counts: BTreeMap<(TenantId, AgentId, &'static str), i64>,
     pub(super) usage: BTreeMap<TenantId, Used>,
+    /// How many tenants' locks it took.
+    pub(super) quota_locks: usize,
+    /// Rows that are due and cannot be read.
+    pub(super) unreadable: Vec<Uuid>,
     /// How often something was written.
     writes: u64,
 }
@@ -133,9 +138,9 @@ pub(super) struct Used {
 }
 
 impl Batch {
-    pub(super) fn new(me: Arc<str>) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            me,
+            now: LeaseTime(0),
             poke: false,
             events: Vec::new(),
             tasks: BTreeMap::new(),
@@ -147,6 +152,8 @@ impl Batch {
             keys: BTreeMap::new(),
             counts: BTreeMap::new(),
             usage: BTreeMap::new(),
+            quota_locks: 0,
+            unreadable: Vec::new(),
             writes: 0,
         }
     }
@@ -165,6 +172,12 @@ impl Batch {
         self.tasks.insert(row.task, Entry { row, change: Change::Nothing });
     }
 
+    /// A row that was claimed. All of its inbox is read after this, so that what is missing there is known to be.
+    pub(super) fn know_claimed(&mut self, row: TaskRow) {
+        self.inboxes.insert(row.task, BTreeMap::new());
+        self.tasks.insert(row.task, Entry { row, change: Change::Nothing });
+    }
+
     /// A message that is 'pending' or 'in_progress', of a task that is known.
     pub(super) fn know_message(&mut self, task: TaskId, turn: u32, in_progress: bool, body: Bytes) {
         self.inbox(task).insert(turn, Waiting { in_progress, body: Some(body), new: None });
@@ -178,10 +191,16 @@ impl Batch {
         self.inbox(row.task).get(&row.turn).filter(|waiting| waiting.in_progress)
     }
 
+    /// A row that is due and cannot be read is not looked at again for a while.
+    pub(super) fn step_aside(&mut self, task: Uuid) {
+        self.writes += 1;
+        self.unreadable.push(task);
+    }
+
     /// Whether a lease of it could be given: it is due as far as this batch goes, and all that it takes was read.
-    fn is_due(&self, row: &TaskRow, agents: &[AgentId], now: i64) -> bool {
-        row.due_at.is_some_and(|due| due <= now)
-            && agents.contains(&row.agent)
+    fn is_due(&self, row: &TaskRow, claim: &Claim) -> bool {
+        row.due_at.is_some_and(|due| due <= self.now.0)
+            && claim.may_take(row.owner.as_deref(), row.interrupted, row.task, self.now)
             && self.inboxes.get(&row.task).is_none_or(|inbox| inbox.values().all(|waiting| waiting.body.is_some()))
     }
 
@@ -229,8 +248,8 @@ fn without_nul(id: &str) -> String {
 }
 
 impl Tx for Batch {
-    fn me(&self) -> &str {
-        &self.me
+    fn now(&self) -> LeaseTime {
+        self.now
     }
 
     fn poke(&mut self) {
@@ -246,11 +265,24 @@ impl Tx for Batch {
         entry.map(|entry| entry.row.clone()).ok_or(Error::NotFound)
     }
 
-    fn due(&mut self, agents: &[AgentId], now: Timestamp, limit: usize) -> Result<Vec<TaskRow>> {
-        let rows = self.tasks.values().map(|entry| &entry.row);
-        let mut due: Vec<&TaskRow> = rows.filter(|row| self.is_due(row, agents, now.as_millis())).collect();
-        due.sort_by_key(|row| row.due_at);
-        Ok(due.into_iter().take(limit).cloned().collect())
+    fn due(&mut self, claim: &Claim) -> Result<Vec<TaskRow>> {
+        let mut taken = Vec::new();
+        for room in &claim.room {
+            let mut waiting: BTreeMap<TenantId, Vec<&TaskRow>> = BTreeMap::new();
+            for Entry { row, .. } in self.tasks.values() {
+                if row.agent == room.agent && self.is_due(row, claim) {
+                    waiting.entry(row.tenant).or_default().push(row);
+                }
+            }
+            let mut lines = Vec::new();
+            for tenant in lease::in_line(waiting.keys().copied().collect(), room.after) {
+                let mut rows = waiting.remove(&tenant).unwrap_or_default();
+                rows.sort_by_key(|row| row.due_at);
+                lines.push(rows);
+            }
+            taken.extend(lease::one_by_one(lines).into_iter().take(room.slots).cloned());
+        }
+        Ok(taken)
     }
 
     fn insert(&mut self, row: TaskRow) -> Result<()> {
@@ -349,17 +381,19 @@ impl Tx for Batch {
         Ok(self.drop_new(|artifact| artifact.task == task && artifact.turn == turn))
     }
 
-    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey, at: Timestamp) -> Result<Option<FirstUse>> {
+    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<FirstUse>> {
         let found = self.keys.get(&(tenant, key.key)).and_then(|key| key.used.as_ref());
-        let found = found.filter(|used| used.expires.is_none_or(|expires| expires > at.as_millis()));
+        let found = found.filter(|used| used.expires.is_none_or(|expires| expires > self.now.0));
         Ok(found.map(|used| FirstUse { fingerprint: used.fingerprint.clone(), task: used.task, turn: used.turn }))
     }
 
     fn remember(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()> {
         self.writes += 1;
-        let expires = key.expires.map(|at| at.as_millis());
+        let expires = key.keep.map(|keep| self.now.after(keep).0);
         let fingerprint = key.fingerprint.to_vec();
         let entry = self.keys.entry((tenant, key.key)).or_default();
+        // What was reserved for it a moment ago is as good.
+        let expires = entry.reserved.as_ref().map_or(expires, |reserved| reserved.expires);
         entry.used = Some(Use { fingerprint, task: made.task, turn: made.turn, expires });
         entry.changed = true;
         Ok(())

@@ -1,4 +1,4 @@
-//! Reading and locking what a batch of operations needs, in one round trip (two when work is claimed).
+//! Reading and locking what a batch of operations needs, in one round trip (a few more when work is claimed).
 //!
 //! **Nobody waits in a circle.** Every transaction of every instance takes its locks in one order: idempotency keys,
 //! then tasks, then tenants at their bound, then counters, each sorted. What is claimed comes by `SKIP LOCKED`: it
@@ -12,13 +12,18 @@
 //! **What is read holds.** Statements run at READ COMMITTED, so each sees what was committed before it began. The inbox
 //! is read after the row of its task was locked, and nobody writes to the inbox of a task without that lock.
 //!
-//! **Claims.** `FOR UPDATE SKIP LOCKED` passes over tasks that another instance is claiming or writing to at this
+//! **Claims** go over the heads of the line, one look-up for each tenant that has work, and then take each tenant's share,
+//! oldest first. `FOR UPDATE SKIP LOCKED` passes over tasks that another instance is claiming or writing to at this
 //! moment; the server checks again that a task is due once its row is locked. A task that was passed over is still due
 //! at the next look (test: `no_work_is_leased_twice`).
 //!
 //! **Bounds hold across instances.** What a tenant uses is a sum over shards, which two instances could read at the same
-//! time. So whoever comes near a bound on tasks takes a lock of the tenant's before reading it; far from it that
-//! cannot matter (test: `instances_do_not_pass_a_bound_together`).
+//! time. So whoever comes near a bound on tasks has a lock of the tenant's for itself before reading it. Far from it the
+//! lock is shared, and nobody waits: such a batch begins at most a [`STEP`]th of the bound, and goes on only if, read under
+//! the lock, as many instances as there are could each begin so many; else it starts anew. The one that reads last knows
+//! of all the others but one batch of each other instance, so together they stay within the bound. Whoever has the lock for
+//! itself knows of all (tests: `instances_do_not_pass_a_bound_together`, `a_slow_instance_does_not_pass_a_bound`,
+//! `far_from_its_bound_a_tenant_needs_no_lock`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +33,10 @@ use uuid::Uuid;
 
 use super::{
     batch::{Batch, Key, KeyOf, Use},
-    writer::{MAX_BATCH, Session},
+    writer::Session,
 };
 use crate::{
-    Accept, AgentId, Append, Error, Quota, Result, Target, TaskId, TenantId, codec,
+    Accept, Append, Claim, Error, LeaseTime, Quota, Result, Room, Target, TaskId, TenantId, codec, lease,
     ops::{Hidden, TaskRow},
 };
 
@@ -41,6 +46,8 @@ pub(super) enum Trouble {
     Server(tokio_postgres::Error),
     /// What was read makes no sense.
     Other(Error),
+    /// A tenant came near its bound while its lock was waited for.
+    Near,
 }
 
 impl From<tokio_postgres::Error> for Trouble {
@@ -63,9 +70,20 @@ pub(super) struct Need {
     task: Option<TaskId>,
     /// The messages of that task's inbox may matter.
     inbox: bool,
-    key: Option<(KeyOf, Use)>,
+    key: Option<(KeyOf, Reserve)>,
     quota: Option<(TenantId, Quota)>,
-    claim: Option<(Vec<AgentId>, usize)>,
+    begins: bool,
+    claim: Option<Claim>,
+}
+
+/// What an idempotency key will stand for.
+#[derive(Clone)]
+struct Reserve {
+    fingerprint: Vec<u8>,
+    task: TaskId,
+    turn: u32,
+    /// How long it is kept, in milliseconds.
+    keep: Option<i64>,
 }
 
 impl Need {
@@ -76,8 +94,8 @@ impl Need {
             Target::Continue { task, .. } => (*task, 0, false),
         };
         let reserve = accept.idempotency.as_ref().map(|key| {
-            let expires = key.expires.map(|at| at.as_millis());
-            ((tenant, key.key), Use { fingerprint: key.fingerprint.to_vec(), task, turn, expires })
+            let keep = key.keep.map(lease::millis);
+            ((tenant, key.key), Reserve { fingerprint: key.fingerprint.to_vec(), task, turn, keep })
         });
         let quota = Quota { tasks: accept.quota.tasks.filter(|_| begins), bytes: accept.quota.bytes };
         Self {
@@ -85,6 +103,7 @@ impl Need {
             inbox: !begins,
             key: reserve,
             quota: (quota != Quota::default()).then_some((tenant, quota)),
+            begins,
             claim: None,
             // Once as an event, once as a message.
             bytes: accept.message.len() * 2,
@@ -100,8 +119,8 @@ impl Need {
         Self { task: Some(task), inbox, ..Self::default() }
     }
 
-    pub(super) fn claim(agents: &[AgentId], limit: usize) -> Self {
-        Self { claim: Some((agents.to_vec(), limit)), ..Self::default() }
+    pub(super) fn claim(claim: &Claim) -> Self {
+        Self { claim: Some(claim.clone()), ..Self::default() }
     }
 }
 
@@ -110,11 +129,18 @@ impl Need {
 pub(super) struct Needs {
     tasks: BTreeSet<TaskId>,
     inboxes: BTreeSet<TaskId>,
-    keys: BTreeMap<KeyOf, Use>,
-    /// The tenants to which bounds apply, with the lowest bound on their tasks.
-    quotas: BTreeMap<TenantId, Option<u64>>,
-    /// How many tasks of which agents. Operations that ask for the same agents are answered from one claim.
-    claims: BTreeMap<Vec<AgentId>, usize>,
+    keys: BTreeMap<KeyOf, Reserve>,
+    /// The tenants to which bounds apply.
+    quotas: BTreeMap<TenantId, Bound>,
+    claims: Vec<Claim>,
+}
+
+#[derive(Default)]
+struct Bound {
+    /// The lowest bound on the tenant's tasks.
+    tasks: Option<u64>,
+    /// How many tasks the batch may begin.
+    begins: u64,
 }
 
 impl Needs {
@@ -129,22 +155,16 @@ impl Needs {
             self.keys.entry(*key).or_insert_with(|| reserve.clone());
         }
         if let Some((tenant, quota)) = need.quota {
-            let lowest = self.quotas.entry(tenant).or_default();
-            *lowest = lowest.iter().copied().chain(quota.tasks).min();
+            let bound = self.quotas.entry(tenant).or_default();
+            bound.tasks = bound.tasks.iter().copied().chain(quota.tasks).min();
+            bound.begins += u64::from(need.begins);
         }
-        if let Some((agents, limit)) = &need.claim
-            && !agents.is_empty()
-        {
-            let mut agents = agents.clone();
-            agents.sort();
-            agents.dedup();
-            *self.claims.entry(agents).or_default() += limit;
-        }
+        self.claims.extend(need.claim.clone());
     }
 }
 
-/// So far below its bound a tenant's tasks may be counted without a lock: as many as sixteen instances can add at once.
-const MARGIN: i64 = 16 * MAX_BATCH as i64;
+/// A batch that begins more than this part of what a tenant may have takes the tenant's lock for itself in any case.
+const STEP: u64 = 64;
 
 /// Makes the locks of tenants at their bound different from other advisory locks.
 const QUOTA_LOCKS: i64 = 0x5357_5155_4f54_0000;
@@ -154,7 +174,7 @@ macro_rules! columns {
     () => {
         "t.task_id, t.tenant_id, t.agent_id, t.context_id, t.state, t.created_at, t.updated_at, t.status_at, \
          t.status_message, t.status_turn, t.seq, t.hidden, t.due_at, t.owner, t.generation, t.attempt, t.turn, \
-         t.waiting, t.cancel_mark, t.remembers"
+         t.waiting, t.cancel_mark, t.remembers, t.releases, t.interrupted"
     };
 }
 
@@ -167,11 +187,13 @@ macro_rules! tasks_and_keys {
 }
 
 const RESERVE: &str = "INSERT INTO idempotency AS i (tenant_id, key, fingerprint, task, turn, expires)
-     SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::uuid[], $5::integer[], $6::bigint[])
+     SELECT k.tenant_id, k.key, k.fingerprint, k.task, k.turn, lease_now() + k.keep
+     FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::uuid[], $5::integer[], $6::bigint[])
+       AS k (tenant_id, key, fingerprint, task, turn, keep)
      ON CONFLICT (tenant_id, key) DO UPDATE
        SET fingerprint = excluded.fingerprint, task = excluded.task, turn = excluded.turn, expires = excluded.expires
-       WHERE i.expires <= $7
-     RETURNING tenant_id, key";
+       WHERE i.expires <= lease_now()
+     RETURNING tenant_id, key, expires";
 
 const FIND: &str = "SELECT i.tenant_id, i.key, i.fingerprint, i.task, i.turn, i.expires
      FROM unnest($1::bigint[], $2::bytea[]) AS k (tenant_id, key)
@@ -194,28 +216,56 @@ const INBOX: &str = concat!(
     tasks_and_keys!()
 );
 
+/// The tenants that have work due with the agents `$1`.
+const LINE: &str = "WITH RECURSIVE line (agent, tenant_id, due_at) AS (
+       (SELECT a.agent, h.tenant_id, h.due_at FROM unnest($1::text[]) AS a (agent) CROSS JOIN LATERAL (
+          SELECT t.tenant_id, t.due_at FROM a2a_tasks t WHERE t.agent_id = a.agent AND t.due_at IS NOT NULL
+          ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
+       UNION ALL
+       SELECT l.agent, h.tenant_id, h.due_at FROM line l CROSS JOIN LATERAL (
+          SELECT t.tenant_id, t.due_at FROM a2a_tasks t
+          WHERE t.agent_id = l.agent AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL
+          ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
+     SELECT agent, tenant_id FROM line WHERE due_at <= lease_now()";
+
+/// `$3` tasks of each agent `$1` and tenant `$2`, but none of `$4`. Which of them `$5` may have: see `lease.rs`.
 const CLAIM: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM a2a_tasks t WHERE t.due_at <= $1 AND t.agent_id = ANY ($2::text[])
-     ORDER BY t.due_at LIMIT $3 FOR UPDATE OF t SKIP LOCKED"
+    " FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS w (agent, tenant_id, share) CROSS JOIN LATERAL (
+       SELECT * FROM a2a_tasks t
+       WHERE t.agent_id = w.agent AND t.tenant_id = w.tenant_id AND t.due_at <= lease_now()
+         AND NOT t.task_id = ANY ($4::uuid[])
+         AND (t.owner IS NULL OR (t.owner = $5 AND NOT t.task_id = ANY ($6::uuid[]))
+           OR (t.owner <> $5 AND (t.interrupted OR lease_now() <= $7)))
+       ORDER BY t.due_at LIMIT w.share FOR UPDATE SKIP LOCKED) t"
 );
 
 const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', m.body FROM a2a_messages m
      WHERE m.task = ANY ($1::uuid[]) AND m.status IN ('pending', 'in_progress')";
 
-const QUOTA: &str = "SELECT pg_advisory_xact_lock(q.lock)
-     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS q (tenant_id, bound, lock)
-     WHERE q.bound <= (SELECT coalesce(sum(u.tasks), 0) FROM tenant_usage u WHERE u.tenant_id = q.tenant_id)";
+/// Takes the locks of tenants, those that are near their bounds for itself. Tells which those are, and how far from its
+/// bound a tenant must be to share its lock.
+const QUOTA: &str = "SELECT n.tenant_id, n.near, greatest(n.bound - n.reach, 0)::bigint, CASE WHEN n.near
+       THEN pg_advisory_xact_lock(n.lock)::text ELSE pg_advisory_xact_lock_shared(n.lock)::text END
+     FROM (
+       SELECT q.tenant_id, q.lock, q.bound, q.step::numeric * i.n AS reach, q.large OR q.bound < q.step::numeric * i.n
+         + (SELECT coalesce(sum(u.tasks), 0) FROM tenant_usage u WHERE u.tenant_id = q.tenant_id) AS near
+       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[]) WITH ORDINALITY
+           AS q (tenant_id, bound, step, lock, large, place)
+         CROSS JOIN (SELECT count(*) + 1 AS n FROM instances) i
+       ORDER BY q.place OFFSET 0) n";
+
+const NOW: &str = "SELECT lease_now()";
 
 const USAGE: &str = "SELECT u.tenant_id, sum(u.tasks)::bigint, sum(u.bytes)::bigint FROM tenant_usage u
      WHERE u.tenant_id = ANY ($1::bigint[]) GROUP BY u.tenant_id";
 
 /// Prepared on every writing session.
-pub(super) const STATEMENTS: [&str; 8] = [RESERVE, FIND, LOCK, INBOX, CLAIM, CLAIMED_INBOX, QUOTA, USAGE];
+pub(super) const STATEMENTS: [&str; 10] = [RESERVE, FIND, LOCK, INBOX, LINE, CLAIM, CLAIMED_INBOX, QUOTA, USAGE, NOW];
 
 /// Begins a transaction and reads into `batch` what its operations need.
-pub(super) async fn fetch(session: &Session, needs: &Needs, now: i64, batch: &mut Batch) -> Result<(), Trouble> {
+pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -> Result<(), Trouble> {
     let tasks = uuids(&needs.tasks);
     let inboxes = uuids(&needs.inboxes);
     let keys = KeyColumns::of(&needs.keys);
@@ -226,7 +276,7 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, now: i64, batch: &mu
     let (key_tenants, key_hashes) = if has_keys { (&keys.tenants, &keys.keys) } else { (&no_tenants, &no_keys) };
 
     // Sent in this order without waiting in between. After a failure the server refuses the rest of them.
-    let (begun, reserved, found, locked, claimed, inbox, near, used) = tokio::join!(
+    let (begun, reserved, found, locked, claimed, inbox, bounded, used, now) = tokio::join!(
         biased;
         session.begin(),
         async {
@@ -234,24 +284,33 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, now: i64, batch: &mu
                 .query_if(
                     has_keys,
                     RESERVE,
-                    &[&keys.tenants, &keys.keys, &keys.fingerprints, &keys.tasks, &keys.turns, &keys.expires, &now],
+                    &[&keys.tenants, &keys.keys, &keys.fingerprints, &keys.tasks, &keys.turns, &keys.keeps],
                 )
                 .await
         },
         async { session.query_if(has_keys, FIND, &[&keys.tenants, &keys.keys]).await },
         async { session.query_if(has_keys || !tasks.is_empty(), LOCK, &[&tasks, key_tenants, key_hashes]).await },
-        claim(session, needs, now),
+        claim(session, needs),
         async { session.query_if(has_keys || !inboxes.is_empty(), INBOX, &[&inboxes, key_tenants, key_hashes]).await },
         async {
-            session.query_if(!quotas.bounded.is_empty(), QUOTA, &[&quotas.bounded, &quotas.bounds, &quotas.locks]).await
+            session
+                .query_if(
+                    !quotas.bounded.is_empty(),
+                    QUOTA,
+                    &[&quotas.bounded, &quotas.bounds, &quotas.steps, &quotas.locks, &quotas.large],
+                )
+                .await
         },
         async { session.query_if(!quotas.all.is_empty(), USAGE, &[&quotas.all]).await },
+        // The last: whatever had to be waited for has been.
+        async { session.query(NOW, &[]).await },
     );
     begun?;
     for row in reserved? {
         let key = key_of(&row)?;
-        if let Some(reserved) = needs.keys.get(&key) {
-            batch.keys.insert(key, Key { reserved: Some(reserved.clone()), used: None, changed: false });
+        if let Some(Reserve { fingerprint, task, turn, .. }) = needs.keys.get(&key) {
+            let reserved = Use { fingerprint: fingerprint.clone(), task: *task, turn: *turn, expires: row.try_get(2)? };
+            batch.keys.insert(key, Key { reserved: Some(reserved), used: None, changed: false });
         }
     }
     for row in found? {
@@ -269,20 +328,38 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, now: i64, batch: &mu
     }
     let mut claims = Vec::new();
     for row in claimed? {
-        let row = read_row(&row)?;
-        claims.push(uuid(row.task));
-        batch.know_task(row);
+        let task: Uuid = row.try_get(0)?;
+        match read_row(&row) {
+            Ok(row) => {
+                claims.push(task);
+                batch.know_claimed(row);
+            }
+            Err(error) => {
+                tracing::error!(task.id = %task, %error, "a due task cannot be read and steps aside");
+                batch.step_aside(task);
+            }
+        }
     }
     for row in inbox? {
         know_message(batch, &row)?;
     }
-    near?;
+    if let Some(row) = now?.first() {
+        batch.now = LeaseTime(row.try_get(0)?);
+    }
     for tenant in needs.quotas.keys() {
         batch.usage.entry(*tenant).or_default().before = Some((0, 0));
     }
     for row in used? {
         let before = Some((row.try_get(1)?, row.try_get(2)?));
         batch.usage.entry(TenantId(row.try_get(0)?)).or_default().before = before;
+    }
+    for row in bounded? {
+        let (tenant, near, far): (i64, bool, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let (tasks, _) = batch.usage.entry(TenantId(tenant)).or_default().before.unwrap_or_default();
+        if !near && tasks > far {
+            return Err(Trouble::Near);
+        }
+        batch.quota_locks += usize::from(near);
     }
     if !claims.is_empty() {
         for row in session.query(CLAIMED_INBOX, &[&claims]).await? {
@@ -292,14 +369,96 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, now: i64, batch: &mu
     Ok(())
 }
 
-async fn claim(session: &Session, needs: &Needs, now: i64) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let mut claimed = Vec::new();
-    for (agents, limit) in &needs.claims {
-        let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
-        let limit = i64::try_from(*limit).unwrap_or(i64::MAX);
-        claimed.extend(session.query(CLAIM, &[&now, &agents, &limit]).await?);
+/// Locks what is claimed, each tenant's share of it.
+async fn claim(session: &Session, needs: &Needs) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let mut claimed: Vec<Row> = Vec::new();
+    let mut taken: Vec<Uuid> = Vec::new();
+    for claim in &needs.claims {
+        let agents: Vec<&str> = claim.room.iter().map(|room| room.agent.as_str()).collect();
+        let line = session.query_if(!agents.is_empty(), LINE, &[&agents]).await?;
+        let mut stands = Stand::all(claim, &line)?;
+        let (me, running) = (claim.term.holder.as_str(), uuids(&claim.running.iter().copied().collect()));
+        let until = claim.in_touch_until.map_or(i64::MIN, |until| until.0);
+        // Who has had less than its share has no more (of what may be taken), and the others share the rest.
+        while !stands.is_empty() {
+            let given = || stands.iter().filter(|stand| stand.share > 0);
+            let agents: Vec<&str> = given().map(|stand| stand.room.agent.as_str()).collect();
+            let tenants: Vec<i64> = given().map(|stand| stand.tenant.0).collect();
+            let shares: Vec<i64> = given().map(|stand| i64::try_from(stand.share).unwrap_or(i64::MAX)).collect();
+            let rows = session.query(CLAIM, &[&agents, &tenants, &shares, &taken, &me, &running, &until]).await?;
+            let mut found: BTreeMap<(String, i64), usize> = BTreeMap::new();
+            for row in &rows {
+                taken.push(row.try_get(0)?);
+                *found.entry((row.try_get(2)?, row.try_get(1)?)).or_default() += 1;
+            }
+            claimed.extend(rows);
+            stands = Stand::again(stands, &found);
+        }
     }
     Ok(claimed)
+}
+
+/// A tenant in an agent's line.
+struct Stand<'a> {
+    room: &'a Room,
+    tenant: TenantId,
+    /// How many turns it has got so far.
+    has: usize,
+    /// How many it is given now.
+    share: usize,
+    /// How many all of this line are given now.
+    left: usize,
+}
+
+impl<'a> Stand<'a> {
+    fn all(claim: &'a Claim, line: &[Row]) -> Result<Vec<Self>, tokio_postgres::Error> {
+        let mut tenants: BTreeMap<String, Vec<TenantId>> = BTreeMap::new();
+        for row in line {
+            tenants.entry(row.try_get(0)?).or_default().push(TenantId(row.try_get(1)?));
+        }
+        let mut stands = Vec::new();
+        for room in &claim.room {
+            let Some(tenants) = tenants.remove(room.agent.as_str()) else { continue };
+            let tenants = lease::in_line(tenants, room.after);
+            let line = tenants.into_iter().map(|tenant| Self { room, tenant, has: 0, share: 0, left: 0 }).collect();
+            stands.extend(Self::shared(line, room.slots));
+        }
+        Ok(stands)
+    }
+
+    /// Those who got all that they were given, or were given nothing, with a new share of what is left.
+    fn again(stands: Vec<Self>, found: &BTreeMap<(String, i64), usize>) -> Vec<Self> {
+        let mut lines: Vec<(usize, Vec<Self>)> = Vec::new();
+        let mut room: Option<&Room> = None;
+        for mut stand in stands {
+            if room.is_none_or(|room| !std::ptr::eq(room, stand.room)) {
+                room = Some(stand.room);
+                lines.push((stand.left, Vec::new()));
+            }
+            let Some((left, line)) = lines.last_mut() else { continue };
+            let got = found.get(&(stand.room.agent.to_string(), stand.tenant.0)).copied().unwrap_or(0);
+            *left = left.saturating_sub(got);
+            stand.has += got;
+            if got == stand.share {
+                line.push(stand);
+            }
+        }
+        lines.into_iter().flat_map(|(left, line)| Self::shared(line, left)).collect()
+    }
+
+    /// Shares what is left of an agent's room: who has had least comes first.
+    fn shared(mut line: Vec<Self>, left: usize) -> Vec<Self> {
+        if left == 0 {
+            return Vec::new();
+        }
+        line.sort_by_key(|stand| stand.has);
+        let shares = lease::share(left, &vec![usize::MAX; line.len()]);
+        for (stand, share) in line.iter_mut().zip(shares) {
+            stand.left = left;
+            stand.share = share;
+        }
+        line
+    }
 }
 
 #[derive(Default)]
@@ -309,11 +468,11 @@ struct KeyColumns<'a> {
     fingerprints: Vec<&'a [u8]>,
     tasks: Vec<Uuid>,
     turns: Vec<i32>,
-    expires: Vec<Option<i64>>,
+    keeps: Vec<Option<i64>>,
 }
 
 impl<'a> KeyColumns<'a> {
-    fn of(keys: &'a BTreeMap<KeyOf, Use>) -> Self {
+    fn of(keys: &'a BTreeMap<KeyOf, Reserve>) -> Self {
         let mut columns = Self::default();
         for ((tenant, key), reserve) in keys {
             columns.tenants.push(tenant.0);
@@ -321,7 +480,7 @@ impl<'a> KeyColumns<'a> {
             columns.fingerprints.push(&reserve.fingerprint);
             columns.tasks.push(uuid(reserve.task));
             columns.turns.push(number(reserve.turn));
-            columns.expires.push(reserve.expires);
+            columns.keeps.push(reserve.keep);
         }
         columns
     }
@@ -333,18 +492,24 @@ struct QuotaColumns {
     /// Those with a bound on tasks.
     bounded: Vec<i64>,
     bounds: Vec<i64>,
+    /// How many tasks a batch may begin that shares its tenant's lock.
+    steps: Vec<i64>,
     locks: Vec<i64>,
+    large: Vec<bool>,
 }
 
 impl QuotaColumns {
-    fn of(quotas: &BTreeMap<TenantId, Option<u64>>) -> Self {
+    fn of(quotas: &BTreeMap<TenantId, Bound>) -> Self {
         let mut columns = Self::default();
-        for (tenant, tasks) in quotas {
+        for (tenant, bound) in quotas {
             columns.all.push(tenant.0);
-            if let Some(limit) = tasks {
+            if let Some(limit) = bound.tasks {
                 columns.bounded.push(tenant.0);
-                columns.bounds.push(codec::signed(*limit) - MARGIN);
+                let step = (limit / STEP).max(1);
+                columns.bounds.push(codec::signed(limit));
+                columns.steps.push(codec::signed(step));
                 columns.locks.push(tenant.0 ^ QUOTA_LOCKS);
+                columns.large.push(bound.begins > step);
             }
         }
         columns
@@ -376,6 +541,8 @@ fn read_row(row: &Row) -> Result<TaskRow> {
     task.waiting = count(row.try_get(17)?);
     task.cancel_mark = row.try_get(18)?;
     task.remembers = row.try_get(19)?;
+    task.releases = count(row.try_get(20)?);
+    task.interrupted = row.try_get(21)?;
     Ok(task.stored())
 }
 

@@ -23,13 +23,12 @@ use super::{
     fetch::{number, uuid},
     writer::Session,
 };
-use crate::{News, codec, ops::TaskRow, wake};
+use crate::{LeaseTime, News, codec, ops::TaskRow, wake};
 
 /// What a batch is written with.
 pub(super) struct Seal<'a> {
     /// The batch's id.
     pub(super) id: Uuid,
-    pub(super) now: i64,
     /// The shard of counters that this instance adds to.
     pub(super) shard: i16,
     /// What other instances are told.
@@ -44,28 +43,33 @@ pub(super) enum Settled {
     Void,
 }
 
-const COMMITS: &str = "INSERT INTO commits (id, at) VALUES ($1, $2)";
+const COMMITS: &str = "INSERT INTO commits (id, at) VALUES ($1, lease_now())";
 
 /// A void one has a negative time.
-const VOID: &str = "INSERT INTO commits (id, at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
-const SETTLED: &str = "SELECT at >= 0 FROM commits WHERE id = $1";
+const VOID: &str = "INSERT INTO commits (id, at) VALUES ($1, -lease_now()) ON CONFLICT (id) DO NOTHING";
+const SETTLED: &str = "SELECT at >= 0, lease_now() FROM commits WHERE id = $1";
+
+/// Rows that are due and cannot be read are not looked at again for an hour.
+const STEP_ASIDE: &str = "UPDATE a2a_tasks SET due_at = lease_now() + 3600000 WHERE task_id = ANY ($1::uuid[])";
 
 const INSERT_TASKS: &str = "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, created_at, remembers,
        state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn,
-       waiting, cancel_mark)
+       waiting, cancel_mark, releases, interrupted)
      SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
        $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::bigint[], $13::smallint[], $14::bigint[],
-       $15::text[], $16::bigint[], $17::integer[], $18::integer[], $19::integer[], $20::boolean[])";
+       $15::text[], $16::bigint[], $17::integer[], $18::integer[], $19::integer[], $20::boolean[], $21::integer[],
+       $22::boolean[])";
 
 const UPDATE_TASKS: &str = "UPDATE a2a_tasks t
      SET state = u.state, updated_at = u.updated_at, status_at = u.status_at, status_message = u.status_message,
        status_turn = u.status_turn, seq = u.seq, hidden = u.hidden, due_at = u.due_at, owner = u.owner,
-       generation = u.generation, attempt = u.attempt, turn = u.turn, waiting = u.waiting, cancel_mark = u.cancel_mark
+       generation = u.generation, attempt = u.attempt, turn = u.turn, waiting = u.waiting, cancel_mark = u.cancel_mark,
+       releases = u.releases, interrupted = u.interrupted
      FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::integer[], $7::bigint[],
        $8::smallint[], $9::bigint[], $10::text[], $11::bigint[], $12::integer[], $13::integer[], $14::integer[],
-       $15::boolean[])
+       $15::boolean[], $16::integer[], $17::boolean[])
        AS u (task_id, state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation,
-         attempt, turn, waiting, cancel_mark)
+         attempt, turn, waiting, cancel_mark, releases, interrupted)
      WHERE t.task_id = u.task_id";
 
 /// What a running turn says changes no indexed column.
@@ -114,7 +118,8 @@ const ARTIFACTS: &str = "INSERT INTO a2a_artifacts (task, turn, artifact_id, app
 const NOTIFY: &str = "SELECT pg_notify($1, $2)";
 
 /// Prepared on every writing session.
-pub(super) const STATEMENTS: [&str; 15] = [
+pub(super) const STATEMENTS: [&str; 16] = [
+    STEP_ASIDE,
     COMMITS,
     VOID,
     SETTLED,
@@ -156,7 +161,8 @@ pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> 
     // transaction that has failed rolls it back.
     let outcome = tokio::join!(
         biased;
-        async { session.execute(COMMITS, &[&seal.id, &seal.now]).await },
+        async { session.execute(COMMITS, &[&seal.id]).await },
+        async { session.execute_if(!batch.unreadable.is_empty(), STEP_ASIDE, &[&batch.unreadable]).await },
         async { session.execute_if(!inserted.ids.is_empty(), INSERT_TASKS, &inserted.all()).await },
         async { session.execute_if(!updated.ids.is_empty(), UPDATE_TASKS, &updated.changing()).await },
         async {
@@ -250,19 +256,20 @@ pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> 
         },
         session.client.batch_execute("COMMIT"),
     );
-    let (a, b, c, d, e, f, g, h, i, j, k, l, m, committed) = outcome;
-    for statement in [a, b, c, d, e, f, g, h, i, j, k, l, m] {
+    let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, committed) = outcome;
+    for statement in [a, b, c, d, e, f, g, h, i, j, k, l, m, n] {
         statement?;
     }
     committed
 }
 
-/// Finds out what became of the batch, and makes sure that it stays so.
-pub(super) async fn settle(session: &Session, id: Uuid, now: i64) -> Result<Settled, tokio_postgres::Error> {
-    session.execute(VOID, &[&id, &-now]).await?;
+/// Finds out what became of the batch, and makes sure that it stays so. Also says what time it is there.
+pub(super) async fn settle(session: &Session, id: Uuid) -> Result<(Settled, LeaseTime), tokio_postgres::Error> {
+    session.execute(VOID, &[&id]).await?;
     let rows = session.query(SETTLED, &[&id]).await?;
-    let committed = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?;
-    Ok(if committed == Some(true) { Settled::Committed } else { Settled::Void })
+    let Some(row) = rows.first() else { return Ok((Settled::Void, LeaseTime(i64::MAX))) };
+    let settled = if row.try_get(0)? { Settled::Committed } else { Settled::Void };
+    Ok((settled, LeaseTime(row.try_get(1)?)))
 }
 
 #[derive(Default)]
@@ -287,6 +294,8 @@ struct TaskColumns<'a> {
     turns: Vec<i32>,
     waiting: Vec<i32>,
     cancel_marks: Vec<bool>,
+    releases: Vec<i32>,
+    interrupted: Vec<bool>,
 }
 
 impl<'a> TaskColumns<'a> {
@@ -314,13 +323,15 @@ impl<'a> TaskColumns<'a> {
             columns.turns.push(number(row.turn));
             columns.waiting.push(number(row.waiting));
             columns.cancel_marks.push(row.cancel_mark);
+            columns.releases.push(number(row.releases));
+            columns.interrupted.push(row.interrupted);
         }
         columns
     }
 
-    fn all(&self) -> [&(dyn ToSql + Sync); 20] {
+    fn all(&self) -> [&(dyn ToSql + Sync); 22] {
         let [_, changing @ ..] = self.changing();
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = changing;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = changing;
         let (agents, contexts) = (&self.agents, &self.contexts);
         [
             &self.ids,
@@ -343,10 +354,12 @@ impl<'a> TaskColumns<'a> {
             l,
             m,
             n,
+            o,
+            p,
         ]
     }
 
-    fn changing(&self) -> [&(dyn ToSql + Sync); 15] {
+    fn changing(&self) -> [&(dyn ToSql + Sync); 17] {
         [
             &self.ids,
             &self.states,
@@ -363,6 +376,8 @@ impl<'a> TaskColumns<'a> {
             &self.turns,
             &self.waiting,
             &self.cancel_marks,
+            &self.releases,
+            &self.interrupted,
         ]
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The session holds an advisory lock that follows from the instance's id. The server frees it when the session ends,
 //! however that comes about, so a free lock says that the instance has gone, or has lost its session. The second is why
-//! the lock proves nothing by itself: **fencing is the guarantee, the lock only removes the wait.** Whoever finds it free
-//! makes the instance's leases due; if the instance lives after all, its next renewal takes back what nobody has taken
+//! the lock proves nothing by itself: **fencing is the guarantee, the lock only removes the wait.** Whoever finds it free,
+//! and free again at a second look ([`super::lease::Suspects`]), makes the instance's leases due; if the instance lives after all, its next renewal takes back what nobody has taken
 //! over yet, and what was taken over has a new generation, under which its writes are refused (tests:
 //! `only_the_dead_lose_their_leases`, `an_instance_that_lost_its_session_is_fenced`).
 //!
@@ -69,7 +69,7 @@ impl Presence {
     }
 
     /// Keeps the session up until `ended` is heard, and signs off then.
-    pub(super) fn keep(self, first: Announced, mut ended: oneshot::Receiver<()>) {
+    pub(super) fn keep(self, first: Announced, mut ended: oneshot::Receiver<()>) -> JoinHandle<()> {
         tokio::spawn(async move {
             let mut session = first;
             loop {
@@ -92,7 +92,7 @@ impl Presence {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 };
             }
-        });
+        })
     }
 
     async fn set_up(&self) -> Result<Announced> {

@@ -2,7 +2,12 @@
 //!
 //! None of these decides anything that a lost answer could spoil: said twice, they mean the same.
 
-use a2a::Timestamp;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
 use uuid::Uuid;
 
 use super::{
@@ -10,53 +15,98 @@ use super::{
     instances::lock_key,
     pool::Pool,
 };
-use crate::{AgentId, InstanceId, Lease, Result, TaskId, clock, codec, fault};
+use crate::{AgentId, Due, InstanceId, Lease, LeaseTime, Result, TaskId, codec, fault, lease};
 
-pub(super) async fn next_due(readers: &Pool, agents: &[AgentId]) -> Result<Option<Timestamp>> {
-    let sql = "SELECT due_at FROM a2a_tasks WHERE due_at IS NOT NULL AND agent_id = ANY ($1::text[])
-               ORDER BY due_at LIMIT 1";
-    let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
-    let row = readers.query_opt(sql, &[&agents]).await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?.map(Timestamp::from_millis))
+/// A lock that is free must still be so after this to prove anything: sessions that a restart has cut off are back by then.
+const SECOND_LOOK: Duration = Duration::from_secs(9);
+
+/// A server that has just been started is not asked who lives: nobody has had the time to come back.
+const SETTLED_MS: i64 = 8000;
+
+/// Whose lock was found free, and when first.
+#[derive(Default)]
+pub(super) struct Suspects(Mutex<HashMap<String, Suspect>>);
+
+struct Suspect {
+    since: Instant,
+    /// When the server was started that said so.
+    server: i64,
 }
 
-/// Prolongs the leases that are still this instance's; returns the others. Rows are locked in the order of every writer.
-pub(super) async fn renew(writers: &Pool, me: &str, leases: &[Lease], until: Timestamp) -> Result<Vec<Lease>> {
+impl Suspects {
+    /// Takes in who has no session now; gives those who had none at an earlier look at the same server either.
+    fn confirm(&self, free: &[String], server: i64, now: Instant) -> Vec<String> {
+        let mut suspects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        suspects.retain(|id, suspect| suspect.server == server && free.contains(id));
+        let mut dead = Vec::new();
+        for id in free {
+            let suspect = suspects.entry(id.clone()).or_insert(Suspect { since: now, server });
+            if now.saturating_duration_since(suspect.since) >= SECOND_LOOK {
+                dead.push(id.clone());
+            }
+        }
+        dead
+    }
+}
+
+pub(super) async fn next_due(readers: &Pool, agents: &[AgentId]) -> Result<Due> {
+    let sql = "WITH RECURSIVE line (agent, tenant_id, due_at) AS (
+       (SELECT a.agent, h.tenant_id, h.due_at FROM unnest($1::text[]) AS a (agent) CROSS JOIN LATERAL (
+          SELECT t.tenant_id, t.due_at FROM a2a_tasks t WHERE t.agent_id = a.agent AND t.due_at IS NOT NULL
+          ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
+       UNION ALL
+       SELECT l.agent, h.tenant_id, h.due_at FROM line l CROSS JOIN LATERAL (
+          SELECT t.tenant_id, t.due_at FROM a2a_tasks t
+          WHERE t.agent_id = l.agent AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL
+          ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
+     SELECT lease_now(), min(due_at) FROM line";
+    let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
+    let row = readers.query_one(sql, &[&agents]).await?;
+    Ok(Due { now: LeaseTime(row.try_get(0)?), next: row.try_get::<_, Option<i64>>(1)?.map(LeaseTime) })
+}
+
+/// Prolongs the leases that are still their holders'; returns the others. Rows are locked in the order of every writer.
+pub(super) async fn renew(writers: &Pool, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>> {
     if leases.is_empty() {
         return Ok(Vec::new());
     }
     let tasks: Vec<Uuid> = leases.iter().map(|lease| uuid(lease.task)).collect();
     let tenants: Vec<i64> = leases.iter().map(|lease| lease.tenant.0).collect();
     let generations: Vec<i64> = leases.iter().map(|lease| codec::signed(lease.generation)).collect();
+    let holders: Vec<&str> = leases.iter().map(|lease| lease.holder.as_str()).collect();
+    let lasts = lease::millis(lasts);
     let sql = "WITH held AS (
-           SELECT t.task_id, t.generation
-           FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS l (task_id, tenant_id, generation)
+           SELECT t.task_id, t.generation, t.owner
+           FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) AS l (task_id, tenant_id, generation, holder)
            JOIN a2a_tasks t ON t.task_id = l.task_id AND t.tenant_id = l.tenant_id AND t.generation = l.generation
-           WHERE t.owner = $4 ORDER BY t.task_id FOR UPDATE OF t)
-         UPDATE a2a_tasks t SET due_at = $5 FROM held
-         WHERE t.task_id = held.task_id AND t.generation = held.generation AND t.owner = $4
+             AND t.owner = l.holder
+           ORDER BY t.task_id FOR UPDATE OF t)
+         UPDATE a2a_tasks t SET due_at = lease_now() + $5, interrupted = false FROM held
+         WHERE t.task_id = held.task_id AND t.generation = held.generation AND t.owner = held.owner
          RETURNING t.task_id, t.generation";
-    let rows = writers.query(sql, &[&tasks, &tenants, &generations, &me, &until.as_millis()]).await?;
+    let rows = writers.query(sql, &[&tasks, &tenants, &generations, &holders, &lasts]).await?;
     if fault::is_on("no-fence") {
         return Ok(Vec::new());
     }
-    let mut held = std::collections::HashSet::new();
+    let mut held = HashSet::new();
     for row in &rows {
         held.insert((task_id(row.try_get(0)?), codec::unsigned(row.try_get(1)?)));
     }
     Ok(leases.iter().filter(|lease| !held.contains(&(lease.task, lease.generation))).cloned().collect())
 }
 
-/// The other instances that are known, by themselves or by leases they hold, and whose lock is free.
+/// The other instances that are known, by themselves or by leases they hold, and that are gone: their locks were free at
+/// an earlier look, and still are.
 ///
 /// The lock is tried for the length of the statement only. When in doubt an instance lives.
-pub(super) async fn dead_instances(readers: &Pool, me: &str) -> Result<Vec<String>> {
+pub(super) async fn dead_instances(readers: &Pool, me: &str, suspects: &Suspects) -> Result<Vec<String>> {
     let known = "SELECT id FROM instances WHERE id <> $1
                  UNION SELECT owner FROM a2a_tasks WHERE due_at IS NOT NULL AND owner <> $1";
     let mut ids: Vec<String> = Vec::new();
     let mut keys: Vec<i64> = Vec::new();
     for row in readers.query(known, &[&me]).await? {
         let id: String = row.try_get(0)?;
+        // Holders that are no instance have no lock; their leases run out.
         let Some(instance) = InstanceId::parse(&id) else { continue };
         keys.push(lock_key(instance));
         ids.push(id);
@@ -64,34 +114,66 @@ pub(super) async fn dead_instances(readers: &Pool, me: &str) -> Result<Vec<Strin
     if ids.is_empty() {
         return Ok(Vec::new());
     }
+    let server = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint,
+                         (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let server = readers.query_one(server, &[]).await?;
+    let (started, now): (i64, i64) = (server.try_get(0)?, server.try_get(1)?);
+    if now - started < SETTLED_MS {
+        return Ok(Vec::new());
+    }
     let free = "SELECT i.id FROM unnest($1::text[], $2::bigint[]) AS i (id, lock_key)
                 WHERE pg_try_advisory_xact_lock(i.lock_key)";
-    let mut dead = Vec::new();
+    let mut found = Vec::new();
     for row in readers.query(free, &[&ids, &keys]).await? {
-        dead.push(row.try_get(0)?);
+        found.push(row.try_get(0)?);
     }
-    Ok(dead)
+    Ok(suspects.confirm(&found, started, Instant::now()))
 }
 
-/// Makes the leases of dead instances due. The owner stays, so that the takeover is seen as one. What somebody writes to
-/// at this moment is passed over; the next call finds it.
+/// Makes the leases of dead instances due. The owner stays: fencing goes by it until somebody takes the work. What somebody
+/// writes to at this moment is passed over; the next call finds it.
 pub(super) async fn reclaim(writers: &Pool, dead: &[String]) -> Result<usize> {
-    let now = clock::now().as_millis();
     let sql = "WITH held AS (
-           SELECT task_id FROM a2a_tasks WHERE due_at > $1 AND owner = ANY ($2::text[])
+           SELECT task_id FROM a2a_tasks WHERE due_at IS NOT NULL AND NOT interrupted AND owner = ANY ($1::text[])
            ORDER BY task_id FOR UPDATE SKIP LOCKED),
-         forgotten AS (DELETE FROM instances WHERE id = ANY ($2::text[]))
-         UPDATE a2a_tasks t SET due_at = $1 FROM held WHERE t.task_id = held.task_id AND t.owner = ANY ($2::text[])
+         forgotten AS (DELETE FROM instances WHERE id = ANY ($1::text[]))
+         UPDATE a2a_tasks t SET due_at = least(t.due_at, lease_now()), interrupted = true
+         FROM held WHERE t.task_id = held.task_id AND t.owner = ANY ($1::text[])
          RETURNING t.task_id";
-    Ok(writers.query(sql, &[&now, &dead]).await?.len())
+    Ok(writers.query(sql, &[&dead]).await?.len())
 }
 
-/// The tasks that this instance runs and that carry a cancel mark.
-pub(super) async fn marked(readers: &Pool, me: &str) -> Result<Vec<TaskId>> {
+/// The tasks that this holder has and that carry a cancel mark.
+pub(super) async fn marked(readers: &Pool, holder: &str) -> Result<Vec<TaskId>> {
     let sql = "SELECT task_id FROM a2a_tasks WHERE cancel_mark AND owner = $1";
     let mut tasks = Vec::new();
-    for row in readers.query(sql, &[&me]).await? {
+    for row in readers.query(sql, &[&holder]).await? {
         tasks.push(task_id(row.try_get(0)?));
     }
     Ok(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_look_is_no_proof() {
+        let suspects = Suspects::default();
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let (a, b) = ("a".to_owned(), "b".to_owned());
+        let both = [a.clone(), b.clone()];
+        assert!(suspects.confirm(&both, 1, start).is_empty(), "the first look");
+        assert!(suspects.confirm(&both, 1, later(1)).is_empty(), "too soon");
+        // One of them is back; the server was not.
+        let one = std::slice::from_ref(&a);
+        assert_eq!(suspects.confirm(one, 1, later(10)), one);
+        assert_eq!(suspects.confirm(&both, 1, later(11)), one, "the other one's time begins anew");
+        assert!(
+            suspects.confirm(&both, 2, later(30)).is_empty(),
+            "another server knows nothing of the sessions before"
+        );
+        assert_eq!(suspects.confirm(&both, 2, later(40)), both);
+    }
 }

@@ -171,6 +171,16 @@ impl Pool {
         Self { inner: Arc::new(Inner { connector, role, limits, room, idle, open, connected }) }
     }
 
+    /// Gives out no more connections, and closes those that nobody uses.
+    pub(super) fn close(&self) {
+        self.inner.room.close();
+        self.inner.idle().clear();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.inner.room.is_closed()
+    }
+
     /// Whether the server was there when a connection was last wanted.
     #[cfg(test)]
     pub(super) fn is_connected(&self) -> bool {
@@ -193,6 +203,11 @@ impl Pool {
     /// As [`Pool::query`], when there is at most one row.
     pub(super) async fn query_opt(&self, sql: &str, values: Values<'_>) -> Result<Option<Row>> {
         Ok(self.query(sql, values).await?.into_iter().next())
+    }
+
+    /// As [`Pool::query`], when there is exactly one row.
+    pub(super) async fn query_one(&self, sql: &str, values: Values<'_>) -> Result<Row> {
+        self.query_opt(sql, values).await?.ok_or_else(|| Error::Damaged("a row was expected and none came".into()))
     }
 
     /// A connection for as long as the caller keeps it.
@@ -219,7 +234,8 @@ impl Pool {
     async fn room(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
         match timeout_at(deadline, Arc::clone(&self.inner.room).acquire_owned()).await {
             Ok(Ok(room)) => Ok(room),
-            _ => {
+            Ok(Err(_)) => Err(Error::Unavailable("the journal is closed".into())),
+            Err(_) => {
                 let busy = self.inner.limits.connections;
                 Err(Error::Unavailable(format!("all {busy} connections to the database are busy")))
             }
@@ -348,9 +364,10 @@ impl DerefMut for Checkout {
 impl Drop for Checkout {
     fn drop(&mut self) {
         let Some(session) = self.session.take().filter(|session| !session.client.is_closed()) else { return };
+        let mut idle = self.pool.idle();
         // Who saw a connection break may have opened one more than there should be.
-        if self.pool.open.load(Relaxed) <= self.pool.limits.connections {
-            self.pool.idle().push(session);
+        if self.pool.open.load(Relaxed) <= self.pool.limits.connections && !self.pool.room.is_closed() {
+            idle.push(session);
         }
     }
 }

@@ -26,7 +26,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_postgres::{
@@ -42,7 +42,7 @@ use super::{
     pool::{Connector, Role, Values},
 };
 use crate::{
-    Error, Hub, InstanceId, Result, clock,
+    Error, Hub, InstanceId, LeaseTime, Result,
     error::is_lost,
     fault,
     waiter::{Counters, Waiter},
@@ -62,7 +62,7 @@ const PHASE: Duration = Duration::from_secs(20);
 
 /// How long the outcome of a commit is looked for: for less than the ids of commits are kept.
 const DOUBT: Duration = Duration::from_secs(30 * 60);
-const COMMITS_KEPT_MS: i64 = 60 * 60 * 1000;
+const COMMITS_KEPT: Duration = Duration::from_secs(60 * 60);
 
 /// How often a batch runs again because of a deadlock, before its operations run one by one.
 const TRIES: u32 = 3;
@@ -81,15 +81,17 @@ const SET_UP: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET e
      SET idle_in_transaction_session_timeout = '5s'";
 
 const SWEEP_KEYS: &str = "DELETE FROM idempotency WHERE ctid = ANY (ARRAY(
-       SELECT ctid FROM idempotency WHERE expires <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))";
+       SELECT ctid FROM idempotency WHERE expires <= lease_now() LIMIT $1 FOR UPDATE SKIP LOCKED))";
 const SWEEP_COMMITS: &str = "DELETE FROM commits WHERE ctid = ANY (ARRAY(
-       SELECT ctid FROM commits WHERE (at >= 0 AND at < $1) OR (at < 0 AND at > -$1) LIMIT $2
+       SELECT ctid FROM commits WHERE (at >= 0 AND at < lease_now() - $1) OR (at < 0 AND at > -(lease_now() - $1)) LIMIT $2
        FOR UPDATE SKIP LOCKED))";
 
 /// The way to the writer. When it is dropped the writer finishes what waits, and ends.
 pub(super) struct Writer {
     jobs: mpsc::Sender<Box<dyn Job>>,
     patience: Duration,
+    /// Told when nothing more is to be taken.
+    stop: Arc<Notify>,
 }
 
 /// What the writer works with.
@@ -142,7 +144,7 @@ enum Failure {
     /// The connection is gone, and nothing was committed.
     Lost(Error),
     /// The connection is gone, and the batch may have been committed.
-    Doubt(Uuid, i64, Box<Batch>),
+    Doubt(Uuid, Box<Batch>),
     /// It collided with another transaction and may well succeed the next time.
     Collision(Error),
     /// One of the operations, or the whole of it, does not work.
@@ -151,8 +153,8 @@ enum Failure {
 
 struct Task {
     setting: Setting,
-    me: Arc<str>,
     jobs: mpsc::Receiver<Box<dyn Job>>,
+    stop: Arc<Notify>,
     session: Option<Session>,
     /// Negative control for crash tests: callers are told before the commit.
     ack_before_commit: bool,
@@ -165,11 +167,16 @@ impl Writer {
     pub(super) fn start(setting: Setting, queue: usize, patience: Duration) -> (Self, oneshot::Receiver<()>) {
         let (sender, jobs) = mpsc::channel(queue);
         let (alive, ended) = oneshot::channel();
-        let me = setting.me.to_string().into();
+        let stop = Arc::new(Notify::new());
         let ack_before_commit = fault::is_on("ack-before-commit");
-        let task = Task { setting, me, jobs, session: None, ack_before_commit, _alive: alive };
+        let task = Task { setting, jobs, stop: Arc::clone(&stop), session: None, ack_before_commit, _alive: alive };
         tokio::spawn(task.run());
-        (Self { jobs: sender, patience }, ended)
+        (Self { jobs: sender, patience, stop }, ended)
+    }
+
+    /// Takes no more. What waits is written, and then the writer ends.
+    pub(super) fn close(&self) {
+        self.stop.notify_one();
     }
 
     /// Runs an operation in the next transaction and returns when that is committed.
@@ -281,6 +288,8 @@ impl Task {
         loop {
             tokio::select! {
                 biased;
+                // Before the next job: whoever goes on calling must not keep it from ending.
+                () = self.stop.notified() => self.jobs.close(),
                 first = self.jobs.recv() => match first {
                     Some(first) => self.take_all(first).await,
                     None => return,
@@ -325,7 +334,7 @@ impl Task {
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }
                 }
-                Err(Failure::Doubt(id, written, batch)) => match self.settle(id, written).await {
+                Err(Failure::Doubt(id, batch)) => match self.settle(id, batch.now).await {
                     Some(Settled::Committed) => {
                         self.publish(&batch);
                         return finish(&mut jobs, None);
@@ -358,19 +367,20 @@ impl Task {
             self.session = Some(opened.unwrap_or_else(|_| Err(silent())).map_err(Failure::Lost)?);
         }
         let Some(session) = &self.session else { return Err(Failure::Lost(silent())) };
-        let now = clock::now().as_millis();
         let mut needs = Needs::default();
         for job in jobs.iter() {
             needs.add(job.need());
         }
-        let mut batch = Batch::new(Arc::clone(&self.me));
-        let fetched = timeout(PHASE, Box::pin(fetch::fetch(session, &needs, now, &mut batch))).await;
+        let mut batch = Batch::new();
+        let fetched = timeout(PHASE, Box::pin(fetch::fetch(session, &needs, &mut batch))).await;
         let Ok(fetched) = fetched else { return Err(Failure::Lost(silent())) };
         let applied = match fetched {
             Ok(()) => jobs.iter_mut().try_for_each(|job| job.apply(&mut batch)).map_err(Failure::Batch),
             Err(Trouble::Server(error)) => Err(sort(error)),
             Err(Trouble::Other(error)) => Err(Failure::Batch(error)),
+            Err(Trouble::Near) => Err(Failure::Collision(Error::Unavailable("the tenant is at its bound".into()))),
         };
+        self.setting.counters.locked(batch.quota_locks);
         if applied.is_err() || batch.writes() == 0 {
             // Nothing to make durable: no sync.
             let rolled_back = timeout(PHASE, session.client.batch_execute("ROLLBACK")).await;
@@ -383,7 +393,7 @@ impl Task {
 
         let news = flush::news(&batch);
         let notice = (self.setting.notify && !news.is_empty()).then(|| news.encode(self.setting.me));
-        let seal = Seal { id: Uuid::new_v4(), now, shard: self.setting.shard, notice: notice.as_deref() };
+        let seal = Seal { id: Uuid::new_v4(), shard: self.setting.shard, notice: notice.as_deref() };
         if self.ack_before_commit {
             finish(jobs, None);
             sleep(Duration::from_millis(50)).await;
@@ -396,28 +406,25 @@ impl Task {
             Ok(Err(error)) if !is_gone(&error) && !session.client.is_closed() => Err(sort(error)),
             Ok(Err(_)) | Err(_) => {
                 self.session = None;
-                Err(Failure::Doubt(seal.id, now, Box::new(batch)))
+                Err(Failure::Doubt(seal.id, Box::new(batch)))
             }
         }
     }
 
     /// Looks for the outcome of a commit until it is known. `None` when there is no hope of that: an id is kept for an
-    /// hour, and one that is older (this process was stopped meanwhile) says nothing by not being there.
-    async fn settle(&mut self, id: Uuid, written: i64) -> Option<Settled> {
+    /// hour of the server's time, and one that is older (this process was stopped meanwhile) says nothing by not being there.
+    async fn settle(&mut self, id: Uuid, written: LeaseTime) -> Option<Settled> {
         let deadline = Instant::now() + DOUBT;
         let mut pause = FIRST_PAUSE;
         while Instant::now() < deadline {
-            let now = clock::now().as_millis();
-            if now - written > COMMITS_KEPT_MS / 2 {
-                break;
-            }
             let settled = timeout(PHASE, async {
                 let session = Session::open(&self.setting.connector).await?;
-                let settled = flush::settle(&session, id, now).await?;
+                let settled = flush::settle(&session, id).await?;
                 Ok::<_, Error>((session, settled))
             });
             match settled.await.unwrap_or_else(|_| Err(silent())) {
-                Ok((session, settled)) => {
+                Ok((_, (Settled::Void, now))) if now.since(written) > COMMITS_KEPT / 2 => break,
+                Ok((session, (settled, _))) => {
                     tracing::info!(commit.id = %id, outcome = ?settled, "a commit without an answer was looked up");
                     self.session = Some(session);
                     return Some(settled);
@@ -447,8 +454,7 @@ impl Task {
     /// Removes what nobody looks up any more. Other instances do the same; what one has locked the others pass over.
     async fn sweep(&mut self) {
         let Some(session) = &self.session else { return };
-        let now = clock::now().as_millis();
-        match timeout(PHASE, sweep(session, now)).await {
+        match timeout(PHASE, sweep(session)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "sweeping failed"),
             Err(_) => self.session = None,
@@ -456,9 +462,10 @@ impl Task {
     }
 }
 
-async fn sweep(session: &Session, now: i64) -> Result<(), tokio_postgres::Error> {
-    session.execute(SWEEP_KEYS, &[&now, &SWEEP_ROWS]).await?;
-    session.execute(SWEEP_COMMITS, &[&(now - COMMITS_KEPT_MS), &SWEEP_ROWS]).await?;
+async fn sweep(session: &Session) -> Result<(), tokio_postgres::Error> {
+    let kept = i64::try_from(COMMITS_KEPT.as_millis()).unwrap_or(i64::MAX);
+    session.execute(SWEEP_KEYS, &[&SWEEP_ROWS]).await?;
+    session.execute(SWEEP_COMMITS, &[&kept, &SWEEP_ROWS]).await?;
     Ok(())
 }
 
@@ -495,14 +502,14 @@ fn silent() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postgres::testing;
+    use crate::{clock, postgres::testing};
 
     #[tokio::test]
     async fn only_what_is_old_is_swept() {
         let database = testing::database().await;
         let session = Session::open(&database.connector()).await.unwrap();
         let now = clock::now().as_millis();
-        let hour = COMMITS_KEPT_MS;
+        let hour = i64::try_from(COMMITS_KEPT.as_millis()).unwrap();
         // Void ones have a negative time.
         for at in [now, now - hour + 60_000, now - hour - 1, -now, -(now - hour + 60_000), -(now - hour - 1)] {
             session.client.execute("INSERT INTO commits VALUES ($1, $2)", &[&Uuid::new_v4(), &at]).await.unwrap();
@@ -511,7 +518,7 @@ mod tests {
             let insert = "INSERT INTO idempotency VALUES (1, $1, '', gen_random_uuid(), 1, $2)";
             session.client.execute(insert, &[&vec![key], &expires]).await.unwrap();
         }
-        sweep(&session, now).await.unwrap();
+        sweep(&session).await.unwrap();
         let kept = session.client.query("SELECT abs(at) FROM commits ORDER BY abs(at)", &[]).await.unwrap();
         let kept: Vec<i64> = kept.iter().map(|row| row.get(0)).collect();
         assert_eq!(kept, [now - hour + 60_000, now - hour + 60_000, now, now]);
@@ -528,8 +535,8 @@ mod tests {
         let (never, done) = (Uuid::new_v4(), Uuid::new_v4());
         session.client.execute("INSERT INTO commits VALUES ($1, $2)", &[&done, &now]).await.unwrap();
         for _ in 0..2 {
-            assert_eq!(flush::settle(&session, never, now).await.unwrap(), Settled::Void);
-            assert_eq!(flush::settle(&session, done, now).await.unwrap(), Settled::Committed);
+            assert_eq!(flush::settle(&session, never).await.unwrap().0, Settled::Void);
+            assert_eq!(flush::settle(&session, done).await.unwrap().0, Settled::Committed);
         }
         // And the batch that comes too late cannot be committed any more.
         let late = session.client.execute("INSERT INTO commits VALUES ($1, $2)", &[&never, &now]).await;

@@ -1,46 +1,172 @@
 //! Who may work on what: what is due, renewing, taking over.
 
-use a2a::Timestamp;
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{row::task_columns, writer::Batch};
-use crate::{AgentId, Error, Lease, Result, TaskId, clock, codec, fault};
+use super::{clock::Clock, row, row::task_columns, writer::Batch};
+use crate::{
+    AgentId, Claim, Error, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease, ops::TaskRow,
+};
 
-/// Work that may run now, of the agents in the JSON list `?1`.
+/// Work of one agent and tenant that may run now, oldest first.
 pub(super) const DUE: &str = concat!(
     "SELECT ",
     task_columns!(),
-    " FROM a2a_tasks WHERE due_at <= ?2 AND agent_id IN (SELECT value FROM json_each(?1)) ORDER BY due_at LIMIT ?3"
+    " FROM a2a_tasks WHERE agent_id = ?1 AND tenant_id = ?2 AND due_at <= ?3 ORDER BY due_at"
 );
 
-/// Agents as the JSON list that statements take.
-pub(super) fn agent_list(agents: &[AgentId]) -> Result<String> {
-    let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
-    Ok(serde_json::to_string(&agents)?)
+/// The next tenant that has anything due or running with an agent, and the earliest time of it.
+pub(super) const HEAD: &str = "SELECT tenant_id, due_at FROM a2a_tasks
+     WHERE agent_id = ?1 AND tenant_id > ?2 AND due_at IS NOT NULL ORDER BY tenant_id, due_at LIMIT 1";
+
+/// A row that cannot be read is not looked at again for so long.
+const STEP_ASIDE: Duration = Duration::from_secs(60 * 60);
+
+/// The earliest time at which anything of these agents is due.
+pub(super) fn next_due(conn: &Connection, agents: &[AgentId], now: LeaseTime) -> Result<Option<LeaseTime>> {
+    let mut next: Option<LeaseTime> = None;
+    for agent in agents {
+        let mut after = TenantId(i64::MIN);
+        while let Some((tenant, due)) = head(conn, agent, after)? {
+            next = next.into_iter().chain([due]).min();
+            if due <= now {
+                return Ok(next);
+            }
+            after = tenant;
+        }
+    }
+    Ok(next)
 }
 
-pub(super) fn next_due(conn: &Connection, agents: &str) -> Result<Option<Timestamp>> {
-    let mut next = conn.prepare_cached(
-        "SELECT due_at FROM a2a_tasks
-         WHERE due_at IS NOT NULL AND agent_id IN (SELECT value FROM json_each(?1)) ORDER BY due_at LIMIT 1",
-    )?;
-    let next = next.query_row([agents], |row| row.get(0)).optional()?;
-    Ok(next.map(Timestamp::from_millis))
+fn head(conn: &Connection, agent: &AgentId, after: TenantId) -> Result<Option<(TenantId, LeaseTime)>> {
+    let mut head = conn.prepare_cached(HEAD)?;
+    let head = head.query_row(params![agent.as_str(), after.0], |row| Ok((row.get(0)?, row.get(1)?)));
+    Ok(head.optional()?.map(|(tenant, due)| (TenantId(tenant), LeaseTime(due))))
 }
 
-pub(super) fn renew(batch: &mut Batch<'_>, leases: &[Lease], until: Timestamp) -> Result<Vec<Lease>> {
+/// What is due of an agent, as much as there is room for, shared among the tenants that have any.
+pub(super) fn due(batch: &Batch<'_>, claim: &Claim, room: &Room) -> Result<Vec<TaskRow>> {
+    let mut line = Line::of(room);
+    let mut served: Vec<(TenantId, Vec<TaskRow>)> = Vec::new();
+    let mut left = room.slots;
+    // Who has had less than its share has no more (of what may be taken), and makes room for others.
+    let mut open: Vec<usize> = Vec::new();
+    while left > 0 {
+        for _ in 0..left {
+            let Some(tenant) = line.next(batch)? else { break };
+            open.push(served.len());
+            served.push((tenant, Vec::new()));
+        }
+        if open.is_empty() {
+            break;
+        }
+        open.sort_by_key(|place| served[*place].1.len());
+        let shares = lease::share(left, &vec![usize::MAX; open.len()]);
+        let mut still_open = Vec::new();
+        for (place, share) in open.into_iter().zip(shares) {
+            let (tenant, rows) = &mut served[place];
+            let found = rows_of(batch, claim, room, *tenant, rows.len(), share)?;
+            left -= found.len();
+            if found.len() == share {
+                still_open.push(place);
+            }
+            rows.extend(found);
+        }
+        open = still_open;
+    }
+    Ok(lease::one_by_one(served.into_iter().map(|(_, rows)| rows).collect()))
+}
+
+/// The tenants that have work due with an agent, the one after the last that was served first. Each is looked up when it is
+/// asked for: no more of them than there is room, if they have anything that may be taken.
+struct Line<'a> {
+    room: &'a Room,
+    after: TenantId,
+    /// It went on from the first tenant, and ends with the one that was served last.
+    wrapped: bool,
+}
+
+impl<'a> Line<'a> {
+    fn of(room: &'a Room) -> Self {
+        Self { room, after: room.after.unwrap_or(TenantId(i64::MIN)), wrapped: room.after.is_none() }
+    }
+
+    fn next(&mut self, batch: &Batch<'_>) -> Result<Option<TenantId>> {
+        loop {
+            match head(batch.conn, &self.room.agent, self.after)? {
+                Some((tenant, _)) if self.wrapped && self.room.after.is_some_and(|last| tenant > last) => {
+                    return Ok(None);
+                }
+                Some((tenant, due)) => {
+                    self.after = tenant;
+                    if due <= batch.now {
+                        return Ok(Some(tenant));
+                    }
+                }
+                None if self.wrapped => return Ok(None),
+                None => {
+                    self.wrapped = true;
+                    self.after = TenantId(i64::MIN);
+                }
+            }
+        }
+    }
+}
+
+/// So many due rows of a tenant that may be taken, after the first `skip` of them.
+fn rows_of(
+    batch: &Batch<'_>,
+    claim: &Claim,
+    room: &Room,
+    tenant: TenantId,
+    mut skip: usize,
+    limit: usize,
+) -> Result<Vec<TaskRow>> {
+    let mut due = batch.conn.prepare_cached(DUE)?;
+    let mut rows = due.query(params![room.agent.as_str(), tenant.0, batch.now.0])?;
+    let mut found = Vec::new();
+    let mut unreadable = Vec::new();
+    while found.len() < limit
+        && let Some(next) = rows.next()?
+    {
+        match row::read(next) {
+            Ok(row) if !claim.may_take(row.owner.as_deref(), row.interrupted, row.task, batch.now) => {}
+            Ok(_) if skip > 0 => skip -= 1,
+            Ok(row) => found.push(row),
+            Err(error) => {
+                let pk: i64 = next.get(0)?;
+                tracing::error!(task.pk = pk, %error, "a due task cannot be read and steps aside");
+                unreadable.push(pk);
+            }
+        }
+    }
+    for pk in unreadable {
+        let later = batch.now.after(STEP_ASIDE).0;
+        batch.conn.prepare_cached("UPDATE a2a_tasks SET due_at = ?2 WHERE pk = ?1")?.execute(params![pk, later])?;
+    }
+    Ok(found)
+}
+
+pub(super) fn renew(batch: &mut Batch<'_>, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>> {
     batch.rows.forget();
+    let until = batch.now.after(lasts).0;
     let mut renew = batch.conn.prepare_cached(
-        "UPDATE a2a_tasks SET due_at = ?1 WHERE task_id = ?2 AND tenant_id = ?3 AND generation = ?4 AND owner = ?5",
+        "UPDATE a2a_tasks SET due_at = ?1, interrupted = 0
+         WHERE task_id = ?2 AND tenant_id = ?3 AND generation = ?4 AND owner = ?5",
     )?;
     let mut lost = Vec::new();
     for lease in leases {
         let generation = codec::signed(lease.generation);
-        let renewed =
-            renew.execute(params![until.as_millis(), lease.task.to_string(), lease.tenant.0, generation, batch.me])?;
+        let holder = lease.holder.as_str();
+        let renewed = renew.execute(params![until, lease.task.to_string(), lease.tenant.0, generation, holder])?;
         if renewed == 0 && !fault::is_on("no-fence") {
             lost.push(lease.clone());
         }
+    }
+    // Along with what is written anyway: who renews nothing needs no commit.
+    if lost.len() < leases.len() {
+        Clock::save(batch.conn, batch.now)?;
     }
     Ok(lost)
 }
@@ -55,26 +181,28 @@ pub(super) fn other_instances(conn: &Connection, me: &str) -> Result<Vec<String>
     Ok(others.collect::<Result<_, _>>()?)
 }
 
-/// Makes the leases of dead instances due. The owner stays, so that the takeover is seen as one.
+/// Makes the leases of dead instances due. The owner stays: fencing goes by it until somebody takes the work.
 pub(super) fn reclaim(batch: &mut Batch<'_>, dead: &[String]) -> Result<usize> {
-    let now = clock::now().as_millis();
     batch.rows.forget();
     let mut reclaimed = 0;
     for id in dead {
         reclaimed += batch
             .conn
-            .prepare_cached("UPDATE a2a_tasks SET due_at = ?1 WHERE due_at > ?1 AND owner = ?2")?
-            .execute(params![now, id])?;
+            .prepare_cached(
+                "UPDATE a2a_tasks SET due_at = min(due_at, ?1), interrupted = 1
+                 WHERE due_at IS NOT NULL AND interrupted = 0 AND owner = ?2",
+            )?
+            .execute(params![batch.now.0, id])?;
         batch.conn.prepare_cached("DELETE FROM instances WHERE id = ?1")?.execute([id])?;
     }
     batch.poke |= reclaimed > 0;
     Ok(reclaimed)
 }
 
-/// The tasks that this instance runs and that carry a cancel mark.
-pub(super) fn marked(conn: &Connection, me: &str) -> Result<Vec<TaskId>> {
+/// The tasks that this holder has and that carry a cancel mark.
+pub(super) fn marked(conn: &Connection, holder: &str) -> Result<Vec<TaskId>> {
     let mut marked = conn.prepare_cached("SELECT task_id FROM a2a_tasks WHERE cancel_mark = 1 AND owner = ?1")?;
-    let mut rows = marked.query([me])?;
+    let mut rows = marked.query([holder])?;
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
         let task = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from).map_err(Error::from)?;

@@ -19,16 +19,16 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// The pool. Dropping it ends the threads.
 pub(super) struct Readers {
-    jobs: Option<SyncSender<(Job, OwnedSemaphorePermit)>>,
+    jobs: Mutex<Option<SyncSender<(Job, OwnedSemaphorePermit)>>>,
     room: Arc<Semaphore>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Readers {
     pub(super) fn start(file: &Path, cache_kib: u32, threads: usize, queue: usize) -> Result<Self> {
         let (sender, jobs) = sync_channel::<(Job, OwnedSemaphorePermit)>(queue);
         let jobs = Arc::new(Mutex::new(jobs));
-        let mut pool = Self { jobs: Some(sender), room: Arc::new(Semaphore::new(queue)), threads: Vec::new() };
+        let mut pool = Vec::new();
         for n in 0..threads.max(1) {
             let conn = schema::open_reader(file, cache_kib)?;
             let jobs = Arc::clone(&jobs);
@@ -36,9 +36,24 @@ impl Readers {
                 .name(format!("journal-reader-{n}"))
                 .spawn(move || work(conn, &jobs))
                 .map_err(|error| Error::Unavailable(error.to_string()))?;
-            pool.threads.push(thread);
+            pool.push(thread);
         }
-        Ok(pool)
+        let room = Arc::new(Semaphore::new(queue));
+        Ok(Self { jobs: Mutex::new(Some(sender)), room, threads: Mutex::new(pool) })
+    }
+
+    /// Takes no more, and closes the file when what waits is done.
+    pub(super) async fn close(&self) {
+        self.room.close();
+        let threads = self.end();
+        // They are waited for where that disturbs nobody.
+        let _ = tokio::task::spawn_blocking(move || join(threads)).await;
+    }
+
+    /// Tells the threads to end after what waits.
+    fn end(&self) -> Vec<JoinHandle<()>> {
+        drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
+        std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Runs `op` on one snapshot of the journal, however many statements it has.
@@ -57,7 +72,7 @@ impl Readers {
             }
             let _ = reply.send(snapshot(conn, op));
         });
-        let jobs = self.jobs.as_ref().ok_or_else(closed)?;
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
         // With a permit in hand the channel has room.
         jobs.try_send((job, room)).map_err(|_| closed())?;
         outcome.await.map_err(|_| closed())?
@@ -66,11 +81,14 @@ impl Readers {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        drop(self.jobs.take());
-        for thread in self.threads.drain(..) {
-            // It has said why it panicked.
-            let _ = thread.join();
-        }
+        join(self.end());
+    }
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        // It has said why it panicked.
+        let _ = thread.join();
     }
 }
 

@@ -13,7 +13,7 @@ macro_rules! task_columns {
     () => {
         "pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at, status_message, \
          status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, \
-         remembers"
+         remembers, releases, interrupted"
     };
 }
 pub(super) use task_columns;
@@ -56,5 +56,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<TaskRow> {
     task.waiting = row.get(18)?;
     task.cancel_mark = row.get(19)?;
     task.remembers = row.get(20)?;
+    task.releases = row.get(21)?;
+    task.interrupted = row.get(22)?;
     Ok(task.stored())
 }

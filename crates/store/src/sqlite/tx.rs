@@ -1,15 +1,15 @@
 //! What the operations read and write, as statements on the writer's connection.
 
-use a2a::{TaskState, Timestamp};
+use a2a::TaskState;
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Params, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::{
     lease, row,
     writer::{Batch, Hot},
 };
 use crate::{
-    AgentId, Error, Event, IdempotencyKey, Quota, Result, TaskId, TenantId, codec,
+    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Quota, Result, TaskId, TenantId, codec,
     ops::{FirstUse, Made, NewMessage, TaskRow, Tx},
 };
 
@@ -31,8 +31,8 @@ fn position(row: &TaskRow, number: u64) -> Result<i64> {
 }
 
 impl Tx for Batch<'_> {
-    fn me(&self) -> &str {
-        self.me
+    fn now(&self) -> LeaseTime {
+        self.now
     }
 
     fn poke(&mut self) {
@@ -51,14 +51,10 @@ impl Tx for Batch<'_> {
         }
     }
 
-    fn due(&mut self, agents: &[AgentId], now: Timestamp, limit: usize) -> Result<Vec<TaskRow>> {
-        let agents = lease::agent_list(agents)?;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut select = self.conn.prepare_cached(lease::DUE)?;
-        let mut rows = select.query(params![agents, now.as_millis(), limit])?;
+    fn due(&mut self, claim: &Claim) -> Result<Vec<TaskRow>> {
         let mut due = Vec::new();
-        while let Some(next) = rows.next()? {
-            due.push(row::read(next)?);
+        for room in &claim.room {
+            due.extend(lease::due(self, claim, room)?);
         }
         Ok(due)
     }
@@ -86,8 +82,10 @@ impl Tx for Batch<'_> {
             row.waiting,
             row.cancel_mark,
             row.remembers,
+            row.releases,
+            row.interrupted,
         ])?;
-        self.rows.keep(row, self.me);
+        self.rows.keep(row);
         Ok(())
     }
 
@@ -108,14 +106,16 @@ impl Tx for Batch<'_> {
             row.turn,
             row.waiting,
             row.cancel_mark,
+            row.releases,
+            row.interrupted,
         ])?;
-        self.rows.keep(row, self.me);
+        self.rows.keep(row);
         Ok(())
     }
 
     fn touch(&mut self, row: TaskRow) -> Result<()> {
         self.statement(Hot::TouchTask)?.execute(params![row.pk, codec::signed(row.seq), row.updated_at])?;
-        self.rows.keep(row, self.me);
+        self.rows.keep(row);
         Ok(())
     }
 
@@ -154,26 +154,26 @@ impl Tx for Batch<'_> {
 
     fn current_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
         let (first, end) = positions(row.pk);
-        let body: Option<Vec<u8>> = self
+        let body = self
             .conn
             .prepare_cached(
                 "SELECT body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 AND status = 'in_progress'",
             )?
-            .query_row(params![first, end, row.turn], |row| row.get(0))
+            .query_row(params![first, end, row.turn], body)
             .optional()?;
-        Ok(body.map(Bytes::from))
+        Ok(body)
     }
 
     fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
-        let body: Option<Vec<u8>> = self
+        let body = self
             .conn
             .prepare_cached(
                 "SELECT body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND status = 'pending'
                  ORDER BY pos LIMIT 1",
             )?
-            .query_row(positions(row.pk), |row| row.get(0))
+            .query_row(positions(row.pk), body)
             .optional()?;
-        Ok(body.map(Bytes::from))
+        Ok(body)
     }
 
     fn begin_turn(&mut self, row: &TaskRow) -> Result<()> {
@@ -224,14 +224,14 @@ impl Tx for Batch<'_> {
         )
     }
 
-    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey, at: Timestamp) -> Result<Option<FirstUse>> {
+    fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<FirstUse>> {
         let found = self
             .conn
             .prepare_cached(
                 "SELECT i.fingerprint, i.turn, t.task_id FROM idempotency i JOIN a2a_tasks t ON t.pk = i.task
                  WHERE i.tenant_id = ?1 AND i.key = ?2 AND (i.expires IS NULL OR i.expires > ?3)",
             )?
-            .query_row(params![tenant.0, key.key, at.as_millis()], |row| {
+            .query_row(params![tenant.0, key.key, self.now.0], |row| {
                 Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, u32>(1)?, row.get::<_, String>(2)?))
             })
             .optional()?;
@@ -253,7 +253,7 @@ impl Tx for Batch<'_> {
                 key.fingerprint,
                 made.pk,
                 made.turn,
-                key.expires.map(|at| at.as_millis())
+                key.keep.map(|keep| self.now.after(keep).0)
             ])?;
         Ok(())
     }
@@ -269,6 +269,11 @@ impl Tx for Batch<'_> {
     fn check_quota(&mut self, tenant: TenantId, quota: Quota, begins: bool) -> Result<()> {
         self.ledger.check(self.conn, tenant, quota, begins)
     }
+}
+
+/// The body of a message. One that somebody has written by hand may be text.
+fn body(row: &Row<'_>) -> rusqlite::Result<Bytes> {
+    Ok(Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?))
 }
 
 /// Runs a DELETE that returns the length of each body it removes; gives their sum.

@@ -9,19 +9,23 @@ use std::{
     collections::HashMap,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use rusqlite::{CachedStatement, Connection, params};
+use rusqlite::{CachedStatement, Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::{schema, usage::Ledger};
+use super::{
+    clock::{Clock, Ticks},
+    schema,
+    usage::Ledger,
+};
 use crate::{
-    AgentId, Error, Event, Hub, News, Result, TaskId, TenantId, clock, codec, fault,
+    AgentId, Error, Event, Hub, LeaseTime, News, Result, TaskId, TenantId, clock, codec, fault,
     ops::TaskRow,
     waiter::{Counters, Waiter},
 };
@@ -38,16 +42,18 @@ const SWEEP_ROWS: i64 = 1000;
 
 /// The way to the writer thread. Dropping it commits what waits and ends the thread.
 pub(super) struct Writer {
-    jobs: Option<SyncSender<Queued>>,
+    jobs: Option<SyncSender<Order>>,
     room: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
+    /// Hears when the thread has closed the file.
+    ended: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 /// The transaction that an operation is part of.
 pub(super) struct Batch<'c> {
     pub(super) conn: &'c Connection,
-    /// This instance, as it stands in `a2a_tasks.owner`.
-    pub(super) me: &'c str,
+    /// The journal's time at the begin of the transaction.
+    pub(super) now: LeaseTime,
     /// Work became due or a cancel mark was set.
     pub(super) poke: bool,
     events: Vec<(TaskId, Arc<Event>)>,
@@ -74,10 +80,12 @@ pub(super) enum Hot {
 
 const HOT: [&str; 7] = [
     "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, created_at, state, updated_at, status_at,
-       status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, remembers)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+       status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, remembers,
+       releases, interrupted)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
     "UPDATE a2a_tasks SET state = ?2, updated_at = ?3, status_at = ?4, status_message = ?5, status_turn = ?6, seq = ?7,
-       hidden = ?8, due_at = ?9, owner = ?10, generation = ?11, attempt = ?12, turn = ?13, waiting = ?14, cancel_mark = ?15
+       hidden = ?8, due_at = ?9, owner = ?10, generation = ?11, attempt = ?12, turn = ?13, waiting = ?14, cancel_mark = ?15,
+       releases = ?16, interrupted = ?17
      WHERE pk = ?1",
     // What a running turn says changes no indexed column: the indexes are left alone.
     "UPDATE a2a_tasks SET seq = ?2, updated_at = ?3 WHERE pk = ?1",
@@ -88,7 +96,7 @@ const HOT: [&str; 7] = [
     "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
 ];
 
-/// The rows of tasks that this instance runs, as they were last written: their turns write again and again, and need not
+/// The rows of tasks whose holders write through this instance, as they were last written: their turns write again and again, and need not
 /// read them each time. Valid while nobody else writes to the file; whatever may change rows in another way forgets them.
 #[derive(Default)]
 pub(super) struct Rows(HashMap<TaskId, TaskRow>);
@@ -101,9 +109,9 @@ impl Rows {
         self.0.remove(&task)
     }
 
-    /// Keeps a row that was just written, if this instance holds it; else forgets what it knew of it.
-    pub(super) fn keep(&mut self, row: TaskRow, me: &str) {
-        if row.owner.as_deref() == Some(me) && self.0.len() < MAX_ROWS {
+    /// Keeps a row that was just written, if somebody holds it; else forgets what it knew of it.
+    pub(super) fn keep(&mut self, row: TaskRow) {
+        if row.owner.is_some() && self.0.len() < MAX_ROWS {
             self.0.insert(row.task, row.stored());
         } else {
             self.0.remove(&row.task);
@@ -121,6 +129,13 @@ trait Job: Send {
     fn apply(&mut self, batch: &mut Batch<'_>) -> Result<()>;
     /// Tells the caller. Only the first call has an effect.
     fn finish(&mut self, failure: Option<Error>);
+}
+
+/// What the thread is told.
+enum Order {
+    Run(Queued),
+    /// Sign off and end. Nothing comes after it.
+    Stop,
 }
 
 struct Queued {
@@ -143,7 +158,8 @@ enum Failure {
 
 struct Thread {
     conn: Connection,
-    jobs: Receiver<Queued>,
+    clock: Clock,
+    jobs: Receiver<Order>,
     hub: Hub,
     me: String,
     counters: Arc<Counters>,
@@ -155,6 +171,8 @@ struct Thread {
     rows: Rows,
     /// Negative control for crash tests: callers are told before the commit.
     ack_before_commit: bool,
+    /// The last to be dropped: the file is closed then.
+    _ended: oneshot::Sender<()>,
 }
 
 impl Writer {
@@ -163,19 +181,29 @@ impl Writer {
         cache_kib: u32,
         queue: usize,
         me: String,
+        ticks: Ticks,
         hub: Hub,
         counters: Arc<Counters>,
     ) -> Result<Self> {
         let conn = schema::open_writer(file, cache_kib)?;
+        let clock = {
+            let tx = Transaction::new_unchecked(&conn, TransactionBehavior::Immediate)?;
+            let clock = Clock::of(&tx, ticks)?;
+            tx.commit()?;
+            clock
+        };
         let (seen_version, seen_pos) = {
             let tx = conn.unchecked_transaction()?;
             (data_version(&tx)?, last_pos(&tx)?)
         };
         conn.execute("INSERT INTO instances (id, started_at) VALUES (?1, ?2)", params![me, clock::now().as_millis()])?;
-        let (sender, jobs) = sync_channel(queue);
+        // One place more than there are permits, for the last order.
+        let (sender, jobs) = sync_channel(queue + 1);
+        let (ending, ended) = oneshot::channel();
         let ack_before_commit = fault::is_on("ack-before-commit");
         let thread = Thread {
             conn,
+            clock,
             jobs,
             hub,
             me,
@@ -185,12 +213,33 @@ impl Writer {
             last_sweep: Instant::now(),
             rows: Rows::default(),
             ack_before_commit,
+            _ended: ending,
         };
         let thread = thread::Builder::new()
             .name("journal-writer".into())
             .spawn(move || thread.run())
             .map_err(|error| Error::Unavailable(error.to_string()))?;
-        Ok(Self { jobs: Some(sender), room: Arc::new(Semaphore::new(queue)), thread: Some(thread) })
+        Ok(Self {
+            jobs: Some(sender),
+            room: Arc::new(Semaphore::new(queue)),
+            thread: Some(thread),
+            ended: Mutex::new(Some(ended)),
+        })
+    }
+
+    /// Takes no more, commits what waits, signs off and closes the file.
+    pub(super) async fn close(&self) {
+        self.room.close();
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(ended), Some(jobs)) = (ended, &self.jobs) else { return };
+        if jobs.try_send(Order::Stop).is_ok() {
+            // Nothing is ever sent; it ends with the thread.
+            let _ = ended.await;
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.room.is_closed()
     }
 
     /// Runs an operation in the next transaction and returns when that is committed.
@@ -205,7 +254,7 @@ impl Writer {
         let job = Box::new(Call { op, waiter: Waiter::new(reply) });
         let jobs = self.jobs.as_ref().ok_or_else(closed)?;
         // With a permit in hand the channel has room.
-        jobs.try_send(Queued { job, room }).map_err(|_| closed())?;
+        jobs.try_send(Order::Run(Queued { job, room })).map_err(|_| closed())?;
         outcome.await.map_err(|_| closed())?
     }
 }
@@ -221,12 +270,12 @@ impl Drop for Writer {
 }
 
 impl<'c> Batch<'c> {
-    fn new(conn: &'c Connection, me: &'c str, rows: &'c mut Rows) -> Self {
+    fn new(conn: &'c Connection, now: LeaseTime, rows: &'c mut Rows) -> Self {
         Self {
             rows,
             hot: Default::default(),
             conn,
-            me,
+            now,
             poke: false,
             events: Vec::new(),
             last_pos: None,
@@ -301,7 +350,12 @@ impl Thread {
     fn run(mut self) {
         loop {
             match self.jobs.recv_timeout(POLL) {
-                Ok(first) => self.process(first),
+                Ok(Order::Run(first)) => {
+                    if self.process(first) {
+                        break;
+                    }
+                }
+                Ok(Order::Stop) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     if self.hub.is_heard()
                         && let Err(error) = self.look_around()
@@ -312,19 +366,35 @@ impl Thread {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if let Err(error) = self.conn.execute("DELETE FROM instances WHERE id = ?1", [&self.me]) {
+        if let Err(error) = self.sign_off() {
             tracing::warn!(%error, "signing off failed");
         }
     }
 
-    fn process(&mut self, first: Queued) {
+    fn sign_off(&self) -> Result<()> {
+        self.conn.execute("DELETE FROM instances WHERE id = ?1", [&self.me])?;
+        Clock::save(&self.conn, self.clock.now())
+    }
+
+    /// Runs this and all that waits behind it. Says whether that was the last of it.
+    fn process(&mut self, first: Queued) -> bool {
         let mut jobs = Vec::new();
-        let mut next = Some(first);
-        while let Some(queued) = next {
+        let mut next = Some(Order::Run(first));
+        let mut is_last = false;
+        while let Some(order) = next {
+            let Order::Run(queued) = order else {
+                is_last = true;
+                break;
+            };
             drop(queued.room);
             jobs.push(queued.job);
             next = if jobs.len() < MAX_BATCH { self.jobs.try_recv().ok() } else { None };
         }
+        self.run_batch(jobs);
+        is_last
+    }
+
+    fn run_batch(&mut self, mut jobs: Vec<Box<dyn Job>>) {
         match self.attempt(&mut jobs) {
             Ok(()) => finish(&mut jobs, None),
             Err(Failure::Begin(error)) => finish(&mut jobs, Some(&error)),
@@ -364,7 +434,7 @@ impl Thread {
         // Events of other processes come before ours in the log, so they are published before ours.
         self.look_around()?;
         let changes = self.conn.total_changes();
-        let mut batch = Batch::new(&self.conn, &self.me, &mut self.rows);
+        let mut batch = Batch::new(&self.conn, self.clock.now(), &mut self.rows);
         for job in jobs.iter_mut() {
             job.apply(&mut batch)?;
         }
@@ -375,7 +445,7 @@ impl Thread {
             return Ok(());
         }
         if self.last_sweep.elapsed() > SWEEP {
-            sweep(&self.conn)?;
+            sweep(&self.conn, self.clock.now())?;
             self.last_sweep = Instant::now();
         }
         if self.ack_before_commit {
@@ -438,12 +508,13 @@ fn finish(jobs: &mut [Box<dyn Job>], failure: Option<&Error>) {
     }
 }
 
-fn sweep(conn: &Connection) -> Result<()> {
+fn sweep(conn: &Connection, now: LeaseTime) -> Result<()> {
+    Clock::save(conn, now)?;
     conn.prepare_cached(
         "DELETE FROM idempotency WHERE (tenant_id, key) IN
            (SELECT tenant_id, key FROM idempotency WHERE expires <= ?1 LIMIT ?2)",
     )?
-    .execute(params![clock::now().as_millis(), SWEEP_ROWS])?;
+    .execute(params![now.0, SWEEP_ROWS])?;
     Ok(())
 }
 

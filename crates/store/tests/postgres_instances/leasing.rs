@@ -3,8 +3,12 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use a2a::TaskState::Completed;
-use store::{Accept, Append, CancelMark, Error, Store, TaskId, scratch::Database};
-use tokio::time::Instant;
+use store::{
+    Accept, Append, CancelMark, Error, Holder, Lease, Store, TaskId, Term,
+    conformance::{self, Damage},
+    scratch::Database,
+};
+use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     proxy::{Loss, Proxy},
@@ -25,7 +29,7 @@ async fn no_work_is_leased_twice() {
             let mut leased = Vec::new();
             let mut empty = 0;
             while empty < 3 {
-                let turns = store.lease(later(60_000), &agents(), 7).await.unwrap();
+                let turns = claim(&*store, 7).await;
                 assert!(turns.len() <= 7);
                 empty += usize::from(turns.is_empty());
                 for turn in turns {
@@ -50,16 +54,32 @@ async fn no_work_is_leased_twice() {
 }
 
 #[tokio::test]
-async fn a_lease_is_its_owners() {
-    let (_database, one, two) = two().await;
-    let lease = running(&*one).await;
-    assert!(matches!(two.append(&lease, Append::default()).await, Err(Error::LeaseLost)));
-    let leases = std::slice::from_ref(&lease);
-    assert_eq!(two.renew(leases, later(1000)).await.unwrap(), leases);
-    assert!(one.renew(leases, later(1000)).await.unwrap().is_empty());
+async fn a_lease_is_its_holders_whoever_writes() {
+    let (database, one, two) = two().await;
+    // The holder is a worker: whichever instance it is connected to writes for it.
+    let worker = Holder::worker("w");
+    let term = Term { holder: worker.clone(), lasts: MINUTE };
+    let accept = Accept { lease: Some(term), ..begin(TaskId::mint()) };
+    let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
+    for store in [&one, &two, &one] {
+        say(&**store, &lease).await.unwrap();
+        assert_eq!(store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), []);
+    }
+    // The right generation is of no use to anybody else.
+    let stolen = Lease { holder: two.instance().into(), ..lease.clone() };
+    let stolen_ones = std::slice::from_ref(&stolen);
+    for store in [&one, &two] {
+        assert!(matches!(store.append(&stolen, Append::default()).await, Err(Error::LeaseLost)));
+        assert_eq!(store.renew(stolen_ones, MINUTE).await.unwrap(), stolen_ones);
+    }
     assert_eq!(two.mark_cancel(TENANT, lease.task).await.unwrap(), CancelMark::Running);
-    assert_eq!(one.marked().await.unwrap(), [lease.task]);
-    assert!(two.marked().await.unwrap().is_empty());
+    for store in [&one, &two] {
+        assert_eq!(store.marked(&worker).await.unwrap(), [lease.task]);
+        assert!(store.marked(&store.instance().into()).await.unwrap().is_empty());
+    }
+    end(&*two, &lease, Completed).await.unwrap();
+    assert_eq!(checked_log(&*one, lease.task).await.len(), 6);
+    check_sums(&database).await;
 }
 
 /// Waits until `two` has found `n` leases of dead instances.
@@ -81,7 +101,7 @@ async fn only_the_dead_lose_their_leases() {
     let (one, two) = (open(&proxy.url(&database)).await, open(database.url()).await);
     let lease = running(&*one).await;
     assert_eq!(two.reclaim_dead().await.unwrap(), 0, "it lives");
-    assert!(two.lease(later(60_000), &agents(), 10).await.unwrap().is_empty());
+    assert!(claim(&*two, 10).await.is_empty());
 
     // As far as the server can tell it is dead now.
     proxy.cut();
@@ -89,7 +109,7 @@ async fn only_the_dead_lose_their_leases() {
     assert_eq!(two.reclaim_dead().await.unwrap(), 0);
     let known: i64 = raw(&database).await.query_one("SELECT count(*) FROM instances", &[]).await.unwrap().get(0);
     assert_eq!(known, 1, "only itself");
-    let turns = two.lease(later(60_000), &agents(), 10).await.unwrap();
+    let turns = claim(&*two, 10).await;
     assert_eq!(turns.len(), 1);
     assert!(turns[0].interrupted);
     assert_eq!((turns[0].lease.task, turns[0].lease.attempt), (lease.task, 2));
@@ -104,12 +124,12 @@ async fn an_instance_that_lost_its_session_is_fenced() {
     proxy.cut();
     reclaimed(&*two, 2).await;
     // One of the two is taken over before it is back.
-    let taken_over = two.lease(later(60_000), &agents(), 1).await.unwrap();
+    let taken_over = claim(&*two, 1).await;
     let (lost, left) = if taken_over[0].lease.task == taken.task { (taken, kept) } else { (kept, taken) };
     proxy.mend();
     let since = Instant::now();
     let renewed = loop {
-        match one.renew(&[lost.clone(), left.clone()], later(60_000)).await {
+        match one.renew(&[lost.clone(), left.clone()], MINUTE).await {
             Ok(lost) => break lost,
             Err(error) => assert!(since.elapsed() < Duration::from_secs(10), "{error}"),
         }
@@ -123,7 +143,7 @@ async fn an_instance_that_lost_its_session_is_fenced() {
     // It proves that it lives again.
     while two.reclaim_dead().await.unwrap() > 0 || !knows(&database, &one.instance().to_string()).await {
         assert!(since.elapsed() < Duration::from_secs(10), "it is not announced again");
-        one.renew(std::slice::from_ref(&left), later(60_000)).await.unwrap();
+        one.renew(std::slice::from_ref(&left), MINUTE).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(two.reclaim_dead().await.unwrap(), 0);
@@ -137,7 +157,7 @@ async fn an_instance_that_stood_still_cannot_write() {
     let database = Database::create();
     let proxy = Proxy::start(&database).await;
     let (one, two) = (open(&proxy.url(&database)).await, open(database.url()).await);
-    let accept = Accept { lease_until: Some(later(500)), ..begin(TaskId::mint()) };
+    let accept = Accept { lease: Some(term(&*one, Duration::from_millis(500))), ..begin(TaskId::mint()) };
     let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
     proxy.lose(Loss::Time);
     let ending = {
@@ -147,7 +167,7 @@ async fn an_instance_that_stood_still_cannot_write() {
     let since = Instant::now();
     let turn = loop {
         // What is being written is passed over, until the server ends the session that stands still.
-        if let Some(turn) = two.lease(later(60_000), &agents(), 1).await.unwrap().pop() {
+        if let Some(turn) = claim(&*two, 1).await.pop() {
             break turn;
         }
         assert!(since.elapsed() < Duration::from_secs(15), "it keeps its locks");
@@ -163,9 +183,88 @@ async fn an_instance_that_stood_still_cannot_write() {
     check_sums(&database).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_blocks_nobody() {
+    let database = Database::create();
+    let (store, client) = (open(database.url()).await, raw(&database).await);
+    let damage = |task: TaskId, damage: Damage| {
+        let sql = match damage {
+            Damage::Message => "UPDATE a2a_messages SET body = '\\x7b' WHERE task = $1::text::uuid",
+            Damage::NoMessage => "DELETE FROM a2a_messages WHERE task = $1::text::uuid",
+            Damage::State => "UPDATE a2a_tasks SET state = 'dreaming' WHERE task_id = $1::text::uuid",
+            Damage::Agent => "UPDATE a2a_tasks SET agent_id = 'No Agent!' WHERE task_id = $1::text::uuid",
+            Damage::Ended => "UPDATE a2a_tasks SET state = 'completed' WHERE task_id = $1::text::uuid",
+            Damage::StatusMessage => "UPDATE a2a_tasks SET status_message = '{' WHERE task_id = $1::text::uuid",
+        };
+        let task = task.to_string();
+        let damaged = async { client.execute(sql, &[&task]).await };
+        let damaged = tokio::task::block_in_place(|| Handle::current().block_on(damaged));
+        assert!(damaged.unwrap() > 0, "{damage:?}");
+    };
+    conformance::run_damaged(store, damage).await;
+    // What could not be read is looked at again in an hour.
+    let aside = "SELECT count(*) FROM a2a_tasks WHERE state = 'dreaming'
+                   AND due_at BETWEEN lease_now() + 3500000 AND lease_now() + 3600000";
+    assert_eq!(client.query_one(aside, &[]).await.unwrap().get::<_, i64>(0), 2);
+}
+
 async fn knows(database: &Database, instance: &str) -> bool {
     let known = raw(database).await.query_one("SELECT count(*) FROM instances WHERE id = $1", &[&instance]).await;
     known.unwrap().get::<_, i64>(0) == 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_that_close_leave_no_trace() {
+    let database = Database::create();
+    let mut instances = Vec::new();
+    for _ in 0..3 {
+        let store = open(database.url()).await;
+        running(&*store).await;
+        instances.push(store);
+    }
+    let count = "SELECT count(*) FROM instances";
+    let client = raw(&database).await;
+    assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 3);
+    // All at once, each with work that waits.
+    let mut closing = Vec::new();
+    for store in instances {
+        closing.push(tokio::spawn(async move {
+            let calls: Vec<_> = (0..100)
+                .map(|_| {
+                    let (store, task) = (Arc::clone(&store), TaskId::mint());
+                    tokio::spawn(async move { (task, store.accept(TENANT, begin(task)).await) })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            store.close().await;
+            let mut outcomes = Vec::new();
+            for call in calls {
+                outcomes.push(call.await.unwrap());
+            }
+            (store, outcomes)
+        }));
+    }
+    let mut closed = Vec::new();
+    for store in closing {
+        closed.push(store.await.unwrap());
+    }
+    assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
+    let next = open(database.url()).await;
+    for (_, outcomes) in &closed {
+        for (task, outcome) in outcomes {
+            let there = next.head(TENANT, *task).await;
+            match outcome {
+                Ok(_) => assert_eq!(there.unwrap().seq, 1),
+                Err(error) => {
+                    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+                    assert!(matches!(there, Err(Error::NotFound)), "what was refused is not there");
+                }
+            }
+        }
+    }
+    // What they still held is known to be nobody's, although the stores are still in somebody's hands.
+    reclaimed(&*next, 3).await;
+    check_sums(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,5 +281,5 @@ async fn an_instance_signs_off() {
     }
     // Its lease has an owner that nobody knows: a dead one.
     reclaimed(&*two, 1).await;
-    assert_eq!(two.lease(later(60_000), &agents(), 10).await.unwrap()[0].lease.task, lease.task);
+    assert_eq!(claim(&*two, 10).await[0].lease.task, lease.task);
 }

@@ -147,6 +147,7 @@ impl Shared {
             if loss == Loss::Time as u8 {
                 answers.send_replace(Answers::Held);
                 self.go_on.notified().await;
+                answers.send_replace(Answers::Pass);
             }
             if loss == Loss::Answer as u8 {
                 answers.send_replace(Answers::Lost);

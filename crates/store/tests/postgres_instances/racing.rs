@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use a2a::TaskState::{Canceled, Completed, InputRequired};
-use store::{Accept, CancelMark, Error, EventKind, Quota, Recent, Store, TaskId};
+use store::{Accept, CancelMark, Error, EventKind, Quota, Recent, Store, TaskId, scratch::Database};
 use tokio::time::timeout;
 
-use crate::rig::*;
+use crate::{
+    proxy::{Loss, Proxy},
+    rig::*,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_of_two_instances_wins_a_key() {
@@ -16,7 +19,7 @@ async fn one_of_two_instances_wins_a_key() {
         for n in 0..8 {
             let store = Arc::clone(if n % 2 == 0 { &one } else { &two });
             calls.push(tokio::spawn(async move {
-                let accept = keyed(begin(TaskId::mint()), round);
+                let accept = keyed(leased(&*store, TaskId::mint()), round);
                 store.accept(TENANT, accept).await.unwrap()
             }));
         }
@@ -139,8 +142,8 @@ async fn instances_that_write_the_same_tasks_do_not_deadlock() {
             let lease = leases[if n % 2 == 0 { n } else { 600 - n } / 2 % leases.len()].clone();
             calls.push(tokio::spawn(async move {
                 match n % 10 {
-                    0 | 1 => drop(store.lease(later(60_000), &agents(), 3).await.unwrap()),
-                    2 | 3 => drop(store.renew(std::slice::from_ref(&lease), later(60_000)).await.unwrap()),
+                    0 | 1 => drop(claim(&*store, 3).await),
+                    2 | 3 => drop(store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap()),
                     _ if with_keys => {
                         drop(store.accept(TENANT, keyed(more(lease.task), n as u64 / 4)).await.unwrap());
                     }
@@ -187,6 +190,76 @@ async fn instances_do_not_pass_a_bound_together() {
     check_sums(&database).await;
 }
 
+fn within(task: TaskId, tasks: u64) -> Accept {
+    Accept { quota: Quota { tasks: Some(tasks), bytes: None }, ..begin(task) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn far_from_its_bound_a_tenant_needs_no_lock() {
+    let (database, one, two) = two().await;
+    // A batch that begins a large part of what a tenant may have takes the lock in any case: these do not.
+    for _ in 0..6 {
+        let mut calls = Vec::new();
+        for n in 0..50 {
+            let store = Arc::clone(if n % 2 == 0 { &one } else { &two });
+            calls.push(tokio::spawn(async move { store.accept(TENANT, within(TaskId::mint(), 10_000)).await }));
+        }
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+    }
+    assert_eq!((one.stats().quota_locks, two.stats().quota_locks), (0, 0));
+    assert_eq!(one.usage(TENANT).await.unwrap().tasks, 300);
+
+    // Near it every batch does, and the bound is exact.
+    for _ in 0..4 {
+        one.accept(TENANT, within(TaskId::mint(), 304)).await.unwrap();
+    }
+    assert_eq!(one.stats().quota_locks, 4);
+    let refused = two.accept(TENANT, within(TaskId::mint(), 304)).await;
+    assert!(matches!(refused, Err(Error::TooManyTasks { limit: 304 })), "{refused:?}");
+    assert_eq!(two.stats().quota_locks, 1);
+    check_sums(&database).await;
+}
+
+/// It has found the tenant far from its bound, and commits when others have brought it there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_instance_does_not_pass_a_bound() {
+    let database = Database::create();
+    let proxy = Proxy::start(&database).await;
+    let (slow, fast) = (open(&proxy.url(&database)).await, open(database.url()).await);
+    for n in 1..=30 {
+        let store = if n % 2 == 0 { &slow } else { &fast };
+        store.accept(TENANT, within(TaskId::mint(), 64)).await.unwrap();
+    }
+    proxy.lose(Loss::Time);
+    let late = {
+        let slow = Arc::clone(&slow);
+        tokio::spawn(async move { slow.accept(TENANT, within(TaskId::mint(), 64)).await })
+    };
+    while proxy.lost() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let filling = {
+        let fast = Arc::clone(&fast);
+        tokio::spawn(async move {
+            let mut begun = 0;
+            while fast.accept(TENANT, within(TaskId::mint(), 64)).await.is_ok() {
+                begun += 1;
+            }
+            begun
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    proxy.go_on();
+    let late = late.await.unwrap();
+    assert!(matches!(late, Ok(_) | Err(Error::TooManyTasks { .. })), "{late:?}");
+    let begun = filling.await.unwrap();
+    assert_eq!(30 + begun + u64::from(late.is_ok()), 64);
+    assert_eq!(fast.usage(TENANT).await.unwrap().tasks, 64);
+    check_sums(&database).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_instances_hear_each_other() {
     let (_database, one, two) = two().await;
@@ -204,5 +277,5 @@ async fn two_instances_hear_each_other() {
     assert_eq!(two.events(TENANT, lease.task, 2, 10).await.unwrap().len(), 1);
     one.accept(TENANT, more(lease.task)).await.unwrap();
     timeout(Duration::from_secs(2), due.changed()).await.unwrap().unwrap();
-    assert_eq!(two.lease(later(60_000), &agents(), 10).await.unwrap().len(), 1);
+    assert_eq!(claim(&*two, 10).await.len(), 1);
 }

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use a2a::{Message, Part, Role, TaskState, Timestamp};
+use a2a::{Message, Part, Role, TaskState};
 use store::{
-    Accept, AgentId, Append, Appended, Draft, EventKind, IdempotencyKey, Lease, Result, Store, Target, TaskId,
-    TenantId, TurnEnd, clock,
+    Accept, AgentId, Append, Appended, Claim, Draft, EventKind, IdempotencyKey, Lease, LeasedTurn, Result, Room, Store,
+    Target, TaskId, TenantId, Term, TurnEnd, clock,
     postgres::{self, Options, PostgresStore},
     scratch::Database,
 };
@@ -42,8 +42,16 @@ pub(crate) fn agents() -> [AgentId; 1] {
     ["echo".parse().unwrap()]
 }
 
-pub(crate) fn later(millis: i64) -> Timestamp {
-    Timestamp::from_millis(clock::now().as_millis() + millis)
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) fn term(store: &dyn Store, lasts: Duration) -> Term {
+    Term { holder: store.instance().into(), lasts }
+}
+
+/// So many turns, for this instance.
+pub(crate) async fn claim(store: &dyn Store, slots: usize) -> Vec<LeasedTurn> {
+    let [agent] = agents();
+    store.claim(Claim::new(term(store, MINUTE), vec![Room::new(agent, slots)])).await.unwrap()
 }
 
 pub(crate) fn status(task: TaskId, state: TaskState) -> Draft {
@@ -60,7 +68,7 @@ fn message(task: TaskId) -> Message {
     }
 }
 
-/// A message that begins a task, leased.
+/// A message that begins a task, not leased.
 pub(crate) fn begin(task: TaskId) -> Accept {
     Accept {
         target: Target::New {
@@ -74,32 +82,37 @@ pub(crate) fn begin(task: TaskId) -> Accept {
         message_id: "m".into(),
         message: serde_json::to_vec(&message(task)).unwrap().into(),
         idempotency: None,
-        lease_until: Some(later(60_000)),
+        lease: None,
         working: status(task, TaskState::Working),
         quota: store::Quota::default(),
         at: clock::now(),
     }
 }
 
+/// The same, leased to this instance.
+pub(crate) fn leased(store: &dyn Store, task: TaskId) -> Accept {
+    Accept { lease: Some(term(store, MINUTE)), ..begin(task) }
+}
+
 /// A message for a task that exists, not leased.
 pub(crate) fn more(task: TaskId) -> Accept {
     let target = Target::Continue { task, max_waiting: 10_000, submitted: status(task, TaskState::Submitted) };
-    Accept { target, lease_until: None, ..begin(task) }
+    Accept { target, ..begin(task) }
 }
 
 pub(crate) fn keyed(accept: Accept, key: u64) -> Accept {
     let mut hash = [0; 32];
     hash[..8].copy_from_slice(&key.to_be_bytes());
-    Accept { idempotency: Some(IdempotencyKey { key: hash, fingerprint: [7; 32], expires: None }), ..accept }
+    Accept { idempotency: Some(IdempotencyKey { key: hash, fingerprint: [7; 32], keep: None }), ..accept }
 }
 
 pub(crate) async fn running(store: &dyn Store) -> Lease {
-    store.accept(TENANT, begin(TaskId::mint())).await.unwrap().lease.unwrap()
+    store.accept(TENANT, leased(store, TaskId::mint())).await.unwrap().lease.unwrap()
 }
 
 pub(crate) async fn waiting(store: &dyn Store) -> TaskId {
     let task = TaskId::mint();
-    store.accept(TENANT, Accept { lease_until: None, ..begin(task) }).await.unwrap();
+    store.accept(TENANT, begin(task)).await.unwrap();
     task
 }
 

@@ -1,0 +1,249 @@
+//! Three loops: one looks for due work and claims it, one renews the leases of what runs, one buries the dead.
+//!
+//! What may be claimed, and why a claimer that was away waits, is argued in [`store::lease`]; [`Touch`] is where an instance
+//! keeps account of that. **Nobody overtakes for ever:** while work of an agent waits in the journal
+//! ([`Entry::has_backlog`]), a message that comes in does not take a free slot by itself but joins the queue, and
+//! claims go through the queue tenant by tenant.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use store::{AgentId, Claim, LeaseTime, Room, TenantId, Term, fault};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use crate::{
+    Entry, Inner,
+    worker::{self, Begin},
+};
+
+/// How often owners of leases are looked at for being dead.
+const RECLAIM: Duration = Duration::from_secs(5);
+/// How many turns of an agent are claimed at once.
+const CLAIM: usize = 32;
+
+/// Whether this instance has been in touch with the store all the time. Only then does a lease that has run out say
+/// something about its holder.
+#[derive(Debug, Default)]
+struct Touch {
+    /// The store's time when it was last seen.
+    seen: Option<LeaseTime>,
+    /// Since when there was no gap.
+    since: Option<LeaseTime>,
+}
+
+/// What the loop that claims remembers.
+#[derive(Default)]
+struct Rounds {
+    touch: Touch,
+    /// Whom each agent has served last.
+    served: HashMap<AgentId, TenantId>,
+    /// When this loop last renewed what runs here.
+    renewed: Option<Instant>,
+}
+
+impl Touch {
+    /// It is `now` in the store. More time than half a lease without a look is a gap, whatever it came from. Says whether
+    /// there was none.
+    fn note(&mut self, now: LeaseTime, lease: Duration) -> bool {
+        let unbroken = self.seen.is_some_and(|seen| now >= seen && now.since(seen) <= lease / 2);
+        if !unbroken {
+            self.since = Some(now);
+        }
+        self.seen = Some(now);
+        unbroken
+    }
+
+    /// Until when leases of others that have run out may be taken: they have had one whole lease to renew them.
+    fn until(&self, lease: Duration) -> Option<LeaseTime> {
+        let (seen, since) = (self.seen?, self.since?);
+        if fault::is_on("takeover-at-once") {
+            return Some(seen.after(lease * 1000));
+        }
+        (seen.since(since) >= lease).then(|| seen.after(lease / 2))
+    }
+}
+
+/// Starts the loops.
+pub(crate) fn start(inner: &Arc<Inner>) {
+    let loops = &inner.workers.loops;
+    loops.spawn(look_for_work(Arc::clone(inner)));
+    loops.spawn(keep_leases(Arc::clone(inner)));
+    loops.spawn(bury_the_dead(Arc::clone(inner)));
+}
+
+/// Claims what is due, for agents that have a free slot.
+async fn look_for_work(inner: Arc<Inner>) {
+    let mut due = inner.store.hub().due();
+    let mut rounds = Rounds::default();
+    // Often enough that a gap is one.
+    let poll = inner.options.poll.min(inner.options.lease / 4).max(Duration::from_millis(1));
+    loop {
+        let wait = match claim_due(&inner, &mut rounds).await {
+            Ok(wait) => wait.unwrap_or(poll).min(poll),
+            Err(error) => {
+                tracing::warn!(error = %error, "due work cannot be claimed");
+                poll
+            }
+        };
+        match inner.store.marked(&inner.holder).await {
+            Ok(marked) => marked.into_iter().for_each(|task| inner.workers.cancel(task)),
+            Err(error) => tracing::warn!(error = %error, "cancel marks cannot be read"),
+        }
+        tokio::select! {
+            () = inner.draining.cancelled() => return,
+            _ = due.changed() => {}
+            () = inner.workers.freed.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Claims all that is due now; says how long it is until something will be.
+async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Option<Duration>> {
+    let lease = inner.options.lease;
+    loop {
+        if inner.draining.is_cancelled() {
+            return Ok(None);
+        }
+        // A look first: slots that are held while nothing is due would be missing for messages that come in.
+        let all = inner.agents.all();
+        let ids: Vec<_> = all.iter().map(|entry| entry.profile.id.clone()).collect();
+        let due = inner.store.next_due(&ids).await?;
+        let unbroken = rounds.touch.note(due.now, lease);
+        let ahead = due.next.map(|next| next.since(due.now));
+        if ahead.is_none_or(|ahead| ahead > Duration::ZERO) {
+            all.iter().for_each(|entry| entry.set_backlog(false));
+            return Ok(ahead);
+        }
+        // Slots are taken before the work is: what is claimed can run.
+        let mut slots: HashMap<AgentId, (Arc<Entry>, Vec<OwnedSemaphorePermit>)> = HashMap::new();
+        for entry in all {
+            let permits = free_slots(&entry);
+            if !permits.is_empty() {
+                slots.insert(entry.profile.id.clone(), (entry, permits));
+            }
+        }
+        if slots.is_empty() {
+            return Ok(None);
+        }
+        // What runs here is never claimed, and is renewed before anything is, unless that was done just now.
+        let renewed_just_now = rounds.renewed.is_some_and(|at| at.elapsed() <= lease / 6);
+        if !(unbroken && renewed_just_now || fault::is_on("takes-own")) {
+            renew(inner).await?;
+            rounds.renewed = Some(Instant::now());
+        }
+        let room = |(agent, (_, permits)): (&AgentId, &(_, Vec<_>))| Room {
+            agent: agent.clone(),
+            slots: permits.len(),
+            after: rounds.served.get(agent).copied(),
+        };
+        let claim = Claim {
+            term: Term { holder: inner.holder.clone(), lasts: lease },
+            room: slots.iter().map(room).collect(),
+            running: if fault::is_on("takes-own") { Vec::new() } else { inner.workers.tasks() },
+            in_touch_until: rounds.touch.until(lease),
+        };
+        let leased = inner.store.claim(claim).await?;
+        let mut more = false;
+        let mut begun: HashMap<AgentId, usize> = HashMap::new();
+        for leased_turn in leased {
+            let lease = leased_turn.lease;
+            let Some((entry, permits)) = slots.get_mut(&lease.agent) else { continue };
+            let Some(permit) = permits.pop() else { continue };
+            rounds.served.insert(lease.agent.clone(), lease.tenant);
+            *begun.entry(lease.agent.clone()).or_default() += 1;
+            let begin = Begin { turn: leased_turn.turn, interrupted: leased_turn.interrupted };
+            let running = inner.workers.register(lease);
+            inner.tracker.spawn(worker::run(Arc::clone(inner), Arc::clone(entry), running, begin, permit));
+        }
+        for (agent, (entry, unused)) in &slots {
+            let all_used = unused.is_empty() && begun.contains_key(agent);
+            entry.set_backlog(all_used);
+            more |= all_used;
+        }
+        if !more {
+            return Ok(None);
+        }
+    }
+}
+
+fn free_slots(entry: &Entry) -> Vec<OwnedSemaphorePermit> {
+    let mut permits = Vec::new();
+    while permits.len() < CLAIM
+        && let Ok(permit) = Arc::clone(&entry.slots).try_acquire_owned()
+    {
+        permits.push(permit);
+    }
+    permits
+}
+
+/// Renews the leases of the turns that run, for as long as any does. A renewal that fails is tried again soon: a store
+/// that was away for less than half a lease, which nobody takes for an absence, must not cost anyone a lease.
+async fn keep_leases(inner: Arc<Inner>) {
+    let period = inner.options.lease / 3;
+    let mut wait = period;
+    loop {
+        tokio::select! {
+            () = inner.workers.over() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        wait = match renew(&inner).await {
+            Ok(()) => period,
+            Err(error) => {
+                tracing::warn!(error = %error, "leases cannot be renewed");
+                period / 8
+            }
+        };
+    }
+}
+
+/// Renews what runs here, and tells those that have lost their lease.
+async fn renew(inner: &Inner) -> store::Result<()> {
+    let leases = inner.workers.leases();
+    if !leases.is_empty() {
+        let lost = inner.store.renew(&leases, inner.options.lease).await?;
+        inner.workers.lose(&lost);
+    }
+    Ok(())
+}
+
+/// Makes the work of dead instances due at once, instead of when their leases run out.
+async fn bury_the_dead(inner: Arc<Inner>) {
+    loop {
+        match inner.store.reclaim_dead().await {
+            Ok(0) => {}
+            Ok(turns) => tracing::info!(turns, "took over turns of an instance that is gone"),
+            Err(error) => tracing::warn!(error = %error, "dead instances cannot be looked for"),
+        }
+        tokio::select! {
+            () = inner.draining.cancelled() => return,
+            () = tokio::time::sleep(RECLAIM) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn who_was_away_waits_for_a_lease() {
+        let begin = LeaseTime::default();
+        let at = |seconds| begin.after(Duration::from_secs(seconds));
+        let mut touch = Touch::default();
+        assert!(!touch.note(at(0), LEASE), "the first look is one after an absence");
+        for second in 1..30 {
+            assert!(touch.note(at(second), LEASE));
+            assert_eq!(touch.until(LEASE), None);
+        }
+        assert!(touch.note(at(30), LEASE));
+        assert_eq!(touch.until(LEASE), Some(at(45)), "and not later than it would notice a gap");
+        // An hour is gone: a restart, a stopped process, a clock that was stepped.
+        assert!(!touch.note(at(3630), LEASE));
+        assert_eq!(touch.until(LEASE), None);
+        // The clock is set back.
+        assert!(!touch.note(at(40), LEASE));
+        assert_eq!(touch.until(LEASE), None);
+    }
+}

@@ -1,0 +1,372 @@
+//! One turn: the agent runs, what it says is journaled, and its end ends the turn.
+//!
+//! Whatever wants a turn to stop (a lost lease, a shutdown, its time, a cancel) is looked at before the agent is, so that
+//! an agent that never waits is stopped like any other. Each of these clocks is started once for the turn.
+
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+
+use a2a::{Message, Part, PartContent, Role};
+use futures_util::FutureExt;
+use store::{Append, TurnEnd, fault};
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, Turn,
+    scribe::{INTERRUPTED, Scribe},
+    worker::{Begin, Running},
+};
+
+/// How many things an agent may have said that are not journaled yet.
+const SAID: usize = 64;
+/// Later pieces of text wait this long for company before they are committed.
+const COALESCE: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// For clocks that are not to strike.
+const NEVER: Duration = Duration::from_secs(86_400 * 365);
+
+/// How one turn ended for its worker.
+enum Ended {
+    /// Another message was waiting.
+    Next(store::Turn),
+    Over,
+}
+
+/// What became of a commit.
+enum Committed {
+    Written(Option<store::Turn>),
+    Refused,
+}
+
+/// Runs a leased turn, and those that wait behind it.
+pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, begin: Begin) {
+    let Begin { turn, interrupted } = begin;
+    let mut ended = match verdict(&entry.profile, running, interrupted) {
+        Some(outcome) => end_unrun(inner, running, &turn, outcome).await,
+        None => run(inner, entry, running, turn, running.lease.attempt, running.lease.tries).await,
+    };
+    while let Ended::Next(next) = ended {
+        ended = run(inner, entry, running, next, 1, 1).await;
+    }
+}
+
+/// What the agent's policy says about a turn that was cut off, or has been tried too often.
+fn verdict(profile: &Profile, running: &Running, interrupted: bool) -> Option<Outcome> {
+    let tried = running.lease.tries.saturating_sub(1);
+    if interrupted && let Some(outcome) = on_interruption(profile, "interrupted by a crash") {
+        return Some(outcome);
+    }
+    (running.lease.tries > profile.max_attempts).then(|| gave_up("interrupted", tried))
+}
+
+/// How a turn ends that was cut off, if it is not to run again.
+fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
+    match profile.on_crash {
+        OnCrash::Retry => None,
+        OnCrash::Fail => Some(Outcome::Failed(vec![Part::text(why)])),
+        OnCrash::Ask => Some(Outcome::Interrupted),
+    }
+}
+
+fn gave_up(why: &str, attempts: u32) -> Outcome {
+    let text = match attempts {
+        1 => why.to_owned(),
+        attempts => format!("{why}; gave up after {attempts} attempts"),
+    };
+    Outcome::Failed(vec![Part::text(text)])
+}
+
+/// Ends a turn without its agent.
+async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, outcome: Outcome) -> Ended {
+    let lease = &running.lease;
+    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number);
+    end(inner, running, &mut scribe, outcome).await
+}
+
+/// Runs one attempt at one turn and commits all that comes of it.
+async fn run(
+    inner: &Arc<Inner>,
+    entry: &Entry,
+    running: &Running,
+    turn: store::Turn,
+    attempt: u32,
+    tries: u32,
+) -> Ended {
+    let lease = &running.lease;
+    let profile = &entry.profile;
+    let number = turn.number;
+    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number);
+    let message = match offered(inner, running, turn).await {
+        Ok(message) => message,
+        Err(error) => {
+            tracing::warn!(task.id = %lease.task, %error, "the message of a turn cannot be read");
+            return retry_or_give_up(inner, running, &mut scribe, profile, tries, "the journal cannot be read").await;
+        }
+    };
+    let (sender, mut said) = mpsc::channel(SAID);
+    let agent_turn = Turn {
+        agent: lease.agent.clone(),
+        task: lease.task,
+        context: Arc::clone(&lease.context),
+        message,
+        attempt,
+        number,
+        cancel: running.cancel.clone(),
+        tenant: lease.tenant,
+        store: Arc::clone(&inner.store),
+        context_limit: if lease.remembers { inner.options.context_limit } else { 0 },
+    };
+    let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, Output { sender })).catch_unwind());
+    let mut deadline = pin!(tokio::time::sleep(profile.timeout.unwrap_or(NEVER)));
+    let mut grace = pin!(async {
+        running.cancel.cancelled().await;
+        tokio::time::sleep(inner.options.cancel_grace).await;
+    });
+    // A caller that waits for a direct reply is told of the task when that takes too long, whether it is there or not.
+    let may_be_held = profile.reply == ReplyMode::Auto && number == 1 && !fault::is_on("stay-held");
+    let mut reveal = pin!(tokio::time::sleep(if may_be_held { profile.reveal_after } else { NEVER }));
+    let mut flush_at: Option<Instant> = None;
+
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            () = running.lost.cancelled() => {
+                tracing::info!(task.id = %lease.task, "another instance has taken the task over");
+                return Ended::Over;
+            }
+            () = inner.workers.released() => return release(inner, running, &mut scribe, profile).await,
+            () = &mut deadline => {
+                let limit = profile.timeout.unwrap_or_default();
+                break Outcome::Failed(vec![Part::text(format!("timed out after {limit:?}"))]);
+            }
+            () = &mut grace => break Outcome::Canceled,
+            () = &mut reveal => {
+                let next = if show(inner, running).await { NEVER } else { Duration::from_secs(1) };
+                reveal.as_mut().reset(Instant::now() + next);
+            }
+            // What it says without waiting is one commit.
+            ended = &mut agent => break ended.unwrap_or_else(|_| Outcome::Broken("the agent panicked".to_owned())),
+            Some(first) = said.recv() => {
+                scribe.take(first);
+                while let Ok(more) = said.try_recv() {
+                    scribe.take(more);
+                }
+            }
+            () = at(flush_at) => flush_at = Some(Instant::now()),
+        }
+        if scribe.is_empty() {
+            continue;
+        }
+        // The first words go out at once, later text waits a little for company.
+        let due = flush_at.is_some_and(|at| at <= Instant::now());
+        if scribe.is_urgent() || due {
+            flush_at = None;
+            if !matches!(commit(inner, running, &mut scribe, None).await, Committed::Written(_)) {
+                return Ended::Over;
+            }
+        } else if flush_at.is_none() {
+            flush_at = Some(Instant::now() + COALESCE);
+        }
+    };
+
+    said.close();
+    while let Ok(more) = said.try_recv() {
+        scribe.take(more);
+    }
+    match outcome {
+        Outcome::Retry(why) => retry_or_give_up(inner, running, &mut scribe, profile, tries, &why).await,
+        outcome => end(inner, running, &mut scribe, outcome).await,
+    }
+}
+
+/// The message that the agent gets. When a caller was asked whether to run an interrupted turn again, and says no more
+/// than yes, that is the message of the interrupted turn.
+async fn offered(inner: &Inner, running: &Running, turn: store::Turn) -> store::Result<Message> {
+    if turn.number == 1 || !is_confirmation(&turn.message) {
+        return Ok(turn.message);
+    }
+    let history = inner.store.history(running.lease.tenant, running.lease.task).await?;
+    let mut before = history.iter().rev().skip_while(|message| message.message_id != turn.message.message_id).skip(1);
+    while before.next().is_some_and(was_interrupted) {
+        let Some(asked_about) = before.next().filter(|message| message.role == Role::User) else { break };
+        // It may have been interrupted more than once.
+        if !is_confirmation(asked_about) {
+            let (parts, metadata) = (asked_about.parts.clone(), asked_about.metadata.clone());
+            return Ok(Message { parts, metadata, ..turn.message });
+        }
+    }
+    Ok(turn.message)
+}
+
+/// Whether a message says that the turn was interrupted and asks whether to run it again.
+fn was_interrupted(message: &Message) -> bool {
+    let marked = message.metadata.as_ref().is_some_and(|metadata| metadata.get().contains(INTERRUPTED));
+    message.role == Role::Agent && marked
+}
+
+/// Whether a message says yes and nothing else.
+fn is_confirmation(message: &Message) -> bool {
+    const YES: [&str; 16] = [
+        "",
+        "y",
+        "yes",
+        "yes please",
+        "ok",
+        "okay",
+        "sure",
+        "go",
+        "go on",
+        "go ahead",
+        "again",
+        "retry",
+        "run again",
+        "continue",
+        "confirm",
+        "please",
+    ];
+    let mut words = Vec::new();
+    for part in &message.parts {
+        let PartContent::Text(text) = &part.content else { return false };
+        if text.len() > 64 {
+            return false;
+        }
+        let plain = text.to_lowercase().replace(|c: char| !c.is_alphanumeric(), " ");
+        words.extend(plain.split_whitespace().map(str::to_owned));
+    }
+    YES.contains(&words.join(" ").as_str())
+}
+
+/// Gives a turn back because this instance stops: what the agent's policy says about crashes holds for it.
+async fn release(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, profile: &Profile) -> Ended {
+    match on_interruption(profile, "interrupted: the server was stopped") {
+        Some(outcome) if !fault::is_on("release-again") => end(inner, running, scribe, outcome).await,
+        _ => {
+            commit(inner, running, scribe, Some(TurnEnd::Release)).await;
+            Ended::Over
+        }
+    }
+}
+
+/// Another attempt after a while, if there is one left.
+async fn retry_or_give_up(
+    inner: &Arc<Inner>,
+    running: &Running,
+    scribe: &mut Scribe,
+    profile: &Profile,
+    tries: u32,
+    why: &str,
+) -> Ended {
+    if tries >= profile.max_attempts {
+        return end(inner, running, scribe, gave_up(why, tries)).await;
+    }
+    let (task, agent) = (running.lease.task, &running.lease.agent);
+    tracing::info!(task.id = %task, agent.name = %agent, attempt = tries, error = %why, "a turn will be tried again");
+    commit(inner, running, scribe, Some(TurnEnd::Retry { after: backoff(tries) })).await.into_ended()
+}
+
+async fn end(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, outcome: Outcome) -> Ended {
+    match scribe.end(outcome) {
+        Ok(end) => commit(inner, running, scribe, Some(end)).await.into_ended(),
+        Err(error) => fail(inner, running, scribe, &error).await.into_ended(),
+    }
+}
+
+/// Commits what the scribe holds. A journal that is unwell is tried again for as long as the lease holds: what an
+/// agent has done must not be lost to a full disk. What the journal can never take fails the turn.
+async fn commit(inner: &Inner, running: &Running, scribe: &mut Scribe, end: Option<TurnEnd>) -> Committed {
+    match scribe.drafts() {
+        Ok(drafts) => match write(inner, running, Append { drafts, end }).await {
+            Ok(committed) => committed,
+            Err(error) => fail(inner, running, scribe, &error).await,
+        },
+        Err(error) => fail(inner, running, scribe, &error).await,
+    }
+}
+
+/// Ends the turn as failed, since what its agent said cannot be kept.
+async fn fail(inner: &Inner, running: &Running, scribe: &mut Scribe, error: &store::Error) -> Committed {
+    let task = running.lease.task;
+    tracing::error!(task.id = %task, %error, "what an agent said cannot be kept; its turn fails");
+    let outcome = Outcome::Failed(vec![Part::text("what the agent said cannot be stored")]);
+    let written = match scribe.end(outcome) {
+        Ok(end) => write(inner, running, Append { drafts: Vec::new(), end: Some(end) }).await,
+        Err(error) => Err(error),
+    };
+    match written {
+        Ok(committed) => committed,
+        Err(error) => {
+            tracing::error!(task.id = %task, %error, "not even that its turn failed can be kept");
+            Committed::Refused
+        }
+    }
+}
+
+/// `Err` is for what another attempt would meet again.
+async fn write(inner: &Inner, running: &Running, append: Append) -> store::Result<Committed> {
+    let lease = &running.lease;
+    let mut wait = Duration::from_millis(50);
+    loop {
+        match inner.store.append(lease, append.clone()).await {
+            Ok(appended) => return Ok(Committed::Written(appended.next)),
+            Err(error) if error.is_refusal() => {
+                tracing::info!(task.id = %lease.task, error = %error, "a write was refused: the task is no longer this worker's");
+                return Ok(Committed::Refused);
+            }
+            Err(error) if error.is_permanent() => return Err(error),
+            Err(error) => tracing::warn!(task.id = %lease.task, error = %error, "a write failed and is tried again"),
+        }
+        tokio::select! {
+            () = running.lost.cancelled() => return Ok(Committed::Refused),
+            () = inner.workers.abandoned() => return Ok(Committed::Refused),
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(2)),
+        }
+    }
+}
+
+/// Shows a task that is held. `false` when it is worth another try.
+async fn show(inner: &Inner, running: &Running) -> bool {
+    match inner.store.reveal(running.lease.tenant, running.lease.task).await {
+        Ok(()) => true,
+        Err(error) if error.is_refusal() => true,
+        Err(error) => {
+            tracing::warn!(task.id = %running.lease.task, %error, "a task that is held cannot be shown yet");
+            false
+        }
+    }
+}
+
+impl Committed {
+    fn into_ended(self) -> Ended {
+        match self {
+            Self::Written(Some(next)) => Ended::Next(next),
+            Self::Written(None) | Self::Refused => Ended::Over,
+        }
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn backoff(attempt: u32) -> Duration {
+    let seconds = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
+    Duration::from_secs(seconds).min(MAX_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_yes_is_a_yes_and_nothing_else() {
+        let says = |text: &str| is_confirmation(&Message { parts: vec![Part::text(text)], ..Message::default() });
+        for yes in ["yes", "Yes!", " OK. ", "run again", "Go ahead, ", "retry"] {
+            assert!(says(yes), "{yes:?}");
+        }
+        for no in ["no", "yes, but with 3", "run it with other data", "y/n?", &"yes ".repeat(40)] {
+            assert!(!says(no), "{no:?}");
+        }
+    }
+}

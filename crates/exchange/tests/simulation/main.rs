@@ -1,0 +1,189 @@
+//! A simulation: several instances in one process on one real journal, in virtual time, while everything goes wrong that
+//! can: instances are killed, stopped, paused, cut off and slowed down, the database or the whole machine goes away for up to an hour, wall
+//! clocks say something else each time they are read, callers repeat themselves and vanish. After each story
+//! every promise is checked.
+//!
+//! `SB_SEED=n` plays one story again and tells it. `SB_LONG=1` plays many.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod agents;
+mod dice;
+mod line;
+mod story;
+mod verdict;
+mod world;
+
+use std::{
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use dice::Dice;
+use line::Steady;
+use store::scratch::Scratch;
+use tokio::runtime::{Builder, Runtime};
+use verdict::Findings;
+use world::World;
+
+/// What a wall clock says: up to an hour off, either way, and never the same twice.
+fn chaos(millis: i64) -> i64 {
+    static THROWS: AtomicU64 = AtomicU64::new(1);
+    let throw = Dice::new(THROWS.fetch_add(1, Relaxed)).below(7_200_000);
+    millis + i64::try_from(throw).unwrap() - 3_600_000
+}
+
+/// Plays one story and gives what was wrong afterwards.
+fn play(seed: u64) -> Findings {
+    let real = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let virtual_time = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let findings = virtual_time.block_on(tell(seed, &real));
+    virtual_time.shutdown_background();
+    real.shutdown_background();
+    findings
+}
+
+async fn tell(seed: u64, real: &Runtime) -> Findings {
+    store::clock::bend(Some(chaos));
+    let mut dice = Dice::new(seed);
+    let memory = std::path::Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let scratch = Scratch::new(dir.path());
+    let steady = Steady::new(scratch.virtual_clock());
+    let world = World::new(scratch, steady, dice.fork(), real.handle().clone()).await;
+    let told = story::play(&world, &mut dice).await;
+    let mut findings = verdict::judge(&world, &told).await;
+    findings.extend(farewell(&world).await);
+    if std::env::var_os("SB_SEED").is_some() {
+        for trouble in world.troubles() {
+            eprintln!("{trouble:?}");
+        }
+        for ((task, turn), runs) in world.runs.all() {
+            eprintln!("{task} turn {turn}: {runs:#?}");
+        }
+    }
+    findings
+}
+
+/// Everyone leaves, and leaves nothing behind.
+async fn farewell(world: &Arc<World>) -> Findings {
+    for instance in world.up() {
+        instance.exchange.shut_down(Duration::from_secs(5)).await;
+        store::Store::close(instance.line.as_ref()).await;
+    }
+    let left = world.scratch.look(&["SELECT id FROM instances"]);
+    left[0].iter().map(|row| format!("{row:?} has not signed off")).collect()
+}
+
+/// Plays stories until one goes wrong, and says how to play that one again.
+fn stories(first: u64, count: u64) {
+    if let Some(seed) = std::env::var("SB_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        let findings = play(seed);
+        assert!(findings.is_empty(), "story {seed}:\n  {}", findings.join("\n  "));
+        return;
+    }
+    for seed in first..first + count {
+        let findings = play(seed);
+        assert!(
+            findings.is_empty(),
+            "story {seed}:\n  {}\nplay it again: SB_SEED={seed} cargo nextest run -p exchange --test simulation --no-capture part_{}",
+            findings.join("\n  "),
+            first / count,
+        );
+    }
+    eprintln!("stories {first} to {}: nothing went wrong", first + count - 1);
+}
+
+/// Stories of one part of two, which run side by side.
+fn part(n: u64) {
+    let on_postgres = std::env::var("SB_TEST_STORE").as_deref() == Ok("postgres");
+    let count = match (std::env::var_os("SB_LONG").is_some(), on_postgres) {
+        (true, false) => 10_000,
+        (false, false) => 150,
+        (true, true) => 200,
+        (false, true) => 10,
+    };
+    stories(n * count, count);
+}
+
+#[test]
+fn part_0() {
+    part(0);
+}
+
+#[test]
+fn part_1() {
+    part(1);
+}
+
+#[test]
+fn what_the_journal_can_never_take_fails_the_turn() {
+    let real = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let virtual_time = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    virtual_time.block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(dir.path());
+        let steady = Steady::new(scratch.virtual_clock());
+        let world = World::new(scratch, steady, Dice::new(1), real.handle().clone()).await;
+        let instance = world.up().remove(0);
+        instance.line.choosy.store(true, Relaxed);
+        let message = a2a::Message {
+            message_id: "m".into(),
+            role: a2a::Role::User,
+            parts: vec![a2a::Part::text(agents::script(2, 10, 'c'))],
+            ..a2a::Message::default()
+        };
+        let request = a2a::SendMessageRequest { tenant: "retry".into(), message, ..Default::default() };
+        let sent = tokio::time::timeout(Duration::from_secs(10), instance.exchange.send(&world.call(0), request)).await;
+        let body = String::from_utf8_lossy(&sent.expect("it ends at once").unwrap().body).into_owned();
+        assert!(body.contains("TASK_STATE_FAILED") && body.contains("cannot be stored"), "{body}");
+    });
+    virtual_time.shutdown_background();
+    real.shutdown_background();
+}
+
+/// The same stories with one promise broken on purpose must go wrong.
+fn control(fault: &str) {
+    let test = std::env::current_exe().unwrap();
+    for seed in ["part_0", "part_1"] {
+        let mut command = Command::new(&test);
+        command
+            .args(["--exact", seed, "--nocapture"])
+            .env("SB_FAULT", fault)
+            .env_remove("SB_LONG")
+            .env_remove("SB_SEED");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let story = said.lines().skip_while(|line| !line.starts_with("story")).take(2).collect::<Vec<_>>();
+            assert!(!story.is_empty(), "it failed in another way: {said}");
+            eprintln!("{fault}: {}", story.join(" "));
+            return;
+        }
+    }
+    panic!("{fault}: nothing was noticed");
+}
+
+macro_rules! controls {
+    ($($name:ident: $fault:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                control($fault);
+            }
+        )*
+    };
+}
+
+controls! {
+    control_sqlite_taking_over_what_runs_here_is_noticed: "takes-own";
+    control_sqlite_leases_on_wall_clocks_are_noticed: "wall-leases";
+    control_sqlite_taking_over_after_an_absence_is_noticed: "takeover-at-once";
+    control_sqlite_a_stop_that_ignores_policies_is_noticed: "release-again";
+    control_sqlite_a_task_that_stays_held_is_noticed: "stay-held";
+    control_sqlite_a_lease_without_a_fence_is_noticed: "no-fence";
+}

@@ -1,0 +1,297 @@
+//! Leases: who may write to a leasable thing, for how long, and who takes over. The whole argument is here.
+//!
+//! **What is leasable** has a row with five columns: its key, `due_at`, `owner`, `generation`, `attempt`. `due_at` is a
+//! queue's visibility time: when nobody holds the thing, the moment from which it may be taken; while somebody holds it,
+//! the moment at which the lease runs out. Today that is a task's turn.
+//!
+//! **A holder is not a process.** [`Holder`] names whoever has the lease. An instance is one; a worker on the other side of
+//! a connection can be another, and any instance may write for it: a [`Lease`] says by itself whose it is.
+//!
+//! **The fence is the guarantee.** Each lease of a thing has a higher generation than the one before. A write under another
+//! generation, or under a lease that was given back, changes nothing ([`crate::Error::LeaseLost`]). All that follows is
+//! only about not disturbing those who are at work; none of it is needed for one history of each task.
+//!
+//! **Lease time is the store's** ([`LeaseTime`]): the database's clock on PostgreSQL, and on SQLite a clock that does not
+//! jump (see `sqlite::clock`). It is read inside the transaction that uses it, so a renewal that has waited is not
+//! an old one. Wall clocks of instances stand in events, for people; nothing here is decided by them.
+//!
+//! **When a thing may be claimed.** It is due, and
+//! - nobody holds it; or
+//! - its holder is known to be gone: it was released, or its instance is proven dead (`interrupted`); or
+//! - the claimer itself held it and does not work on it (an answer that never arrived); or
+//! - the lease has run out *and the claimer was in touch with the store all the time*, [`Claim::in_touch_until`].
+//!
+//! The last condition is what keeps a common misfortune from being taken for the death of others. When a database restarts,
+//! a network breaks, a write lock is held for a minute or a clock is stepped, the leases of *all* run out at once, and
+//! whoever comes back first would take over the turns of everyone else. So an instance that finds more time gone by than
+//! it can account for waits for one more lease before it takes what has run out: the living renew theirs in that
+//! time. An instance that is really gone is waited for a little longer, and that is all it costs.
+//!
+//! **What one runs oneself is never claimed**, whatever the clock says ([`Claim::running`]), and is renewed before
+//! anything is claimed. A turn that has lost its lease is told, by the renewal or by its next write, and has
+//! ended here before another one of the same task begins here.
+//!
+//! **Death needs a proof that stays true.** On SQLite that is a file lock that can be taken: the kernel frees it when the
+//! process ends and never before. On PostgreSQL a free advisory lock only says that there is no session at the moment, and
+//! every session drops when the server restarts; it counts when it is still free on a second look. Even then the
+//! holder keeps its generation until somebody claims the work: one that comes back first, renews.
+//!
+//! **A stop on purpose** gives a turn back at once ([`crate::TurnEnd::Release`]), marked as interrupted: what the agent's
+//! policy says about crashes holds for it too. It is a further attempt, and says so, but it is not counted against the agent's
+//! limit ([`Lease::tries`]).
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{AgentId, InstanceId, TaskId, TenantId, Turn};
+
+/// A moment of the store's own clock, in milliseconds. It means something only to the store that it comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeaseTime(pub(crate) i64);
+
+/// Whoever has a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Holder(Arc<str>);
+
+/// For whom a lease is, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// Who gets it.
+    pub holder: Holder,
+    /// How long it lasts without a renewal.
+    pub lasts: Duration,
+}
+
+/// The right to write to a task, until it runs out and someone takes it over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Who has it.
+    pub holder: Holder,
+    /// The task.
+    pub task: TaskId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its agent.
+    pub agent: AgentId,
+    /// Its context.
+    pub context: Arc<str>,
+    /// Grows with each lease of the task; a write with an old one is refused.
+    pub generation: u64,
+    /// Which attempt at the turn this is, from 1.
+    pub attempt: u32,
+    /// How many of the attempts count: those that were not given back on purpose.
+    pub tries: u32,
+    /// Its turns are told what was said before in the context.
+    pub remembers: bool,
+}
+
+/// A lease and what it is for.
+#[derive(Debug, Clone)]
+pub struct LeasedTurn {
+    /// The lease.
+    pub lease: Lease,
+    /// The work.
+    pub turn: Turn,
+    /// An earlier attempt was cut off: its holder is gone, or was stopped on purpose.
+    pub interrupted: bool,
+}
+
+/// A wish for work.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// On whose behalf.
+    pub term: Term,
+    /// Of which agents, and how much of each.
+    pub room: Vec<Room>,
+    /// What the claimer is at work on, or about to be. A lease of these that it still has is never taken for one that ran
+    /// out; what it has given back it may get again.
+    pub running: Vec<TaskId>,
+    /// Leases of others that have run out are taken if it is not later than this. The claimer has been in touch with
+    /// the store without a break until shortly before.
+    pub in_touch_until: Option<LeaseTime>,
+}
+
+/// How much an agent can take on.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// The agent.
+    pub agent: AgentId,
+    /// So many turns.
+    pub slots: usize,
+    /// The tenant that was served last: the next one is first in line.
+    pub after: Option<TenantId>,
+}
+
+/// What [`crate::Store::next_due`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// The time there.
+    pub now: LeaseTime,
+    /// When the next turn is due, or was: with nothing due yet, about when to look again.
+    pub next: Option<LeaseTime>,
+}
+
+impl LeaseTime {
+    /// So much later.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero when it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl Holder {
+    /// A worker that is not an instance. Its death cannot be proven; its leases run out.
+    pub fn worker(name: &str) -> Self {
+        Self(format!("worker:{name}").into())
+    }
+
+    /// As it stands in `owner`.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As it was stored.
+    pub(crate) fn stored(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<InstanceId> for Holder {
+    fn from(instance: InstanceId) -> Self {
+        Self(instance.to_string().into())
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Claim {
+    /// A claim of this much by someone who runs nothing yet and takes over what has run out.
+    pub fn new(term: Term, room: Vec<Room>) -> Self {
+        Self { term, room, running: Vec::new(), in_touch_until: Some(LeaseTime(i64::MAX)) }
+    }
+
+    /// Whether a row that is due may be given to the claimer.
+    pub(crate) fn may_take(&self, owner: Option<&str>, interrupted: bool, task: TaskId, now: LeaseTime) -> bool {
+        match owner {
+            Some(owner) if owner == self.term.holder.as_str() => !self.running.contains(&task),
+            Some(_) => interrupted || self.in_touch_until.is_some_and(|until| now <= until),
+            None => true,
+        }
+    }
+}
+
+impl Room {
+    /// So many turns of this agent, whoever's come first.
+    pub fn new(agent: AgentId, slots: usize) -> Self {
+        Self { agent, slots, after: None }
+    }
+}
+
+/// A length of time in milliseconds that a database can add to what time it is. Thousands of centuries are as good as
+/// for ever.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(i64::MAX / 2)
+}
+
+/// Tenants in the order in which they are served: the one after the last that was served first.
+pub(crate) fn in_line(mut tenants: Vec<TenantId>, after: Option<TenantId>) -> Vec<TenantId> {
+    tenants.sort_unstable();
+    let first = tenants.partition_point(|tenant| after.is_some_and(|after| *tenant <= after));
+    tenants.rotate_left(first);
+    tenants
+}
+
+/// Shares `slots` among tenants that stand in line, `waiting` of each: one each in turn until there is no more of either.
+/// What a tenant leaves the others get.
+pub(crate) fn share(mut slots: usize, waiting: &[usize]) -> Vec<usize> {
+    let mut shares = vec![0; waiting.len()];
+    loop {
+        let before = slots;
+        for (share, waiting) in shares.iter_mut().zip(waiting) {
+            if slots > 0 && *share < *waiting {
+                *share += 1;
+                slots -= 1;
+            }
+        }
+        if slots == 0 || slots == before {
+            return shares;
+        }
+    }
+}
+
+/// One of each line in turn, until there is no more. Whoever comes last was served last, which is what [`Room::after`] is told.
+pub(crate) fn one_by_one<T>(lines: Vec<Vec<T>>) -> Vec<T> {
+    let mut lines: Vec<_> = lines.into_iter().map(Vec::into_iter).collect();
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(lines.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_shared_one_by_one() {
+        assert_eq!(share(4, &[100, 1]), [3, 1]);
+        assert_eq!(share(1, &[5, 5]), [1, 0]);
+        assert_eq!(share(7, &[5, 1, 5]), [3, 1, 3]);
+        assert_eq!(share(9, &[2, 2]), [2, 2]);
+        assert_eq!(share(3, &[]), [0; 0]);
+    }
+
+    #[test]
+    fn lines_are_merged_one_by_one() {
+        assert_eq!(one_by_one(vec![vec![1, 2, 3], vec![], vec![10], vec![20, 21]]), [1, 10, 20, 2, 21, 3]);
+        assert!(one_by_one::<u8>(vec![]).is_empty());
+    }
+
+    #[test]
+    fn the_tenant_after_the_last_is_first() {
+        let line = |after: Option<i64>| {
+            let tenants = [3, 1, 2].map(TenantId).to_vec();
+            in_line(tenants, after.map(TenantId)).into_iter().map(|tenant| tenant.0).collect::<Vec<_>>()
+        };
+        assert_eq!(line(None), [1, 2, 3]);
+        assert_eq!(line(Some(1)), [2, 3, 1]);
+        assert_eq!(line(Some(3)), [1, 2, 3]);
+        assert_eq!(line(Some(9)), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_may_be_claimed() {
+        let me = Holder::from(InstanceId::mint());
+        let task = TaskId::mint();
+        let term = Term { holder: me.clone(), lasts: Duration::from_secs(1) };
+        let now = LeaseTime(100);
+        let claim = |running: &[TaskId], until| Claim {
+            running: running.to_vec(),
+            in_touch_until: until,
+            ..Claim::new(term.clone(), Vec::new())
+        };
+        let (own, other) = (Some(me.as_str()), Some("somebody"));
+        assert!(claim(&[], None).may_take(None, false, task, now), "nobody's");
+        assert!(!claim(&[task], Some(now)).may_take(own, true, task, now), "what runs here");
+        assert!(claim(&[], None).may_take(own, false, task, now), "one's own that nobody works on");
+        assert!(claim(&[], None).may_take(other, true, task, now), "of the dead");
+        assert!(claim(&[], Some(now)).may_take(other, false, task, now), "run out");
+        assert!(
+            !claim(&[], Some(LeaseTime(99))).may_take(other, false, task, now),
+            "run out while the claimer was away"
+        );
+        assert!(!claim(&[], None).may_take(other, false, task, now));
+    }
+}
