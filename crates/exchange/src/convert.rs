@@ -1,62 +1,14 @@
 //! Small pure functions between the protocol and the store.
 
-use a2a::{Error, ErrorKind, Message, Part, PartContent};
+use a2a::{ErrorKind, Message, Part, PartContent};
 use sha2::{Digest, Sha256};
 use store::TaskId;
 
-/// When trying again makes sense, in seconds: tasks end all the time, storage is made free by people.
-const RETRY_TASKS: u32 = 5;
-const RETRY_STORED: u32 = 300;
-
-/// A store error as a caller may see it. Internals go to the log, not over the wire.
-pub(crate) fn store_error(error: &store::Error) -> Error {
-    match error {
-        store::Error::Terminal(state) => {
-            Error::new(ErrorKind::UnsupportedOperation, format!("the task has already ended as {}", state.as_str()))
-        }
-        store::Error::IdempotencyConflict => Error::new(
-            ErrorKind::InvalidParams,
-            "this idempotency key or message id was used before with other content",
-        )
-        .with_reason("IDEMPOTENCY_CONFLICT"),
-        store::Error::InboxFull => Error::new(
-            ErrorKind::ResourceExhausted,
-            "too many messages are waiting for this task; wait for a turn to end",
-        )
-        .with_retry_after(RETRY_TASKS),
-        store::Error::TooManyTasks { limit } => Error::new(
-            ErrorKind::ResourceExhausted,
-            format!("{limit} tasks have not ended, as many as there may be; wait for one to end, or cancel one"),
-        )
-        .with_metadata("limitTasks", limit.to_string())
-        .with_retry_after(RETRY_TASKS),
-        store::Error::TooMuchStored { limit } => {
-            Error::new(ErrorKind::ResourceExhausted, format!("the {limit} bytes that may be stored are used up"))
-                .with_metadata("limitStoredBytes", limit.to_string())
-                .with_retry_after(RETRY_STORED)
-        }
-        store::Error::Unavailable(why) => {
-            tracing::warn!(error = %why, "the journal refused a call");
-            Error::new(ErrorKind::Unavailable, "the journal cannot take this now; try again")
-        }
-        other => {
-            tracing::error!(error = %other, "a store call failed");
-            Error::new(ErrorKind::Internal, "internal error")
-        }
-    }
-}
-
-/// The same, where "not found" means this task.
-pub(crate) fn task_error(error: &store::Error, id: &str) -> Error {
-    match error {
-        store::Error::NotFound => Error::task_not_found(id),
-        other => store_error(other),
-    }
-}
+use crate::Error;
 
 /// A caller's task id, or the not-found that any unknown id gets.
 pub(crate) fn task_id(text: &str) -> Result<TaskId, Error> {
-    TaskId::parse(text).ok_or_else(|| Error::task_not_found(text))
+    TaskId::parse(text).ok_or_else(|| Error::TaskNotFound(text.to_owned()))
 }
 
 /// Hashes fields so that no two lists of fields give the same bytes.
@@ -72,11 +24,10 @@ pub(crate) fn digest(fields: &[&[u8]]) -> [u8; 32] {
 /// A hash of what a message says, whatever its spelling: key order, white space and the names a
 /// binding allows do not count.
 pub(crate) fn fingerprint(agent: &str, message: &Message) -> Result<[u8; 32], Error> {
-    let internal = |_| Error::new(ErrorKind::Internal, "internal error");
     // A `Value` keeps its keys sorted, so that this is canonical.
-    let bytes = serde_json::to_vec(message).map_err(internal)?;
+    let bytes = serde_json::to_vec(message).map_err(store::Error::from)?;
     let canonical = match serde_json::from_slice::<serde_json::Value>(&bytes) {
-        Ok(value) => serde_json::to_vec(&value).map_err(internal)?,
+        Ok(value) => serde_json::to_vec(&value).map_err(store::Error::from)?,
         // A number that no double can hold: only the same spelling counts as the same message.
         Err(_) => bytes,
     };
@@ -100,7 +51,7 @@ pub(crate) fn check_modes(parts: &[Part], modes: &[String]) -> Result<(), Error>
     for (n, part) in parts.iter().enumerate() {
         let given = media_type(part);
         if !modes.iter().any(|mode| mode_matches(mode, given)) {
-            let mut error = Error::new(
+            let mut error = a2a::Error::new(
                 ErrorKind::ContentTypeNotSupported,
                 format!("the agent takes {}, not {given}", modes.join(", ")),
             );
@@ -108,7 +59,7 @@ pub(crate) fn check_modes(parts: &[Part], modes: &[String]) -> Result<(), Error>
                 field: format!("message.parts[{n}].mediaType"),
                 description: "media type is not among the agent's input modes".to_owned(),
             });
-            return Err(error);
+            return Err(error.into());
         }
     }
     Ok(())

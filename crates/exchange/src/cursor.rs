@@ -2,12 +2,11 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use a2a::{Error, TaskState};
-use bytes::Bytes;
+use a2a::{StreamResponse, TaskState};
 use store::{Event, EventKind, Recent, Snapshot, Store, TaskId, TenantId, Watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{convert, streams::Place};
+use crate::{Error, streams::Place};
 
 /// How many events one read of the log takes.
 const BATCH: usize = 256;
@@ -25,13 +24,11 @@ pub(crate) struct Cursor {
 
 /// One frame of a stream.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Frame {
-    /// The sequence number it brings the reader to: the SSE id.
-    pub seq: u64,
-    /// A 1.0 `StreamResponse` as JSON, shared by every reader.
-    pub body: Bytes,
-    /// What event it is; a task snapshot is [`EventKind::Created`].
-    pub kind: EventKind,
+pub enum Frame {
+    /// The task as of one moment.
+    Task(Snapshot),
+    /// The next event, shared by every reader.
+    Event(Arc<Event>),
 }
 
 /// The frames of one stream, in order. Dropping it costs the task nothing.
@@ -107,31 +104,32 @@ impl Cursor {
 }
 
 impl Frame {
-    pub(crate) fn of(event: &Event) -> Self {
-        Self { seq: event.seq, body: event.body.clone(), kind: event.kind }
-    }
-
-    /// A frame with the whole task.
-    pub(crate) fn snapshot(snapshot: &Snapshot) -> store::Result<Self> {
-        let mut body = Vec::with_capacity(snapshot.size_hint() + 9);
-        body.extend_from_slice(b"{\"task\":");
-        snapshot.write_json(&mut body)?;
-        body.push(b'}');
-        Ok(Self { seq: snapshot.seq, body: body.into(), kind: EventKind::Created { held: false } })
-    }
-
-    fn is_over(&self, until: Until) -> bool {
-        match self.kind {
-            EventKind::Reply => true,
-            EventKind::Status { state, .. } => {
-                state.is_terminal() || (until == Until::TurnEnd && state == TaskState::InputRequired)
-            }
-            EventKind::Created { .. }
-            | EventKind::Started { .. }
-            | EventKind::Revealed
-            | EventKind::Input
-            | EventKind::Artifact => false,
+    /// The sequence number it brings the reader to: the SSE id.
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Task(snapshot) => snapshot.seq,
+            Self::Event(event) => event.seq,
         }
+    }
+
+    /// The protocol's own response, typed.
+    pub fn response(&self) -> store::Result<StreamResponse> {
+        match self {
+            Self::Task(snapshot) => Ok(StreamResponse::Task(snapshot.to_task()?)),
+            Self::Event(event) => event.response(),
+        }
+    }
+}
+
+impl Until {
+    /// Whether a stream is over after this.
+    pub(crate) fn is_over(self, kind: EventKind) -> bool {
+        kind.ends_task() || kind.state().is_some_and(|state| self.is_over_at(state))
+    }
+
+    /// Whether a stream is over in this state.
+    pub(crate) fn is_over_at(self, state: TaskState) -> bool {
+        state.is_terminal() || (self == Self::TurnEnd && state == TaskState::InputRequired)
     }
 }
 
@@ -169,32 +167,33 @@ impl Frames {
                 () = self.draining.cancelled() => return self.drain().await,
             };
             match event {
-                Ok(event) => self.take(&event),
+                Ok(event) => self.take(event),
                 Err(error) => {
                     self.cursor = None;
-                    return Some(Err(convert::store_error(&error)));
+                    return Some(Err(error.into()));
                 }
             }
         }
     }
 
-    fn take(&mut self, event: &Event) {
-        match event.kind {
+    fn take(&mut self, event: Arc<Event>) {
+        let kind = event.kind;
+        match kind {
             // They have no frame of their own.
             EventKind::Input => return,
             EventKind::Revealed => return self.ready.extend(self.held.take().into_iter().flatten()),
             _ => {}
         }
-        let frame = Frame::of(event);
-        if frame.is_over(self.until) {
+        if self.until.is_over(kind) {
             self.cursor = None;
         }
+        let frame = Frame::Event(event);
         match self.held.take() {
             // A direct reply is all that its sender sees.
-            Some(_) if event.kind == EventKind::Reply => self.ready.push_back(frame),
+            Some(_) if kind == EventKind::Reply => self.ready.push_back(frame),
             Some(mut held) => {
                 held.push_back(frame);
-                if is_output(event.kind) {
+                if is_output(kind) {
                     self.ready = held;
                 } else {
                     self.held = Some(held);
@@ -214,12 +213,12 @@ impl Frames {
             Err(store::Error::Terminal(_)) => {
                 while self.ready.is_empty() {
                     match cursor.next().await {
-                        Ok(event) => self.take(&event),
-                        Err(error) => return Some(Err(convert::store_error(&error))),
+                        Ok(event) => self.take(event),
+                        Err(error) => return Some(Err(error.into())),
                     }
                 }
             }
-            Err(error) => return Some(Err(convert::store_error(&error))),
+            Err(error) => return Some(Err(error.into())),
         }
         self.ready.pop_front().map(Ok)
     }

@@ -3,31 +3,59 @@
 use std::sync::Arc;
 
 use a2a::{
-    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SubscribeToTaskRequest, TaskState, validate,
+    CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest,
+    TaskState, validate,
 };
-use bytes::Bytes;
-use store::{CancelMark, EventKind, Filter, Page, Snapshot, TaskHead, TaskId, View};
+use store::{CancelMark, Event, Filter, Page, Snapshot, TaskHead, TaskId, View};
 
 use crate::{
-    Call, Entry, Exchange, Frame, Frames, convert,
+    Call, Entry, Error, Exchange, Frame, Frames, convert,
     cursor::{Cursor, Until},
-    send::answered,
+    intake::answered,
 };
 
 /// The answer to a send.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// A `SendMessageResponse` as JSON.
-    pub body: Bytes,
+    /// What it was answered with.
+    pub reply: Reply,
     /// The protocol extensions that are active.
     pub extensions: Vec<String>,
+}
+
+/// What a message is answered with.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// Its task, as of one moment.
+    Task(Snapshot),
+    /// A direct reply: the event that holds the message.
+    Direct(Arc<Event>),
+}
+
+impl Reply {
+    /// The protocol's own response, typed.
+    pub fn response(&self) -> store::Result<SendMessageResponse> {
+        match self {
+            Self::Task(snapshot) => Ok(SendMessageResponse::Task(snapshot.to_task()?)),
+            Self::Direct(event) => match event.response()? {
+                StreamResponse::Message(message) => Ok(SendMessageResponse::Message(message)),
+                _ => Err(store::Error::Damaged("a direct reply is no message".into())),
+            },
+        }
+    }
 }
 
 /// The answer to a list.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// A `ListTasksResponse` as JSON.
-    pub body: Bytes,
+    /// Newest status first.
+    pub tasks: Vec<Snapshot>,
+    /// What asks for the next page; empty on the last one.
+    pub next_page_token: String,
+    /// How many tasks a page has at most.
+    pub page_size: i32,
+    /// How many tasks the filter matches in all.
+    pub total: u64,
 }
 
 const DEFAULT_PAGE: i32 = 50;
@@ -93,25 +121,13 @@ impl Exchange {
         };
         let page = self.page(call, filter).await?;
 
-        let next = page.next.map(|key| self.inner.page_key.seal(tenant, &filters, key)).unwrap_or_default();
-        let mut body = b"{\"tasks\":[".to_vec();
-        for (n, task) in page.tasks.iter().enumerate() {
-            if n > 0 {
-                body.push(b',');
-            }
-            body.extend_from_slice(&task.to_json().map_err(|e| convert::store_error(&e))?);
-        }
-        // The token is base64url: it needs no escaping.
-        body.extend_from_slice(
-            format!("],\"nextPageToken\":\"{next}\",\"pageSize\":{page_size},\"totalSize\":{}}}", page.total)
-                .as_bytes(),
-        );
-        Ok(Listing { body: body.into() })
+        let next_page_token = page.next.map(|key| self.inner.page_key.seal(tenant, &filters, key)).unwrap_or_default();
+        Ok(Listing { tasks: page.tasks, next_page_token, page_size, total: page.total })
     }
 
     /// A page of the caller's tasks, for surfaces whose lists are not the protocol's.
     pub async fn page(&self, call: &Call, filter: Filter) -> Result<Page, Error> {
-        self.inner.store.list(call.caller.tenant, filter).await.map_err(|e| convert::store_error(&e))
+        Ok(self.inner.store.list(call.caller.tenant, filter).await?)
     }
 
     /// CancelTask. The durable mark decides; the running turn has a grace to end by itself.
@@ -125,25 +141,25 @@ impl Exchange {
         let tenant = call.caller.tenant;
         let store = &self.inner.store;
         let mut cursor = Cursor::new(Arc::clone(store), tenant, id, head.seq);
-        let mark = answered(store.mark_cancel(tenant, id)).await.map_err(|e| convert::task_error(&e, &request.id))?;
+        let mark = answered(store.mark_cancel(tenant, id)).await.map_err(|error| Error::of_task(error, id))?;
         match mark {
             CancelMark::Canceled { already: true } if call.rules.cancel_once => {
-                return Err(not_cancelable(TaskState::Canceled));
+                return Err(Error::NotCancelable(TaskState::Canceled));
             }
             CancelMark::Canceled { .. } => {}
-            CancelMark::NotCancelable(state) => return Err(not_cancelable(state)),
+            CancelMark::NotCancelable(state) => return Err(Error::NotCancelable(state)),
             CancelMark::Running => {
                 self.inner.workers.cancel(id);
                 let ended = async {
                     loop {
-                        if is_terminal(cursor.next().await?.kind) {
+                        if cursor.next().await?.kind.ends_task() {
                             return Ok::<(), store::Error>(());
                         }
                     }
                 };
                 let waited = tokio::time::timeout(self.inner.options.cancel_grace, ended).await;
                 if !matches!(waited, Ok(Ok(()))) {
-                    answered(store.force_cancel(tenant, id)).await.map_err(|e| convert::task_error(&e, &request.id))?;
+                    answered(store.force_cancel(tenant, id)).await.map_err(|error| Error::of_task(error, id))?;
                 }
             }
         }
@@ -181,19 +197,15 @@ impl Exchange {
                 return Ok(Frames::new(Vec::new(), Some(cursor), Until::TaskEnd, draining));
             }
         } else if head.state.is_terminal() {
-            return Err(Error::new(
-                ErrorKind::UnsupportedOperation,
-                format!("the task has already ended as {}: get it, or resume with a cursor", head.state.as_str()),
-            ));
+            return Err(Error::NothingToFollow(head.state));
         }
 
         // Follow first, then read, so that nothing falls between.
         let mut cursor = Cursor::new(Arc::clone(&self.inner.store), tenant, id, head.seq);
         let snapshot = self.snapshot(call, id, View::FULL).await?;
         cursor.skip_to(snapshot.seq);
-        let first = vec![Frame::snapshot(&snapshot).map_err(|e| convert::store_error(&e))?];
         let cursor = (!snapshot.state.is_terminal()).then_some(cursor);
-        Ok(Frames::new(first, cursor, Until::TaskEnd, draining))
+        Ok(Frames::new(vec![Frame::Task(snapshot)], cursor, Until::TaskEnd, draining))
     }
 
     /// Whether the log no longer has the event after `after`.
@@ -202,39 +214,35 @@ impl Exchange {
             return Ok(false);
         }
         let events = self.inner.store.events(call.caller.tenant, id, after, 1).await;
-        let events = events.map_err(|e| convert::store_error(&e))?;
+        let events = events?;
         Ok(events.first().is_none_or(|event| event.seq != after + 1))
     }
 
     /// A task's head, if its tenant may see it.
     pub(crate) async fn head(&self, call: &Call, id: TaskId) -> Result<TaskHead, Error> {
         let head = self.inner.store.head(call.caller.tenant, id).await;
-        match head.map_err(|e| convert::task_error(&e, &id.to_string()))? {
-            head if head.hidden => Err(Error::task_not_found(&id.to_string())),
+        match head.map_err(|error| Error::of_task(error, id))? {
+            head if head.hidden => Err(Error::TaskNotFound(id.to_string())),
             head => Ok(head),
         }
     }
 
     pub(crate) async fn snapshot(&self, call: &Call, id: TaskId, view: View) -> Result<Snapshot, Error> {
         let snapshot = self.inner.store.task(call.caller.tenant, id, view).await;
-        snapshot.map_err(|e| convert::task_error(&e, &id.to_string()))
+        snapshot.map_err(|error| Error::of_task(error, id))
     }
 }
 
 /// What an agent's URL shows of a task of another agent: nothing.
 pub(crate) fn in_scope(target: Option<&Entry>, agent: &store::AgentId, id: TaskId) -> Result<(), Error> {
     match target {
-        Some(entry) if entry.profile.id != *agent => Err(Error::task_not_found(&id.to_string())),
+        Some(entry) if entry.profile.id != *agent => Err(Error::TaskNotFound(id.to_string())),
         _ => Ok(()),
     }
 }
 
 pub(crate) fn agent_not_found(name: &str) -> Error {
-    Error::new(ErrorKind::AgentNotFound, format!("no agent `{}`", name.chars().take(64).collect::<String>()))
-}
-
-fn not_cancelable(state: TaskState) -> Error {
-    Error::new(ErrorKind::TaskNotCancelable, format!("the task has already ended as {}", state.as_str()))
+    Error::AgentNotFound(name.chars().take(64).collect())
 }
 
 pub(crate) fn history_length(given: Option<i32>) -> Result<Option<u32>, Error> {
@@ -245,8 +253,4 @@ pub(crate) fn history_length(given: Option<i32>) -> Result<Option<u32>, Error> {
             Err(_) => Err(Error::invalid("historyLength", "must not be negative")),
         },
     }
-}
-
-pub(crate) fn is_terminal(kind: EventKind) -> bool {
-    matches!(kind, EventKind::Status { state, .. } if state.is_terminal()) || kind == EventKind::Reply
 }

@@ -5,11 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use a2a::{Error, ErrorKind};
 use store::TenantId;
 
-/// When a caller that was refused may try again: streams end all the time.
-const RETRY_SECONDS: u32 = 5;
+use crate::Error;
 
 /// The open streams of every tenant.
 #[derive(Debug)]
@@ -35,12 +33,7 @@ impl Streams {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(tenant).or_default();
         if let Some(limit) = self.limit.filter(|limit| *count >= *limit) {
-            return Err(Error::new(
-                ErrorKind::ResourceExhausted,
-                format!("{limit} streams are open already; close one, or poll with GetTask"),
-            )
-            .with_metadata("limitStreams", limit.to_string())
-            .with_retry_after(RETRY_SECONDS));
+            return Err(Error::TooManyStreams { limit });
         }
         *count += 1;
         drop(open);
@@ -70,7 +63,8 @@ mod tests {
         let first = streams.enter(TenantId(1)).unwrap();
         let _second = streams.enter(TenantId(1)).unwrap();
         let refused = streams.enter(TenantId(1)).unwrap_err();
-        assert_eq!((refused.kind, refused.retry_after), (ErrorKind::ResourceExhausted, Some(RETRY_SECONDS)));
+        let told = a2a::Error::from(refused);
+        assert_eq!((told.kind, told.retry_after), (a2a::ErrorKind::ResourceExhausted, Some(5)));
         let _others = streams.enter(TenantId(2)).unwrap();
         drop(first);
         assert!(streams.enter(TenantId(1)).is_ok());

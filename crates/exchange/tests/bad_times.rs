@@ -242,8 +242,8 @@ async fn a_held_task_whose_caller_is_gone_is_shown_and_can_be_canceled() {
     // A repetition that streams gets the task when it is shown.
     let mut frames = rig.exchange.stream(&rig.call, rig.request("silent", keyed)).await.unwrap();
     let frame = tokio::time::timeout(Duration::from_secs(5), frames.next()).await.unwrap().unwrap().unwrap();
-    let body: serde_json::Value = serde_json::from_slice(&frame.body).unwrap();
-    let id = body["task"]["id"].as_str().unwrap().to_owned();
+    let a2a::StreamResponse::Task(task) = frame.response().unwrap() else { panic!("{frame:?}") };
+    let id = task.id;
     assert_eq!(rig.total().await, 1, "it is shown");
     assert_eq!(rig.cancel(&id).await.unwrap().status.state, TaskState::Canceled);
 }
@@ -265,9 +265,10 @@ async fn a_repetition_of_a_held_message_waits_for_the_same_answer() {
     sending.abort();
     let mut frames = rig.exchange.stream(&rig.call, rig.request("auto", keyed.clone())).await.unwrap();
     let blocking = rig.send("auto", keyed).await.unwrap();
-    assert!(String::from_utf8_lossy(&blocking.body).contains("directly"));
+    let blocking = rig::direct(&blocking);
+    assert!(String::from_utf8_lossy(&blocking).contains("directly"));
     let frame = frames.next().await.unwrap().unwrap();
-    assert_eq!(frame.body, blocking.body);
+    assert_eq!(rig::event(&frame).body, blocking);
     assert!(frames.next().await.is_none(), "a direct reply is all there is");
     assert_eq!(rig.total().await, 0);
 }

@@ -141,7 +141,7 @@ async fn follow(rig: &Rig, id: &str) -> Vec<(u64, bytes::Bytes)> {
     let mut seen = Vec::new();
     while let Some(frame) = tokio::time::timeout(PATIENCE, frames.next()).await.unwrap() {
         let frame = frame.unwrap();
-        seen.push((frame.seq, frame.body));
+        seen.push((frame.seq(), rig::event(&frame).body.clone()));
     }
     seen
 }

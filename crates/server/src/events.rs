@@ -9,7 +9,7 @@ use futures_util::stream;
 use serde::Serialize;
 
 use crate::{
-    reply,
+    encode,
     sse::{Record, Records},
 };
 
@@ -37,16 +37,13 @@ impl Events {
     async fn next(&mut self) -> Option<Result<(u64, StreamResponse), Error>> {
         let frame = match self.frames.next().await? {
             Ok(frame) => frame,
-            Err(error) => return Some(Err(error)),
+            Err(error) => return Some(Err(error.into())),
         };
-        let event = match serde_json::from_slice(&frame.body) {
+        let event = match frame.response() {
             Ok(event) => self.ended(event).await,
-            Err(cause) => {
-                tracing::error!(seq = frame.seq, error = %cause, "a stored event cannot be read");
-                Err(Error::internal("the event cannot be read"))
-            }
+            Err(cause) => Err(encode::unreadable(&cause)),
         };
-        Some(event.map(|event| (frame.seq, event)))
+        Some(event.map(|event| (frame.seq(), event)))
     }
 
     async fn ended(&self, event: StreamResponse) -> Result<StreamResponse, Error> {
@@ -63,7 +60,7 @@ impl Events {
         let request =
             GetTaskRequest { id: update.task_id.clone(), history_length: Some(0), ..GetTaskRequest::default() };
         let snapshot = exchange.get(call, request).await?;
-        Ok(StreamResponse::Task(reply::task(&snapshot)?))
+        Ok(StreamResponse::Task(encode::typed(&snapshot)?))
     }
 }
 

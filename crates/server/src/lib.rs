@@ -13,6 +13,7 @@ mod body;
 mod cards;
 mod connection;
 mod cors;
+mod encode;
 mod events;
 mod headers;
 mod health;

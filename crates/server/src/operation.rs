@@ -6,12 +6,10 @@ use a2a::{
     CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SendMessageRequest, SubscribeToTaskRequest,
 };
 use bytes::Bytes;
-use exchange::{Call, Frames};
+use exchange::{Call, Frames, Listing, Sent};
+use store::Snapshot;
 
-use crate::{
-    app::App,
-    reply::{self, Tagged},
-};
+use crate::{app::App, encode, reply::Tagged};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -32,28 +30,49 @@ pub(crate) enum Operation {
 
 /// What comes back.
 pub(crate) enum Answer {
-    /// The JSON of the protocol's response message.
-    Json { body: Bytes, extensions: Vec<String> },
+    /// Of a send.
+    Sent(Box<Sent>),
+    /// Of whatever is about one task.
+    Task(Box<Snapshot>),
+    /// Of a list.
+    Listing(Listing),
     /// Events.
     Stream(Box<Frames>),
     /// A card.
     Card(Tagged),
 }
 
+/// An answer that is one piece of JSON, or not.
+pub(crate) enum Encoded {
+    /// A response message of the protocol, and the extensions that are active.
+    Json(Bytes, Vec<String>),
+    Stream(Box<Frames>),
+    Card(Tagged),
+}
+
+impl Answer {
+    /// The answer in 1.0.
+    pub(crate) fn encode(self) -> Result<Encoded, Error> {
+        Ok(match self {
+            Self::Sent(sent) => Encoded::Json(encode::reply(&sent.reply)?, sent.extensions),
+            Self::Task(snapshot) => Encoded::Json(encode::task(&snapshot)?, Vec::new()),
+            Self::Listing(listing) => Encoded::Json(encode::listing(&listing)?, Vec::new()),
+            Self::Stream(frames) => Encoded::Stream(frames),
+            Self::Card(card) => Encoded::Card(card),
+        })
+    }
+}
+
 impl App {
     /// Carries an operation out.
     pub(crate) async fn perform(&self, call: &Call, operation: Operation) -> Result<Answer, Error> {
         let exchange = &self.exchange;
-        let plain = |body: Bytes| Answer::Json { body, extensions: Vec::new() };
         match operation {
-            Operation::Send(request) => {
-                let sent = exchange.send(call, *request).await?;
-                Ok(Answer::Json { body: sent.body, extensions: sent.extensions })
-            }
+            Operation::Send(request) => Ok(Answer::Sent(Box::new(exchange.send(call, *request).await?))),
             Operation::Stream(request) => Ok(Answer::Stream(Box::new(exchange.stream(call, *request).await?))),
-            Operation::Get(request) => Ok(plain(reply::task_json(&exchange.get(call, request).await?)?)),
-            Operation::List(request) => Ok(plain(exchange.list(call, *request).await?.body)),
-            Operation::Cancel(request) => Ok(plain(reply::task_json(&exchange.cancel(call, request).await?)?)),
+            Operation::Get(request) => Ok(Answer::Task(Box::new(exchange.get(call, request).await?))),
+            Operation::List(request) => Ok(Answer::Listing(exchange.list(call, *request).await?)),
+            Operation::Cancel(request) => Ok(Answer::Task(Box::new(exchange.cancel(call, request).await?))),
             Operation::Subscribe(request, after) => {
                 Ok(Answer::Stream(Box::new(exchange.subscribe(call, request, after).await?)))
             }

@@ -88,21 +88,6 @@ pub(crate) fn with_extensions_of_03(mut response: Response, extensions: &[String
     with_extensions(response, extensions)
 }
 
-/// A stored task as JSON.
-pub(crate) fn task_json(snapshot: &store::Snapshot) -> Result<Bytes, Error> {
-    snapshot.to_json().map(Bytes::from).map_err(|cause| unreadable(snapshot, &cause))
-}
-
-/// A stored task, typed.
-pub(crate) fn task(snapshot: &store::Snapshot) -> Result<a2a::Task, Error> {
-    snapshot.to_task().map_err(|cause| unreadable(snapshot, &cause))
-}
-
-fn unreadable(snapshot: &store::Snapshot, cause: &store::Error) -> Error {
-    tracing::error!(task.id = %snapshot.task, error = %cause, "a stored task cannot be read");
-    Error::internal("the task cannot be read")
-}
-
 /// Bytes with the tag that names them.
 #[derive(Debug, Clone)]
 pub(crate) struct Tagged {

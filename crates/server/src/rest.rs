@@ -9,7 +9,7 @@ use crate::{
     app::App,
     auth, body,
     headers::{self, Media},
-    operation::{Answer, Operation},
+    operation::{Answer, Encoded, Operation},
     path::{Place, Resource},
     query::Query,
     reply,
@@ -38,17 +38,17 @@ async fn try_answer(
         headers::check_version(&parts.headers, &query).map_err(refuse)?;
     }
     let operation = operation(app, place.resource, parts, &query, body).await?;
-    let answer = app.perform(&call, operation).await.map_err(refuse)?;
+    let answer = app.perform(&call, operation).await.and_then(Answer::encode).map_err(refuse)?;
     Ok(match answer {
-        Answer::Json { body, extensions } => {
+        Encoded::Json(body, extensions) => {
             reply::with_extensions(reply::body(StatusCode::OK, reply::A2A_JSON, body), &extensions)
         }
-        Answer::Stream(frames) => {
+        Encoded::Stream(frames) => {
             let extensions = frames.extensions.clone();
             let events = EventStream::new(*frames, Envelope::plain(), app.keep_alive);
             reply::with_extensions(reply::stream(events), &extensions)
         }
-        Answer::Card(card) => {
+        Encoded::Card(card) => {
             reply::cacheable(&parts.headers, &card, reply::A2A_JSON, "private, max-age=60", Some(auth::VARY))
         }
     })

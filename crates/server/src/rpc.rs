@@ -20,7 +20,7 @@ use crate::{
     app::App,
     body,
     headers::{self, Media},
-    operation::{Answer, Operation},
+    operation::{Encoded, Operation},
     query::Query,
     reply,
     sse::{Envelope, EventStream},
@@ -116,10 +116,10 @@ async fn perform(app: &App, caller: Caller, agent: Option<String>, asked: &Asked
 async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
     let id = &asked.request.id;
     let operation = operation(asked)?;
-    Ok(match app.perform(call, operation).await? {
-        Answer::Json { body, extensions } => reply::with_extensions(success(id, &body), &extensions),
-        Answer::Card(card) => success(id, &card.bytes),
-        Answer::Stream(frames) => {
+    Ok(match app.perform(call, operation).await?.encode()? {
+        Encoded::Json(body, extensions) => reply::with_extensions(success(id, &body), &extensions),
+        Encoded::Card(card) => success(id, &card.bytes),
+        Encoded::Stream(frames) => {
             let extensions = frames.extensions.clone();
             let events = EventStream::new(*frames, Envelope::jsonrpc(id), app.keep_alive);
             reply::with_extensions(reply::stream(events), &extensions)

@@ -20,6 +20,8 @@ use futures_util::stream::{self, Stream};
 use http_body::{Body, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::encode;
+
 const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 /// Above this an event's bytes go out by themselves instead of being copied between prefix and suffix; and about so much of
 /// what is ready goes out as one piece.
@@ -100,9 +102,10 @@ impl Envelope {
     }
 }
 
-impl From<Frame> for Record {
-    fn from(frame: Frame) -> Self {
-        Self { id: Some(frame.seq), event: "", body: frame.body }
+impl Record {
+    /// A frame in 1.0.
+    fn of(frame: &Frame) -> Result<Self, a2a::Error> {
+        Ok(Self { id: Some(frame.seq()), event: "", body: encode::frame(frame)? })
     }
 }
 
@@ -112,7 +115,7 @@ impl EventStream {
         // The state of `next` lives inside this one allocation, not in one per event.
         let records = stream::unfold(frames, |mut frames| async move {
             let next = frames.next().await?;
-            Some((next.map(Record::from), frames))
+            Some((next.map_err(a2a::Error::from).and_then(|frame| Record::of(&frame)), frames))
         });
         Self::over(Box::pin(records), envelope, keep_alive)
     }

@@ -51,6 +51,29 @@ pub enum EventKind {
     },
 }
 
+impl EventKind {
+    /// The state that a task has from here on, if the event says so.
+    pub fn state(self) -> Option<TaskState> {
+        match self {
+            Self::Status { state, .. } => Some(state),
+            Self::Started { .. } => Some(TaskState::Working),
+            Self::Created { .. } | Self::Revealed | Self::Input | Self::Artifact | Self::Reply => None,
+        }
+    }
+
+    /// Whether nothing follows it.
+    pub fn ends_task(self) -> bool {
+        self == Self::Reply || self.state().is_some_and(TaskState::is_terminal)
+    }
+}
+
+impl Event {
+    /// What it says, typed. [`EventKind::Input`] and [`EventKind::Revealed`] say nothing that is a response.
+    pub fn response(&self) -> Result<a2a::StreamResponse> {
+        Ok(serde_json::from_slice(&self.body)?)
+    }
+}
+
 /// A place in the log of all tasks: what [`Store::tail`](crate::Store::tail) has given so far. The default is the
 /// beginning. It means something only to the store that it comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -329,6 +352,15 @@ impl Snapshot {
         }
         out.push(b'}');
         Ok(())
+    }
+
+    /// The 1.0 `StreamResponse` that shows the task, as JSON: the body of the event with which it came to be.
+    pub fn created(&self) -> Result<Bytes> {
+        let mut out = Vec::with_capacity(self.size_hint() + 9);
+        out.extend_from_slice(b"{\"task\":");
+        self.write_json(&mut out)?;
+        out.push(b'}');
+        Ok(out.into())
     }
 
     /// The 1.0 task, typed.

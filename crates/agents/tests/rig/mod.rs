@@ -78,7 +78,7 @@ impl Rig {
     pub(crate) async fn try_send(&self, agent: &str, message: Message) -> SendMessageResponse {
         let request = SendMessageRequest { tenant: agent.to_owned(), message, ..SendMessageRequest::default() };
         let sent = self.exchange.send(&self.call, request).await.unwrap();
-        serde_json::from_slice(&sent.body).unwrap()
+        sent.reply.response().unwrap()
     }
 
     /// Sends, waits for the end of the turn; the task.
@@ -102,7 +102,7 @@ impl Rig {
             ..SendMessageRequest::default()
         };
         let sent = self.exchange.send(&self.call, request).await.unwrap();
-        match serde_json::from_slice(&sent.body).unwrap() {
+        match sent.reply.response().unwrap() {
             SendMessageResponse::Task(task) => task.id,
             SendMessageResponse::Message(message) => panic!("a direct reply: {message:?}"),
         }
@@ -124,7 +124,7 @@ impl Rig {
         let mut frames = self.exchange.subscribe(&self.call, request, Some(0)).await.unwrap();
         let mut log = Vec::new();
         while let Some(frame) = frames.next().await {
-            log.push(serde_json::from_slice(&frame.unwrap().body).unwrap());
+            log.push(serde_json::to_value(frame.unwrap().response().unwrap()).unwrap());
         }
         log
     }

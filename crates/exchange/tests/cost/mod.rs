@@ -10,7 +10,7 @@ use a2a::{Artifact, Part};
 use exchange::{Outcome, Output, Turn};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
-use crate::rig::{Rig, agent, message};
+use crate::rig::{Rig, agent, event, message};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -83,8 +83,9 @@ async fn the_bytes_of_an_event_are_shared_by_all_who_follow() {
     for frames in &mut followers {
         while let Some(frame) = frames.next().await {
             let frame = frame.unwrap();
-            if matches!(frame.kind, store::EventKind::Status { state, .. } if state.is_terminal()) {
-                places.push(frame.body.as_ptr());
+            let event = event(&frame);
+            if event.kind.ends_task() {
+                places.push(event.body.as_ptr());
             }
         }
     }

@@ -6,11 +6,13 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use a2a::{
-    CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part, Role, SendMessageRequest,
-    SendMessageResponse, SubscribeToTaskRequest, Task, TaskState,
+    CancelTaskRequest, GetTaskRequest, ListTasksRequest, Message, Part, Role, SendMessageRequest,
+    SubscribeToTaskRequest, Task, TaskState,
 };
 use async_trait::async_trait;
-use exchange::{Agent, Agents, Call, Caller, Entry, Exchange, Frames, Options, Outcome, Output, Profile, Sent, Turn};
+use exchange::{
+    Agent, Agents, Call, Caller, Entry, Exchange, Frames, Options, Outcome, Output, Profile, Reply, Sent, Turn,
+};
 use store::{Accept, Draft, Store, Target, TaskId, TenantId, Term, clock, scratch::Scratch};
 
 #[derive(Clone)]
@@ -67,9 +69,25 @@ pub(crate) fn message(text: &str) -> Message {
 }
 
 pub(crate) fn task_of(sent: &Sent) -> Task {
-    match serde_json::from_slice(&sent.body).unwrap() {
-        SendMessageResponse::Task(task) => task,
-        SendMessageResponse::Message(message) => panic!("a direct reply: {message:?}"),
+    match &sent.reply {
+        Reply::Task(snapshot) => snapshot.to_task().unwrap(),
+        Reply::Direct(event) => panic!("a direct reply: {event:?}"),
+    }
+}
+
+/// The bytes of a direct reply.
+pub(crate) fn direct(sent: &Sent) -> bytes::Bytes {
+    match &sent.reply {
+        Reply::Direct(event) => event.body.clone(),
+        Reply::Task(snapshot) => panic!("a task: {snapshot:?}"),
+    }
+}
+
+/// The bytes of an event.
+pub(crate) fn event(frame: &exchange::Frame) -> &store::Event {
+    match frame {
+        exchange::Frame::Event(event) => event,
+        exchange::Frame::Task(snapshot) => panic!("a task: {snapshot:?}"),
     }
 }
 
@@ -136,7 +154,7 @@ impl Rig {
         SendMessageRequest { tenant: agent.to_owned(), message, ..SendMessageRequest::default() }
     }
 
-    pub(crate) async fn send(&self, agent: &str, message: Message) -> Result<Sent, a2a::Error> {
+    pub(crate) async fn send(&self, agent: &str, message: Message) -> Result<Sent, exchange::Error> {
         self.exchange.send(&self.call, self.request(agent, message)).await
     }
 
@@ -152,7 +170,7 @@ impl Rig {
         self.exchange.get(&self.call, request).await.unwrap().to_task().unwrap()
     }
 
-    pub(crate) async fn cancel(&self, id: &str) -> Result<Task, a2a::Error> {
+    pub(crate) async fn cancel(&self, id: &str) -> Result<Task, exchange::Error> {
         let request = CancelTaskRequest { id: id.to_owned(), ..CancelTaskRequest::default() };
         self.exchange.cancel(&self.call, request).await.map(|snapshot| snapshot.to_task().unwrap())
     }
@@ -164,7 +182,7 @@ impl Rig {
 
     pub(crate) async fn total(&self) -> i32 {
         let listing = self.exchange.list(&self.call, ListTasksRequest::default()).await.unwrap();
-        serde_json::from_slice::<ListTasksResponse>(&listing.body).unwrap().total_size
+        i32::try_from(listing.total).unwrap()
     }
 
     pub(crate) async fn until_terminal(&self, id: &str) -> Task {

@@ -139,7 +139,8 @@ fn what_the_journal_can_never_take_fails_the_turn() {
         };
         let request = a2a::SendMessageRequest { tenant: "retry".into(), message, ..Default::default() };
         let sent = tokio::time::timeout(Duration::from_secs(10), instance.exchange.send(&world.call(0), request)).await;
-        let body = String::from_utf8_lossy(&sent.expect("it ends at once").unwrap().body).into_owned();
+        let response = sent.expect("it ends at once").unwrap().reply.response().unwrap();
+        let body = serde_json::to_string(&response).unwrap();
         assert!(body.contains("TASK_STATE_FAILED") && body.contains("cannot be stored"), "{body}");
     });
     virtual_time.shutdown_background();

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use a2a::{
     CancelTaskRequest, GetTaskRequest, Message, Part, Role, SendMessageConfiguration, SendMessageRequest,
-    SendMessageResponse, SubscribeToTaskRequest, TaskState,
+    StreamResponse, SubscribeToTaskRequest, TaskState,
 };
-use exchange::{Call, Frames};
+use exchange::{Call, Frame, Frames, Reply};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout},
@@ -141,7 +141,7 @@ enum Try {
     Task(a2a::Task),
     Direct,
     Nothing,
-    Refused(a2a::Error),
+    Refused(exchange::Error),
 }
 
 impl Customer {
@@ -207,13 +207,13 @@ impl Customer {
                     told.direct = true;
                     return;
                 }
-                Try::Refused(error) if error.kind == a2a::ErrorKind::Unavailable => {}
+                Try::Refused(error) if error.kind() == a2a::ErrorKind::Unavailable => {}
                 // It ended before the answer to its question came.
-                Try::Refused(error) if error.kind == a2a::ErrorKind::UnsupportedOperation && told.task.is_some() => {
+                Try::Refused(error) if error.kind() == a2a::ErrorKind::UnsupportedOperation && told.task.is_some() => {
                     return;
                 }
                 Try::Refused(error) => {
-                    told.unexpected.push(format!("{:?}: {}", error.kind, error.message));
+                    told.unexpected.push(format!("{:?}: {error}", error.kind()));
                     return;
                 }
                 Try::Nothing => {}
@@ -245,7 +245,7 @@ impl Customer {
                         told.unexpected.push(format!("left without an id for {:?}", begun.elapsed()));
                     }
                     match first {
-                        Ok(Some(Ok(frame))) => read(&frame.body),
+                        Ok(Some(Ok(frame))) => shown(&frame),
                         _ => Try::Nothing,
                     }
                 }
@@ -257,7 +257,7 @@ impl Customer {
                 request.configuration =
                     Some(SendMessageConfiguration { return_immediately, ..SendMessageConfiguration::default() });
                 match timeout(patience, exchange.send(&call, request)).await {
-                    Ok(Ok(sent)) => read(&sent.body),
+                    Ok(Ok(sent)) => read(&sent.reply),
                     Ok(Err(error)) => Try::Refused(error),
                     Err(_) => Try::Nothing,
                 }
@@ -278,10 +278,10 @@ impl Customer {
                         told.canceled = true;
                         return;
                     }
-                    Ok(Err(error)) if error.kind == a2a::ErrorKind::TaskNotCancelable => return,
-                    Ok(Err(error)) if error.kind == a2a::ErrorKind::Unavailable => {}
+                    Ok(Err(error)) if error.kind() == a2a::ErrorKind::TaskNotCancelable => return,
+                    Ok(Err(error)) if error.kind() == a2a::ErrorKind::Unavailable => {}
                     Ok(Err(error)) => {
-                        told.unexpected.push(format!("cancel: {:?}: {}", error.kind, error.message));
+                        told.unexpected.push(format!("cancel: {:?}: {error}", error.kind()));
                         return;
                     }
                     Err(_) => {}
@@ -342,10 +342,11 @@ impl Customer {
                 let _ = timeout(patience, async {
                     while let Some(frame) = frames.next().await {
                         let Ok(frame) = frame else { return };
-                        let body: serde_json::Value = serde_json::from_slice(&frame.body).expect("frames are JSON");
+                        let response = frame.response().expect("frames are readable");
+                        let body = serde_json::to_value(response).expect("frames are JSON");
                         let state = body.pointer("/statusUpdate/status/state").and_then(|state| state.as_str());
                         over = state.is_some_and(is_terminal);
-                        seen.push((frame.seq, body));
+                        seen.push((frame.seq(), body));
                     }
                 })
                 .await;
@@ -390,9 +391,17 @@ fn is_terminal(state: &str) -> bool {
 }
 
 /// What the answer to a send says.
-fn read(body: &[u8]) -> Try {
-    match serde_json::from_slice(body).expect("answers are JSON") {
-        SendMessageResponse::Task(task) => Try::Task(task),
-        SendMessageResponse::Message(_) => Try::Direct,
+fn read(reply: &Reply) -> Try {
+    match reply {
+        Reply::Task(snapshot) => Try::Task(snapshot.to_task().expect("tasks are readable")),
+        Reply::Direct(_) => Try::Direct,
+    }
+}
+
+/// What the first frame of a stream says.
+fn shown(frame: &Frame) -> Try {
+    match frame.response().expect("frames are readable") {
+        StreamResponse::Task(task) => Try::Task(task),
+        _ => Try::Direct,
     }
 }

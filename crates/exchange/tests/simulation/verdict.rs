@@ -126,13 +126,19 @@ fn look_at_callers(told: &[Told], tasks: &BTreeMap<TaskId, (usize, Task, Vec<Eve
             let written: Vec<(u64, serde_json::Value)> = log
                 .iter()
                 .filter(|event| !matches!(event.kind, EventKind::Input | EventKind::Revealed))
-                .map(|event| (event.seq, serde_json::from_slice(&event.body).expect("events are JSON")))
+                .map(|event| (event.seq, typed(event)))
                 .collect();
             if *seen != written {
                 findings.push(format!("{id}: a follower saw {} frames, {} were written", seen.len(), written.len()));
             }
         }
     }
+}
+
+/// An event as a reader of types has it.
+fn typed(event: &Event) -> serde_json::Value {
+    let response = event.response().expect("events are readable");
+    serde_json::to_value(response).expect("events are JSON")
 }
 
 /// Nobody is taken for dead who is not, and nothing runs twice that must not.

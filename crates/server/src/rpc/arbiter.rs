@@ -2,20 +2,21 @@
 //! are in the status and in the history, a stream is one text between two statuses, nothing is pushed.
 
 use a2a::{
-    Error, ErrorKind, GetTaskRequest, Method, SendMessageRequest, SendMessageResponse, StreamResponse,
-    SubscribeToTaskRequest, Task, TaskState,
+    Error, ErrorKind, GetTaskRequest, Method, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, Task,
+    TaskState,
     v03::{
         self, MessageSendParams, TaskIdParams, TaskQueryParams,
         arbiter::{self, Stream, Usage},
     },
 };
 use axum::response::Response;
-use exchange::{Call, Frames, Rules};
+use exchange::{Call, Frames, Reply, Rules};
 use futures_util::stream;
 
 use super::{Asked, success};
 use crate::{
     app::App,
+    encode,
     events::{self, End, Events},
     reply,
     sse::{Envelope, EventStream, Record, Records},
@@ -38,7 +39,7 @@ pub(super) async fn perform(app: &App, call: Call, asked: &Asked<'_>) -> Result<
             let (request, history) = message(asked)?;
             let waits = request.configuration.as_ref().is_none_or(|it| !it.return_immediately);
             let sent = exchange.send(&call, request).await?;
-            let task = sent_task(&sent.body)?;
+            let task = sent_task(&sent.reply)?;
             if waits && let Some(fault) = fault(&task) {
                 return Err(fault);
             }
@@ -56,12 +57,12 @@ pub(super) async fn perform(app: &App, call: Call, asked: &Asked<'_>) -> Result<
             let params: TaskQueryParams = a2a::decode_params(params)?;
             let history = history_length("historyLength", params.history_length)?;
             let request = GetTaskRequest { history_length: None, ..params.into() };
-            let task = reply::task(&exchange.get(&call, request).await?)?;
+            let task = encode::typed(&exchange.get(&call, request).await?)?;
             Ok(success(id, &result(&task, agent, history)?))
         }
         Method::CancelTask => {
             let params: TaskIdParams = a2a::decode_params(params)?;
-            let task = reply::task(&exchange.cancel(&call, params.into()).await?)?;
+            let task = encode::typed(&exchange.cancel(&call, params.into()).await?)?;
             Ok(success(id, &result(&task, agent, None)?))
         }
         Method::SubscribeToTask => {
@@ -99,14 +100,10 @@ fn history_length(field: &str, wanted: Option<i32>) -> Result<Option<usize>, Err
     }
 }
 
-fn sent_task(body: &[u8]) -> Result<Task, Error> {
-    match serde_json::from_slice(body) {
-        Ok(SendMessageResponse::Task(task)) => Ok(task),
-        Ok(SendMessageResponse::Message(_)) => Err(Error::internal("a message was answered without a task")),
-        Err(cause) => {
-            tracing::error!(error = %cause, "an answer cannot be read back");
-            Err(Error::internal("the answer cannot be read"))
-        }
+fn sent_task(reply: &Reply) -> Result<Task, Error> {
+    match reply {
+        Reply::Task(snapshot) => encode::typed(snapshot),
+        Reply::Direct(_) => Err(Error::internal("a message was answered without a task")),
     }
 }
 
@@ -148,7 +145,7 @@ async fn resubscribed(
     let cursor = cursor.filter(|after| *after <= snapshot.seq);
     if cursor.is_none() && snapshot.state.is_terminal() {
         let mut stream = Stream::new(snapshot.task.to_string(), &*snapshot.context);
-        let records = records(&mut stream, snapshot.seq, StreamResponse::Task(reply::task(&snapshot)?))?;
+        let records = records(&mut stream, snapshot.seq, StreamResponse::Task(encode::typed(&snapshot)?))?;
         return Ok(Box::pin(stream::iter(records.into_iter().map(Ok))));
     }
     let after = cursor.unwrap_or(0);

@@ -2,7 +2,7 @@
 //! is different there.
 
 use a2a::{
-    AgentCard, Error, Method, SendMessageRequest, Task,
+    AgentCard, Error, Method, SendMessageRequest,
     v03::{self, MessageSendParams, TaskIdParams, TaskQueryParams},
 };
 use axum::response::Response;
@@ -12,6 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{Asked, success};
 use crate::{
     app::App,
+    encode,
     events::{self, End, Events},
     operation::{Answer, Operation},
     reply,
@@ -23,13 +24,14 @@ pub(super) async fn perform(app: &App, call: &Call, asked: &Asked<'_>) -> Result
     let id = &asked.request.id;
     let operation = operation(asked)?;
     Ok(match app.perform(call, operation).await? {
-        Answer::Json { body, extensions } => {
-            let result = match asked.method {
-                Method::SendMessage => json(&v03::send_result(&ours(&body)?))?,
-                _ => json(&v03::Task::from(ours::<Task>(&body)?))?,
-            };
-            reply::with_extensions_of_03(success(id, &result), &extensions)
+        Answer::Sent(sent) => {
+            let response = sent.reply.response().map_err(|cause| encode::unreadable(&cause))?;
+            let result = json(&v03::send_result(&response))?;
+            reply::with_extensions_of_03(success(id, &result), &sent.extensions)
         }
+        Answer::Task(snapshot) => success(id, &json(&v03::Task::from(encode::typed(&snapshot)?))?),
+        // No name of 0.3 asks for one.
+        Answer::Listing(_) => return Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
         Answer::Card(card) => {
             let card: AgentCard = ours(&card.bytes)?;
             success(id, &json(&v03::AgentCard::from(&card))?)

@@ -50,8 +50,8 @@ pub(super) async fn cancel(app: &App, caller: Caller, id: String) -> Result<Resp
     let Err(error) = app.exchange.cancel(&call, request).await else {
         return Ok(answer(StatusCode::OK, &json!({ "request_id": id, "cancelled": true })));
     };
-    if !matches!(error.kind, ErrorKind::TaskNotFound | ErrorKind::TaskNotCancelable) {
-        return Err(error);
+    if !matches!(error.kind(), ErrorKind::TaskNotFound | ErrorKind::TaskNotCancelable) {
+        return Err(error.into());
     }
     let reason = "no in-flight request with that id";
     // The error that every other route would answer with stands beside it.
@@ -85,7 +85,7 @@ pub(super) async fn events(app: &App, caller: Caller, id: String, parts: &Parts)
 
 async fn look(app: &App, call: &Call, id: &str) -> Result<Snapshot, Error> {
     let request = GetTaskRequest { id: id.to_owned(), history_length: Some(0), ..GetTaskRequest::default() };
-    app.exchange.get(call, request).await
+    Ok(app.exchange.get(call, request).await?)
 }
 
 /// A request as it stands. Times are seconds since the epoch.

@@ -1,0 +1,137 @@
+//! Why an operation was not carried out, and the one place that says it in the protocol's words.
+
+use a2a::{ErrorKind, TaskState};
+use store::TaskId;
+
+/// When trying again makes sense, in seconds: tasks and streams end all the time, storage is made free by people.
+const RETRY_SOON: u32 = 5;
+const RETRY_STORED: u32 = 300;
+
+/// An error of the exchange.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request is not one that the protocol allows, or that the agent takes.
+    #[error(transparent)]
+    Request(Box<a2a::Error>),
+    /// No agent of that name, or none that this caller sees.
+    #[error("no agent `{0}`")]
+    AgentNotFound(String),
+    /// No task of that id, or none that this caller sees.
+    #[error("no task `{0}`")]
+    TaskNotFound(String),
+    /// The task has ended, and cannot be canceled.
+    #[error("the task has already ended as {}", .0.as_str())]
+    NotCancelable(TaskState),
+    /// The task has ended, and nothing comes of it any more.
+    #[error("the task has already ended as {}: get it, or resume with a cursor", .0.as_str())]
+    NothingToFollow(TaskState),
+    /// Push notifications were asked for.
+    #[error("push notifications are not supported")]
+    PushNotSupported,
+    /// The tenant has as many streams open as it may have.
+    #[error("{limit} streams are open already; close one, or poll with GetTask")]
+    TooManyStreams {
+        /// How many it may have.
+        limit: usize,
+    },
+    /// No more work is taken.
+    #[error("the server is shutting down")]
+    Stopping,
+    /// The store says no, or does not work.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+impl Error {
+    /// A field of the request is wrong.
+    pub(crate) fn invalid(field: &str, why: impl AsRef<str>) -> Self {
+        a2a::Error::invalid(field, why).into()
+    }
+
+    /// An error of the store, where "not found" means this task.
+    pub(crate) fn of_task(error: store::Error, task: TaskId) -> Self {
+        match error {
+            store::Error::NotFound => Self::TaskNotFound(task.to_string()),
+            other => other.into(),
+        }
+    }
+
+    /// What kind of error of the protocol it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Request(error) => error.kind,
+            Self::AgentNotFound(_) => ErrorKind::AgentNotFound,
+            Self::TaskNotFound(_) => ErrorKind::TaskNotFound,
+            Self::NotCancelable(_) => ErrorKind::TaskNotCancelable,
+            Self::NothingToFollow(_) => ErrorKind::UnsupportedOperation,
+            Self::PushNotSupported => ErrorKind::PushNotificationNotSupported,
+            Self::TooManyStreams { .. } => ErrorKind::ResourceExhausted,
+            Self::Stopping => ErrorKind::Unavailable,
+            Self::Store(error) => store_kind(error),
+        }
+    }
+}
+
+fn store_kind(error: &store::Error) -> ErrorKind {
+    match error {
+        store::Error::Terminal(_) => ErrorKind::UnsupportedOperation,
+        store::Error::IdempotencyConflict => ErrorKind::InvalidParams,
+        store::Error::InboxFull | store::Error::TooManyTasks { .. } | store::Error::TooMuchStored { .. } => {
+            ErrorKind::ResourceExhausted
+        }
+        store::Error::Unavailable(_) => ErrorKind::Unavailable,
+        _ => ErrorKind::Internal,
+    }
+}
+
+impl From<a2a::Error> for Error {
+    fn from(error: a2a::Error) -> Self {
+        Self::Request(Box::new(error))
+    }
+}
+
+/// As a caller may see it. Internals go to the log, not over the wire.
+impl From<Error> for a2a::Error {
+    fn from(error: Error) -> Self {
+        let plain = |error: &Error| Self::new(error.kind(), error.to_string());
+        match error {
+            Error::Request(error) => *error,
+            Error::TaskNotFound(id) => Self::task_not_found(&id),
+            Error::TooManyStreams { limit } => {
+                plain(&error).with_metadata("limitStreams", limit.to_string()).with_retry_after(RETRY_SOON)
+            }
+            Error::Store(error) => of_store(&error),
+            error => plain(&error),
+        }
+    }
+}
+
+fn of_store(error: &store::Error) -> a2a::Error {
+    let new = |message: String| a2a::Error::new(store_kind(error), message);
+    match error {
+        store::Error::Terminal(_) => new(format!("the {error}")),
+        store::Error::IdempotencyConflict => {
+            new("this idempotency key or message id was used before with other content".into())
+                .with_reason("IDEMPOTENCY_CONFLICT")
+        }
+        store::Error::InboxFull => new("too many messages are waiting for this task; wait for a turn to end".into())
+            .with_retry_after(RETRY_SOON),
+        store::Error::TooManyTasks { limit } => {
+            new(format!("{limit} tasks have not ended, as many as there may be; wait for one to end, or cancel one"))
+                .with_metadata("limitTasks", limit.to_string())
+                .with_retry_after(RETRY_SOON)
+        }
+        store::Error::TooMuchStored { limit } => new(format!("the {limit} bytes that may be stored are used up"))
+            .with_metadata("limitStoredBytes", limit.to_string())
+            .with_retry_after(RETRY_STORED),
+        store::Error::Unavailable(why) => {
+            tracing::warn!(error = %why, "the journal refused a call");
+            new("the journal cannot take this now; try again".into())
+        }
+        other => {
+            tracing::error!(error = %other, "a store call failed");
+            new("internal error".into())
+        }
+    }
+}

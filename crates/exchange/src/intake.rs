@@ -1,0 +1,304 @@
+//! Taking a message in: check it, find out what it is about, commit it once, and start its turn if there is a free slot.
+
+use std::{sync::Arc, time::Duration};
+
+use a2a::{ErrorKind, Message, SendMessageRequest, TaskState, Timestamp};
+use bytes::Bytes;
+use store::{
+    Accept, Accepted, AgentId, Draft, IdempotencyKey, Snapshot, Target, TaskHead, TaskId, TenantId, Term, Turn, clock,
+};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use uuid::Uuid;
+
+use crate::{
+    Call, Entry, Error, Exchange, ReplyMode, convert,
+    cursor::Cursor,
+    operations::{agent_not_found, history_length, in_scope},
+    send::Mode,
+    worker::{self, Begin},
+};
+
+/// The extension that says: SSE ids are cursors.
+pub(crate) const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";
+
+const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Every call is answered within 20 s, even while it is in doubt whether the journal has taken it.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// A message that has been taken in.
+pub(crate) struct Taken {
+    pub(crate) accepted: Accepted,
+    /// Follows the task from before the message came.
+    pub(crate) cursor: Cursor,
+    /// The task right after a first message, known without reading it back; once its turn was waited for, as it is then.
+    pub(crate) newborn: Option<Snapshot>,
+    /// The first output may be a direct reply.
+    pub(crate) held: bool,
+    pub(crate) history: Option<u32>,
+    pub(crate) extensions: Vec<String>,
+}
+
+/// What a turn needs to start at once.
+struct Start {
+    entry: Option<Arc<Entry>>,
+    permit: Option<OwnedSemaphorePermit>,
+    message: a2a::Message,
+}
+
+/// What a message is about.
+struct Subject {
+    task: TaskId,
+    agent: AgentId,
+    context: Arc<str>,
+    /// The agent, if this instance has it.
+    entry: Option<Arc<Entry>>,
+    /// The task as it stands, if the message continues one.
+    continued: Option<TaskHead>,
+}
+
+impl Exchange {
+    /// Takes a message in.
+    pub(crate) async fn take_in(&self, call: &Call, request: SendMessageRequest, mode: Mode) -> Result<Taken, Error> {
+        self.check(call, &request)?;
+        let SendMessageRequest { tenant, mut message, configuration, .. } = request;
+        let history = history_length(configuration.unwrap_or_default().history_length)?;
+        let subject = self.subject(call, &tenant, &message).await?;
+        let extensions = subject.agree(call, &message)?;
+        let key = idempotency(call, &subject, &mut message)?;
+        let message = subject.address(message);
+        let (accept, taking) = self.compose(call, subject, message, key, mode)?;
+        let Taking { task, mut newborn, held, cursor, start } = taking;
+        let accepted = self.accept(call.caller.tenant, accept, start).await;
+        let accepted = accepted.map_err(|error| Error::of_task(error, task))?;
+
+        if accepted.duplicate {
+            let store = Arc::clone(&self.inner.store);
+            let cursor = Cursor::new(store, call.caller.tenant, accepted.task, accepted.seq);
+            return Ok(Taken { cursor, newborn: None, held: false, accepted, history, extensions });
+        }
+        if let (Some(_), Some(newborn)) = (&accepted.lease, &mut newborn) {
+            newborn.state = TaskState::Working;
+            newborn.seq = accepted.seq;
+        }
+        Ok(Taken { accepted, cursor, newborn, held, history, extensions })
+    }
+
+    /// What can be refused without a look at anything else.
+    fn check(&self, call: &Call, request: &SendMessageRequest) -> Result<(), Error> {
+        let inner = &self.inner;
+        a2a::validate::validate_send(request, &inner.options.limits)?;
+        if inner.draining.is_cancelled() {
+            return Err(Error::Stopping);
+        }
+        let longest = inner.options.limits.id_bytes;
+        if call.idempotency_key.as_ref().is_some_and(|key| key.len() > longest) {
+            return Err(Error::invalid("Idempotency-Key", format!("must have at most {longest} bytes")));
+        }
+        let push = request.configuration.as_ref().and_then(|it| it.task_push_notification_config.as_ref());
+        if push.is_some() { Err(Error::PushNotSupported) } else { Ok(()) }
+    }
+
+    /// Which task, agent and context a message is about.
+    async fn subject(&self, call: &Call, tenant_field: &str, message: &Message) -> Result<Subject, Error> {
+        let target = self.target(call, tenant_field)?;
+        if message.task_id.is_empty() {
+            let entry = target.map_or_else(|| self.default_agent(call), Ok)?;
+            let context = match message.context_id.as_str() {
+                "" => Uuid::now_v7().to_string().into(),
+                given => given.into(),
+            };
+            let (task, agent) = (TaskId::mint(), entry.profile.id.clone());
+            return Ok(Subject { task, agent, context, entry: Some(entry), continued: None });
+        }
+        let task = convert::task_id(&message.task_id)?;
+        let head = self.head(call, task).await?;
+        in_scope(target.as_deref(), &head.agent, task)?;
+        if !message.context_id.is_empty() && message.context_id != *head.context {
+            return Err(Error::invalid("message.contextId", "is not the context of the task"));
+        }
+        let (agent, context) = (head.agent.clone(), Arc::clone(&head.context));
+        let entry = self.inner.agents.get(&agent);
+        Ok(Subject { task, agent, context, entry, continued: Some(head) })
+    }
+
+    /// What the journal is to take in, and what goes on from there.
+    fn compose(
+        &self,
+        call: &Call,
+        subject: Subject,
+        message: Message,
+        idempotency: Option<IdempotencyKey>,
+        mode: Mode,
+    ) -> Result<(Accept, Taking), Error> {
+        let inner = &self.inner;
+        let at = clock::now();
+        let body = Bytes::from(serde_json::to_vec(&message).map_err(store::Error::from)?);
+        let permit = self.try_slot(subject.entry.as_deref());
+        let held = permit.is_some() && subject.may_be_held(call, mode);
+        let Subject { task, agent, context, entry, continued } = subject;
+        let status = |state| Draft::status(task, &context, state, None, None, at);
+        let working = status(TaskState::Working)?;
+        let (store, tenant) = (Arc::clone(&inner.store), call.caller.tenant);
+        let (target, cursor, newborn) = match continued {
+            Some(head) => {
+                let submitted = status(TaskState::Submitted)?;
+                let target = Target::Continue { task, max_waiting: inner.options.max_waiting, submitted };
+                (target, Cursor::new(store, tenant, task, head.seq), None)
+            }
+            None => {
+                let newborn = newborn_snapshot(task, &agent, &context, at, &body);
+                let created = newborn.created()?;
+                let remembers = call.rules.remembers;
+                let target = Target::New { task, agent, context: Arc::clone(&context), created, hold: held, remembers };
+                (target, Cursor::before_birth(store, tenant, task), Some(newborn))
+            }
+        };
+        let term = Term { holder: inner.holder.clone(), lasts: inner.options.lease };
+        let accept = Accept {
+            target,
+            message_id: message.message_id.clone(),
+            message: body,
+            idempotency,
+            lease: permit.is_some().then_some(term),
+            working,
+            quota: inner.options.quota,
+            at,
+        };
+        Ok((accept, Taking { task, newborn, held, cursor, start: Start { entry, permit, message } }))
+    }
+
+    /// Commits a message and runs its turn, on a task of its own: a caller that goes away while this
+    /// commits must not leave a lease behind that nobody works on. A commit whose outcome is not known in time is waited
+    /// for there, and the caller is told to ask again.
+    async fn accept(&self, tenant: TenantId, accept: Accept, start: Start) -> store::Result<Accepted> {
+        let inner = Arc::clone(&self.inner);
+        let (reply, accepted) = oneshot::channel();
+        self.inner.tracker.spawn(async move {
+            let task = accept.target.task();
+            let starting = accept.lease.is_some().then(|| inner.workers.starting(task));
+            let accepted = inner.store.accept(tenant, accept).await;
+            let running = match &accepted {
+                Ok(accepted) => accepted.lease.clone().map(|lease| (inner.workers.register(lease), accepted.turn)),
+                Err(_) => None,
+            };
+            drop(starting);
+            // Whoever asked may be gone; the turn runs all the same.
+            let _ = reply.send(accepted);
+            if let (Some((running, number)), Some(entry), Some(permit)) = (running, start.entry, start.permit) {
+                let begin = Begin { turn: Turn { message: start.message, number }, interrupted: false };
+                worker::run(Arc::clone(&inner), entry, running, begin, permit).await;
+            }
+        });
+        answered(async { accepted.await.unwrap_or_else(|_| Err(stopping())) }).await
+    }
+
+    fn default_agent(&self, call: &Call) -> Result<Arc<Entry>, Error> {
+        let Some(id) = &self.inner.options.default_agent else {
+            return Err(Error::invalid("tenant", "is required: name the agent that the message is for"));
+        };
+        self.inner.agents.find(&call.caller, id.as_str()).ok_or_else(|| agent_not_found(id.as_str()))
+    }
+
+    /// A free slot of the agent, unless others wait for one.
+    fn try_slot(&self, entry: Option<&Entry>) -> Option<OwnedSemaphorePermit> {
+        let entry = entry?;
+        let permit = if entry.has_backlog() { None } else { Arc::clone(&entry.slots).try_acquire_owned().ok() };
+        if permit.is_none() {
+            entry.set_backlog(true);
+        }
+        permit
+    }
+}
+
+/// A message on its way into the journal.
+struct Taking {
+    task: TaskId,
+    newborn: Option<Snapshot>,
+    held: bool,
+    cursor: Cursor,
+    start: Start,
+}
+
+impl Subject {
+    /// The extensions that are active. What the agent requires, and what it does not take, is refused.
+    fn agree(&self, call: &Call, message: &Message) -> Result<Vec<String>, Error> {
+        let Some(entry) = &self.entry else { return Ok(Vec::new()) };
+        let extensions = negotiate(entry, &call.extensions)?;
+        convert::check_modes(&message.parts, &entry.profile.input_modes)?;
+        Ok(extensions)
+    }
+
+    /// The message with its task and context filled in.
+    fn address(&self, message: Message) -> Message {
+        Message { task_id: self.task.to_string(), context_id: self.context.to_string(), ..message }
+    }
+
+    /// Whether the first output may be a direct reply. What has to wait for a slot is shown at once: nobody knows how
+    /// long that takes.
+    fn may_be_held(&self, call: &Call, mode: Mode) -> bool {
+        let is_auto = self.entry.as_ref().is_some_and(|entry| entry.profile.reply == ReplyMode::Auto);
+        is_auto && !call.rules.always_task && mode != Mode::Immediate && self.continued.is_none()
+    }
+}
+
+/// Bounds how long a caller waits to hear whether something was written. It may be, after all: a repetition will tell.
+pub(crate) async fn answered<T>(written: impl Future<Output = store::Result<T>>) -> store::Result<T> {
+    let unknown = |_| Err(store::Error::Unavailable("it is not known yet whether this was written".into()));
+    tokio::time::timeout(ANSWER, written).await.unwrap_or_else(unknown)
+}
+
+fn stopping() -> store::Error {
+    store::Error::Unavailable("the server is shutting down".into())
+}
+
+/// What the caller asked for and the agent has; what the agent requires must be among it.
+fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<String>, Error> {
+    let declared = &entry.profile.extensions;
+    for extension in declared.iter().filter(|extension| extension.required) {
+        if !requested.contains(&extension.uri) {
+            let message = format!("the agent requires the extension {}; name it in A2A-Extensions", extension.uri);
+            return Err(a2a::Error::new(ErrorKind::ExtensionSupportRequired, message).into());
+        }
+    }
+    let is_known = |uri: &String| uri == RESUME_CURSOR || declared.iter().any(|extension| extension.uri == *uri);
+    Ok(requested.iter().filter(|uri| is_known(uri)).cloned().collect())
+}
+
+/// The idempotency key, where the caller made one. It is made of what the caller sent, before anything is filled in.
+fn idempotency(call: &Call, subject: &Subject, message: &mut Message) -> Result<Option<IdempotencyKey>, Error> {
+    if !call.rules.idempotent {
+        return Ok(None);
+    }
+    let continues = subject.continued.is_some();
+    let keyed_by_context = continues || !message.context_id.is_empty();
+    let (id, agent) = (message.message_id.as_bytes(), subject.agent.as_str());
+    let (key, keep) = match &call.idempotency_key {
+        Some(key) => (convert::digest(&[b"header", key.as_bytes()]), Some(KEEP_KEYS)),
+        None if continues => (convert::digest(&[b"task", message.task_id.as_bytes(), id]), None),
+        None if keyed_by_context => {
+            (convert::digest(&[b"context", agent.as_bytes(), subject.context.as_bytes(), id]), None)
+        }
+        None => return Ok(None),
+    };
+    if keyed_by_context {
+        message.context_id = subject.context.to_string();
+    }
+    let fingerprint = convert::fingerprint(agent, message)?;
+    Ok(Some(IdempotencyKey { key, fingerprint, keep }))
+}
+
+/// The task as its first event shows it.
+fn newborn_snapshot(task: TaskId, agent: &AgentId, context: &Arc<str>, at: Timestamp, message: &Bytes) -> Snapshot {
+    Snapshot {
+        task,
+        agent: agent.clone(),
+        context: Arc::clone(context),
+        state: TaskState::Submitted,
+        status_at: at,
+        status_message: None,
+        seq: 1,
+        history: vec![message.clone()],
+        artifacts: Vec::new(),
+    }
+}
