@@ -94,6 +94,9 @@ fn stories(first: u64, count: u64) {
             findings.join("\n  "),
             first / count,
         );
+        if (seed + 1).is_multiple_of(500) {
+            eprintln!("{} stories of {count}", seed + 1 - first);
+        }
     }
     eprintln!("stories {first} to {}: nothing went wrong", first + count - 1);
 }

@@ -138,7 +138,7 @@ struct Customer {
 
 /// What came back from one try.
 enum Try {
-    Task(a2a::Task),
+    Task(Box<a2a::Task>),
     Direct,
     Nothing,
     Refused(exchange::Error),
@@ -393,7 +393,7 @@ fn is_terminal(state: &str) -> bool {
 /// What the answer to a send says.
 fn read(reply: &Reply) -> Try {
     match reply {
-        Reply::Task(snapshot) => Try::Task(snapshot.to_task().expect("tasks are readable")),
+        Reply::Task(snapshot) => Try::Task(Box::new(snapshot.to_task().expect("tasks are readable"))),
         Reply::Direct(_) => Try::Direct,
     }
 }
@@ -401,7 +401,7 @@ fn read(reply: &Reply) -> Try {
 /// What the first frame of a stream says.
 fn shown(frame: &Frame) -> Try {
     match frame.response().expect("frames are readable") {
-        StreamResponse::Task(task) => Try::Task(task),
+        StreamResponse::Task(task) => Try::Task(Box::new(task)),
         _ => Try::Direct,
     }
 }
