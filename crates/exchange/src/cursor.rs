@@ -1,9 +1,10 @@
 //! Following a task: a cursor over its log, and the frames a stream is made of.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use a2a::{StreamResponse, TaskState};
 use store::{Event, EventKind, Recent, Snapshot, Store, TaskId, TenantId, Watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, streams::Place};
@@ -38,6 +39,8 @@ pub struct Frames {
     ready: VecDeque<Frame>,
     /// Frames that wait for the agent's first output, which may be a direct reply.
     held: Option<VecDeque<Frame>>,
+    /// When they have waited long enough: whoever runs the turn may be in no state to show the task.
+    patience: Option<Instant>,
     cursor: Option<Cursor>,
     until: Until,
     draining: CancellationToken,
@@ -136,7 +139,16 @@ impl Until {
 impl Frames {
     /// Begins with `first`, then follows the cursor, if there is one.
     pub(crate) fn new(first: Vec<Frame>, cursor: Option<Cursor>, until: Until, draining: CancellationToken) -> Self {
-        Self { extensions: Vec::new(), ready: first.into(), held: None, cursor, until, draining, _place: None }
+        Self {
+            extensions: Vec::new(),
+            ready: first.into(),
+            held: None,
+            patience: None,
+            cursor,
+            until,
+            draining,
+            _place: None,
+        }
     }
 
     /// Counts as one of its tenant's streams.
@@ -148,9 +160,11 @@ impl Frames {
         Self { extensions, ..self }
     }
 
-    /// Holds everything back until the agent's first output.
-    pub(crate) fn hold(mut self) -> Self {
+    /// Holds everything back until the agent's first output, and not for much longer than `patience`.
+    pub(crate) fn hold(mut self, patience: Duration) -> Self {
         self.held = Some(std::mem::take(&mut self.ready));
+        // The worker is to be the first.
+        self.patience = Some(Instant::now() + patience + Duration::from_millis(500));
         self
     }
 
@@ -165,6 +179,14 @@ impl Frames {
                 biased;
                 event = cursor.next() => event,
                 () = self.draining.cancelled() => return self.drain().await,
+                () = until(self.patience.filter(|_| self.held.is_some() && !store::fault::is_on("stay-held"))) => {
+                    self.patience = None;
+                    // If a direct reply came just now, it is the next event; else this is.
+                    match cursor.store.reveal(cursor.tenant, cursor.task).await {
+                        Ok(()) | Err(store::Error::Terminal(_)) => continue,
+                        Err(error) => Err(error),
+                    }
+                }
             };
             match event {
                 Ok(event) => self.take(event),
@@ -221,6 +243,13 @@ impl Frames {
             Err(error) => return Some(Err(error.into())),
         }
         self.ready.pop_front().map(Ok)
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use store::{
     Accept, Accepted, AgentId, Draft, IdempotencyKey, Snapshot, Target, TaskHead, TaskId, TenantId, Term, Turn, clock,
 };
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -35,6 +38,8 @@ pub(crate) struct Taken {
     pub(crate) newborn: Option<Snapshot>,
     /// The first output may be a direct reply.
     pub(crate) held: bool,
+    /// How long that may take before the task is shown.
+    pub(crate) reveal_after: Duration,
     pub(crate) history: Option<u32>,
     pub(crate) extensions: Vec<String>,
 }
@@ -65,6 +70,7 @@ impl Exchange {
         let history = history_length(configuration.unwrap_or_default().history_length)?;
         let subject = self.subject(call, &tenant, &message).await?;
         let extensions = subject.agree(call, &message)?;
+        let reveal_after = subject.entry.as_ref().map_or(Duration::ZERO, |entry| entry.profile.reveal_after);
         let key = idempotency(call, &subject, &mut message)?;
         let message = subject.address(message);
         let (accept, taking) = self.compose(call, subject, message, key, mode)?;
@@ -75,13 +81,13 @@ impl Exchange {
         if accepted.duplicate {
             let store = Arc::clone(&self.inner.store);
             let cursor = Cursor::new(store, call.caller.tenant, accepted.task, accepted.seq);
-            return Ok(Taken { cursor, newborn: None, held: false, accepted, history, extensions });
+            return Ok(Taken { cursor, newborn: None, held: false, reveal_after, accepted, history, extensions });
         }
         if let (Some(_), Some(newborn)) = (&accepted.lease, &mut newborn) {
             newborn.state = TaskState::Working;
             newborn.seq = accepted.seq;
         }
-        Ok(Taken { accepted, cursor, newborn, held, history, extensions })
+        Ok(Taken { accepted, cursor, newborn, held, reveal_after, history, extensions })
     }
 
     /// What can be refused without a look at anything else.
@@ -177,6 +183,7 @@ impl Exchange {
         self.inner.tracker.spawn(async move {
             let task = accept.target.task();
             let starting = accept.lease.is_some().then(|| inner.workers.starting(task));
+            let asked = Instant::now();
             let accepted = inner.store.accept(tenant, accept).await;
             let running = match &accepted {
                 Ok(accepted) => accepted.lease.clone().map(|lease| (inner.workers.register(lease), accepted.turn)),
@@ -186,7 +193,7 @@ impl Exchange {
             // Whoever asked may be gone; the turn runs all the same.
             let _ = reply.send(accepted);
             if let (Some((running, number)), Some(entry), Some(permit)) = (running, start.entry, start.permit) {
-                let begin = Begin { turn: Turn { message: start.message, number }, interrupted: false };
+                let begin = Begin { turn: Turn { message: start.message, number }, interrupted: false, asked };
                 worker::run(Arc::clone(&inner), entry, running, begin, permit).await;
             }
         });

@@ -1,13 +1,12 @@
 //! Three loops: one looks for due work and claims it, one renews the leases of what runs, one buries the dead.
 //!
-//! What may be claimed, and why a claimer that was away waits, is argued in [`store::lease`]; [`Touch`] is where an instance
-//! keeps account of that. **Nobody overtakes for ever:** while work of an agent waits in the journal
+//! What may be claimed is argued in [`store::lease`]. **Nobody overtakes for ever:** while work of an agent waits in the journal
 //! ([`Entry::has_backlog`]), a message that comes in does not take a free slot by itself but joins the queue, and
 //! claims go through the queue tenant by tenant.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use store::{AgentId, Claim, LeaseTime, Room, TenantId, Term, fault};
+use store::{AgentId, Claim, Room, TenantId, Term, fault};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
@@ -20,46 +19,13 @@ const RECLAIM: Duration = Duration::from_secs(5);
 /// How many turns of an agent are claimed at once.
 const CLAIM: usize = 32;
 
-/// Whether this instance has been in touch with the store all the time. Only then does a lease that has run out say
-/// something about its holder.
-#[derive(Debug, Default)]
-struct Touch {
-    /// The store's time when it was last seen.
-    seen: Option<LeaseTime>,
-    /// Since when there was no gap.
-    since: Option<LeaseTime>,
-}
-
 /// What the loop that claims remembers.
 #[derive(Default)]
 struct Rounds {
-    touch: Touch,
     /// Whom each agent has served last.
     served: HashMap<AgentId, TenantId>,
     /// When this loop last renewed what runs here.
     renewed: Option<Instant>,
-}
-
-impl Touch {
-    /// It is `now` in the store. More time than half a lease without a look is a gap, whatever it came from. Says whether
-    /// there was none.
-    fn note(&mut self, now: LeaseTime, lease: Duration) -> bool {
-        let unbroken = self.seen.is_some_and(|seen| now >= seen && now.since(seen) <= lease / 2);
-        if !unbroken {
-            self.since = Some(now);
-        }
-        self.seen = Some(now);
-        unbroken
-    }
-
-    /// Until when leases of others that have run out may be taken: they have had one whole lease to renew them.
-    fn until(&self, lease: Duration) -> Option<LeaseTime> {
-        let (seen, since) = (self.seen?, self.since?);
-        if fault::is_on("takeover-at-once") {
-            return Some(seen.after(lease * 1000));
-        }
-        (seen.since(since) >= lease).then(|| seen.after(lease / 2))
-    }
 }
 
 /// Starts the loops.
@@ -74,7 +40,7 @@ pub(crate) fn start(inner: &Arc<Inner>) {
 async fn look_for_work(inner: Arc<Inner>) {
     let mut due = inner.store.hub().due();
     let mut rounds = Rounds::default();
-    // Often enough that a gap is one.
+    // What runs out is found soon, whatever the lease.
     let poll = inner.options.poll.min(inner.options.lease / 4).max(Duration::from_millis(1));
     loop {
         let wait = match claim_due(&inner, &mut rounds).await {
@@ -108,15 +74,18 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
         let all = inner.agents.all();
         let ids: Vec<_> = all.iter().map(|entry| entry.profile.id.clone()).collect();
         let due = inner.store.next_due(&ids).await?;
-        let unbroken = rounds.touch.note(due.now, lease);
         let ahead = due.next.map(|next| next.since(due.now));
         if ahead.is_none_or(|ahead| ahead > Duration::ZERO) {
             all.iter().for_each(|entry| entry.set_backlog(false));
             return Ok(ahead);
         }
-        // Slots are taken before the work is: what is claimed can run.
+        // Slots are taken before the work is: what is claimed can run. Agents that have nothing due keep theirs.
         let mut slots: HashMap<AgentId, (Arc<Entry>, Vec<OwnedSemaphorePermit>)> = HashMap::new();
         for entry in all {
+            if !due.agents.contains(&entry.profile.id) {
+                entry.set_backlog(false);
+                continue;
+            }
             let permits = free_slots(&entry);
             if !permits.is_empty() {
                 slots.insert(entry.profile.id.clone(), (entry, permits));
@@ -127,7 +96,7 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
         }
         // What runs here is never claimed, and is renewed before anything is, unless that was done just now.
         let renewed_just_now = rounds.renewed.is_some_and(|at| at.elapsed() <= lease / 6);
-        if !(unbroken && renewed_just_now || fault::is_on("takes-own")) {
+        if !renewed_just_now && !fault::is_on("takes-own") {
             renew(inner).await?;
             rounds.renewed = Some(Instant::now());
         }
@@ -140,8 +109,8 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             term: Term { holder: inner.holder.clone(), lasts: lease },
             room: slots.iter().map(room).collect(),
             running: if fault::is_on("takes-own") { Vec::new() } else { inner.workers.tasks() },
-            in_touch_until: rounds.touch.until(lease),
         };
+        let asked = Instant::now();
         let leased = inner.store.claim(claim).await?;
         let mut more = false;
         let mut begun: HashMap<AgentId, usize> = HashMap::new();
@@ -151,7 +120,7 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             let Some(permit) = permits.pop() else { continue };
             rounds.served.insert(lease.agent.clone(), lease.tenant);
             *begun.entry(lease.agent.clone()).or_default() += 1;
-            let begin = Begin { turn: leased_turn.turn, interrupted: leased_turn.interrupted };
+            let begin = Begin { turn: leased_turn.turn, interrupted: leased_turn.interrupted, asked };
             let running = inner.workers.register(lease);
             inner.tracker.spawn(worker::run(Arc::clone(inner), Arc::clone(entry), running, begin, permit));
         }
@@ -218,32 +187,5 @@ async fn bury_the_dead(inner: Arc<Inner>) {
             () = inner.draining.cancelled() => return,
             () = tokio::time::sleep(RECLAIM) => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEASE: Duration = Duration::from_secs(30);
-
-    #[test]
-    fn who_was_away_waits_for_a_lease() {
-        let begin = LeaseTime::default();
-        let at = |seconds| begin.after(Duration::from_secs(seconds));
-        let mut touch = Touch::default();
-        assert!(!touch.note(at(0), LEASE), "the first look is one after an absence");
-        for second in 1..30 {
-            assert!(touch.note(at(second), LEASE));
-            assert_eq!(touch.until(LEASE), None);
-        }
-        assert!(touch.note(at(30), LEASE));
-        assert_eq!(touch.until(LEASE), Some(at(45)), "and not later than it would notice a gap");
-        // An hour is gone: a restart, a stopped process, a clock that was stepped.
-        assert!(!touch.note(at(3630), LEASE));
-        assert_eq!(touch.until(LEASE), None);
-        // The clock is set back.
-        assert!(!touch.note(at(40), LEASE));
-        assert_eq!(touch.until(LEASE), None);
     }
 }

@@ -63,11 +63,12 @@ impl Exchange {
         let mut taken = self.take_in(call, request, Mode::Streaming).await?;
         let extensions = std::mem::take(&mut taken.extensions);
         let draining = self.inner.draining.clone();
+        let patience = taken.reveal_after;
 
         if taken.accepted.duplicate && self.is_direct(call, &taken).await? {
             // The log from its beginning, held back until it is decided what it is.
             let cursor = Cursor::new(Arc::clone(&self.inner.store), call.caller.tenant, taken.accepted.task, 0);
-            let frames = Frames::new(Vec::new(), Some(cursor), Until::TurnEnd, draining).hold();
+            let frames = Frames::new(Vec::new(), Some(cursor), Until::TurnEnd, draining).hold(patience);
             return Ok(frames.with_extensions(extensions).in_place(place));
         }
 
@@ -91,7 +92,7 @@ impl Exchange {
             }
         };
         if taken.held {
-            frames = frames.hold();
+            frames = frames.hold(patience);
         }
         Ok(frames.with_extensions(extensions).in_place(place))
     }

@@ -7,13 +7,13 @@ use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use a2a::{Message, Part, PartContent, Role};
 use futures_util::FutureExt;
-use store::{Append, TurnEnd, fault};
+use store::{Append, TurnEnd, View, fault};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, Turn,
     scribe::{INTERRUPTED, Scribe},
-    worker::{Begin, Running},
+    worker::{self, Begin, Running},
 };
 
 /// How many things an agent may have said that are not journaled yet.
@@ -21,32 +21,51 @@ const SAID: usize = 64;
 /// Later pieces of text wait this long for company before they are committed.
 const COALESCE: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// So many messages back the one that was interrupted is looked for.
+const REMEMBERED: u32 = 16;
 /// For clocks that are not to strike.
 const NEVER: Duration = Duration::from_secs(86_400 * 365);
 
 /// How one turn ended for its worker.
 enum Ended {
-    /// Another message was waiting.
-    Next(store::Turn),
+    /// Another message was waiting. The journal was asked at that moment.
+    Next(store::Turn, Instant),
     Over,
 }
 
 /// What became of a commit.
 enum Committed {
-    Written(Option<store::Turn>),
+    /// The next turn, if there is one, and when the journal was asked.
+    Written(Option<store::Turn>, Instant),
     Refused,
 }
 
 /// Runs a leased turn, and those that wait behind it.
 pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, begin: Begin) {
-    let Begin { turn, interrupted } = begin;
+    let Begin { turn, interrupted, .. } = begin;
     let mut ended = match verdict(&entry.profile, running, interrupted) {
         Some(outcome) => end_unrun(inner, running, &turn, outcome).await,
+        None if inner.workers.is_releasing() => give_back(inner, running, &turn).await,
         None => run(inner, entry, running, turn, running.lease.attempt, running.lease.tries).await,
     };
-    while let Ended::Next(next) = ended {
-        ended = run(inner, entry, running, next, 1, 1).await;
+    while let Ended::Next(next, asked) = ended {
+        if !worker::is_held(inner, running, asked).await {
+            return;
+        }
+        ended = if inner.workers.is_releasing() {
+            give_back(inner, running, &next).await
+        } else {
+            run(inner, entry, running, next, 1, 1).await
+        };
     }
+}
+
+/// Gives back a turn that has not begun: nothing was interrupted.
+async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn) -> Ended {
+    let lease = &running.lease;
+    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number);
+    commit(inner, running, &mut scribe, Some(TurnEnd::Release { begun: false })).await;
+    Ended::Over
 }
 
 /// What the agent's policy says about a turn that was cut off, or has been tried too often.
@@ -95,7 +114,7 @@ async fn run(
     let profile = &entry.profile;
     let number = turn.number;
     let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number);
-    let message = match offered(inner, running, turn).await {
+    let message = match offered(inner, profile, running, turn).await {
         Ok(message) => message,
         Err(error) => {
             tracing::warn!(task.id = %lease.task, %error, "the message of a turn cannot be read");
@@ -160,7 +179,7 @@ async fn run(
         let due = flush_at.is_some_and(|at| at <= Instant::now());
         if scribe.is_urgent() || due {
             flush_at = None;
-            if !matches!(commit(inner, running, &mut scribe, None).await, Committed::Written(_)) {
+            if !matches!(commit(inner, running, &mut scribe, None).await, Committed::Written(..)) {
                 return Ended::Over;
             }
         } else if flush_at.is_none() {
@@ -180,11 +199,16 @@ async fn run(
 
 /// The message that the agent gets. When a caller was asked whether to run an interrupted turn again, and says no more
 /// than yes, that is the message of the interrupted turn.
-async fn offered(inner: &Inner, running: &Running, turn: store::Turn) -> store::Result<Message> {
-    if turn.number == 1 || !is_confirmation(&turn.message) {
+async fn offered(inner: &Inner, profile: &Profile, running: &Running, turn: store::Turn) -> store::Result<Message> {
+    if profile.on_crash != OnCrash::Ask || turn.number == 1 || !is_confirmation(&turn.message) {
         return Ok(turn.message);
     }
-    let history = inner.store.history(running.lease.tenant, running.lease.task).await?;
+    let view = View { history: Some(REMEMBERED), artifacts: false };
+    let task = inner.store.task(running.lease.tenant, running.lease.task, view).await?;
+    let mut history: Vec<Message> = Vec::with_capacity(task.history.len());
+    for message in &task.history {
+        history.push(serde_json::from_slice(message)?);
+    }
     let mut before = history.iter().rev().skip_while(|message| message.message_id != turn.message.message_id).skip(1);
     while before.next().is_some_and(was_interrupted) {
         let Some(asked_about) = before.next().filter(|message| message.role == Role::User) else { break };
@@ -199,8 +223,12 @@ async fn offered(inner: &Inner, running: &Running, turn: store::Turn) -> store::
 
 /// Whether a message says that the turn was interrupted and asks whether to run it again.
 fn was_interrupted(message: &Message) -> bool {
-    let marked = message.metadata.as_ref().is_some_and(|metadata| metadata.get().contains(INTERRUPTED));
-    message.role == Role::Agent && marked
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        reason: String,
+    }
+    let metadata = message.metadata.as_ref().and_then(|it| serde_json::from_str::<Metadata>(it.get()).ok());
+    message.role == Role::Agent && metadata.is_some_and(|metadata| metadata.reason == INTERRUPTED)
 }
 
 /// Whether a message says yes and nothing else.
@@ -240,7 +268,7 @@ async fn release(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, pro
     match on_interruption(profile, "interrupted: the server was stopped") {
         Some(outcome) if !fault::is_on("release-again") => end(inner, running, scribe, outcome).await,
         _ => {
-            commit(inner, running, scribe, Some(TurnEnd::Release)).await;
+            commit(inner, running, scribe, Some(TurnEnd::Release { begun: true })).await;
             Ended::Over
         }
     }
@@ -305,8 +333,9 @@ async fn write(inner: &Inner, running: &Running, append: Append) -> store::Resul
     let lease = &running.lease;
     let mut wait = Duration::from_millis(50);
     loop {
+        let asked = Instant::now();
         match inner.store.append(lease, append.clone()).await {
-            Ok(appended) => return Ok(Committed::Written(appended.next)),
+            Ok(appended) => return Ok(Committed::Written(appended.next, asked)),
             Err(error) if error.is_refusal() => {
                 tracing::info!(task.id = %lease.task, error = %error, "a write was refused: the task is no longer this worker's");
                 return Ok(Committed::Refused);
@@ -337,8 +366,8 @@ async fn show(inner: &Inner, running: &Running) -> bool {
 impl Committed {
     fn into_ended(self) -> Ended {
         match self {
-            Self::Written(Some(next)) => Ended::Next(next),
-            Self::Written(None) | Self::Refused => Ended::Over,
+            Self::Written(Some(next), asked) => Ended::Next(next, asked),
+            Self::Written(None, _) | Self::Refused => Ended::Over,
         }
     }
 }

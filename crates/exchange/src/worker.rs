@@ -11,7 +11,10 @@ use std::{
 };
 
 use store::{Lease, TaskId, fault};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{Entry, Inner, scheduler, turn};
@@ -61,6 +64,8 @@ pub(crate) struct Begin {
     pub(crate) turn: store::Turn,
     /// An earlier attempt was cut off.
     pub(crate) interrupted: bool,
+    /// When the lease was asked for. It may have been given, and have run out, long before anyone here hears of it.
+    pub(crate) asked: Instant,
 }
 
 /// A message is being accepted for this task.
@@ -80,6 +85,11 @@ impl Workers {
     /// Returns when running turns are given back.
     pub(crate) async fn released(&self) {
         self.release.cancelled().await;
+    }
+
+    /// Whether running turns are given back.
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.release.is_cancelled()
     }
 
     /// Returns when nothing is worth waiting for any more.
@@ -184,12 +194,38 @@ pub(crate) async fn run(
     if let Some(before) = &running.before {
         before.cancelled().await;
     }
-    turn::drive(&inner, &entry, &running, begin).await;
+    if is_held(&inner, &running, begin.asked).await {
+        turn::drive(&inner, &entry, &running, begin).await;
+    }
     inner.workers.remove(&running);
     let was_full = entry.slots.available_permits() == 0;
     drop(permit);
     if was_full {
         inner.workers.freed.notify_one();
+    }
+}
+
+/// Whether the lease still holds. One that was asked for just now does; any other is looked after before an agent begins
+/// under it, since its work may have been taken over meanwhile.
+pub(crate) async fn is_held(inner: &Inner, running: &Running, asked: Instant) -> bool {
+    let lease = inner.options.lease;
+    if asked.elapsed() < lease / 3 {
+        return true;
+    }
+    loop {
+        match inner.store.renew(std::slice::from_ref(&running.lease), lease).await {
+            Ok(lost) if lost.is_empty() => return true,
+            Ok(_) => {
+                tracing::info!(task.id = %running.lease.task, "a turn was taken over before it began here");
+                return false;
+            }
+            Err(error) => tracing::warn!(error = %error, "a lease that came late cannot be looked after yet"),
+        }
+        tokio::select! {
+            () = running.lost.cancelled() => return false,
+            () = inner.workers.released() => return false,
+            () = tokio::time::sleep(lease / 24) => {}
+        }
     }
 }
 

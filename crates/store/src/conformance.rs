@@ -91,7 +91,7 @@ macro_rules! for_each_conformance_case {
             what_a_tenant_leaves_the_others_get,
             tenants_are_served_in_turn,
             what_one_runs_is_never_claimed,
-            a_lease_that_ran_out_is_left_to_those_in_touch,
+            a_holder_has_a_last_call,
             what_may_not_be_claimed_is_passed_over,
             a_lease_belongs_to_its_holder,
             a_lease_that_ran_out_is_taken_over,

@@ -41,8 +41,11 @@ pub enum TurnEnd {
         /// How long to wait.
         after: Duration,
     },
-    /// It was interrupted on purpose. The next attempt is told so, and this one is not counted against the agent's limit.
-    Release,
+    /// It is given back on purpose, which is not counted against the agent's limit.
+    Release {
+        /// The agent was at work on it: the next attempt is told that it was interrupted.
+        begun: bool,
+    },
 }
 
 impl Draft {

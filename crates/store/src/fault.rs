@@ -12,7 +12,7 @@ static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("SB_FAUL
 /// - `no-guard`: programs of agents are not ended when the server is killed,
 /// - `takes-own`: an instance claims what it runs itself when the lease has run out, and tells nobody,
 /// - `wall-leases`: leases of SQLite are measured by wall clocks,
-/// - `takeover-at-once`: an instance that was away takes over what has run out meanwhile,
+/// - `takeover-at-once`: a lease that has run out is taken over without a last call to its holder,
 /// - `release-again`: a turn that is given back on purpose runs again, whatever its agent's policy,
 /// - `stay-held`: a task that is held for a direct reply is not shown when that takes long.
 pub fn is_on(name: &str) -> bool {

@@ -19,13 +19,14 @@
 //! - nobody holds it; or
 //! - its holder is known to be gone: it was released, or its instance is proven dead (`interrupted`); or
 //! - the claimer itself held it and does not work on it (an answer that never arrived); or
-//! - the lease has run out *and the claimer was in touch with the store all the time*, [`Claim::in_touch_until`].
+//! - the lease has run out, *and its holder had a last call* (`overdue`).
 //!
-//! The last condition is what keeps a common misfortune from being taken for the death of others. When a database restarts,
-//! a network breaks, a write lock is held for a minute or a clock is stepped, the leases of *all* run out at once, and
-//! whoever comes back first would take over the turns of everyone else. So an instance that finds more time gone by than
-//! it can account for waits for one more lease before it takes what has run out: the living renew theirs in that
-//! time. An instance that is really gone is waited for a little longer, and that is all it costs.
+//! The last call is what keeps a common misfortune from being taken for the death of others. When a database restarts,
+//! a network breaks, writes stall behind a lock or on a full disk, or a clock is stepped, the leases of *all* run out at
+//! once, and whoever comes back first would take over the turns of everyone else. So the first claim that finds a lease
+//! run out only says so, in the row itself, and gives its holder half a lease more. That claim is a write: it succeeds only
+//! when writing works again, and then a holder that lives renews in time, since a renewal that fails is tried again soon. An
+//! instance that is really gone without a proof is waited for half a lease longer, and that is all it costs.
 //!
 //! **What one runs oneself is never claimed**, whatever the clock says ([`Claim::running`]), and is renewed before
 //! anything is claimed. A turn that has lost its lease is told, by the renewal or by its next write, and has
@@ -42,7 +43,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{AgentId, InstanceId, TaskId, TenantId, Turn};
+use crate::{AgentId, InstanceId, TaskId, TenantId, Turn, fault};
 
 /// A moment of the store's own clock, in milliseconds. It means something only to the store that it comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,9 +106,6 @@ pub struct Claim {
     /// What the claimer is at work on, or about to be. A lease of these that it still has is never taken for one that ran
     /// out; what it has given back it may get again.
     pub running: Vec<TaskId>,
-    /// Leases of others that have run out are taken if it is not later than this. The claimer has been in touch with
-    /// the store without a break until shortly before.
-    pub in_touch_until: Option<LeaseTime>,
 }
 
 /// How much an agent can take on.
@@ -122,12 +120,14 @@ pub struct Room {
 }
 
 /// What [`crate::Store::next_due`] found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     /// The time there.
     pub now: LeaseTime,
     /// When the next turn is due, or was: with nothing due yet, about when to look again.
     pub next: Option<LeaseTime>,
+    /// The agents that have something due now.
+    pub agents: Vec<AgentId>,
 }
 
 impl LeaseTime {
@@ -173,18 +173,20 @@ impl fmt::Display for Holder {
 }
 
 impl Claim {
-    /// A claim of this much by someone who runs nothing yet and takes over what has run out.
+    /// A claim of this much by someone who runs nothing yet.
     pub fn new(term: Term, room: Vec<Room>) -> Self {
-        Self { term, room, running: Vec::new(), in_touch_until: Some(LeaseTime(i64::MAX)) }
+        Self { term, room, running: Vec::new() }
     }
 
-    /// Whether a row that is due may be given to the claimer.
-    pub(crate) fn may_take(&self, owner: Option<&str>, interrupted: bool, task: TaskId, now: LeaseTime) -> bool {
-        match owner {
-            Some(owner) if owner == self.term.holder.as_str() => !self.running.contains(&task),
-            Some(_) => interrupted || self.in_touch_until.is_some_and(|until| now <= until),
-            None => true,
-        }
+    /// Whether the claimer may have a task that is due. What it runs itself it has already.
+    pub(crate) fn may_have(&self, owner: Option<&str>, task: TaskId) -> bool {
+        owner != Some(self.term.holder.as_str()) || !self.running.contains(&task)
+    }
+
+    /// Whether the holder of a task whose lease has run out is to have a last call first.
+    pub(crate) fn comes_too_soon(&self, owner: Option<&str>, interrupted: bool, overdue: bool) -> bool {
+        let is_others = owner.is_some_and(|owner| owner != self.term.holder.as_str());
+        is_others && !interrupted && !overdue && !fault::is_on("takeover-at-once")
     }
 }
 
@@ -275,23 +277,16 @@ mod tests {
     fn what_may_be_claimed() {
         let me = Holder::from(InstanceId::mint());
         let task = TaskId::mint();
-        let term = Term { holder: me.clone(), lasts: Duration::from_secs(1) };
-        let now = LeaseTime(100);
-        let claim = |running: &[TaskId], until| Claim {
-            running: running.to_vec(),
-            in_touch_until: until,
-            ..Claim::new(term.clone(), Vec::new())
-        };
+        let claim = Claim::new(Term { holder: me.clone(), lasts: Duration::from_secs(1) }, Vec::new());
+        let busy = Claim { running: vec![task], ..claim.clone() };
         let (own, other) = (Some(me.as_str()), Some("somebody"));
-        assert!(claim(&[], None).may_take(None, false, task, now), "nobody's");
-        assert!(!claim(&[task], Some(now)).may_take(own, true, task, now), "what runs here");
-        assert!(claim(&[], None).may_take(own, false, task, now), "one's own that nobody works on");
-        assert!(claim(&[], None).may_take(other, true, task, now), "of the dead");
-        assert!(claim(&[], Some(now)).may_take(other, false, task, now), "run out");
-        assert!(
-            !claim(&[], Some(LeaseTime(99))).may_take(other, false, task, now),
-            "run out while the claimer was away"
-        );
-        assert!(!claim(&[], None).may_take(other, false, task, now));
+        assert!(!busy.may_have(own, task), "what runs here");
+        assert!(busy.may_have(None, task) && busy.may_have(other, task), "what was given back or taken meanwhile");
+        assert!(claim.may_have(own, task), "one's own that nobody works on");
+        assert!(!claim.comes_too_soon(None, false, false), "nobody's");
+        assert!(!claim.comes_too_soon(own, false, false), "one's own");
+        assert!(claim.comes_too_soon(other, false, false), "run out just now");
+        assert!(!claim.comes_too_soon(other, true, false), "of the dead");
+        assert!(!claim.comes_too_soon(other, false, true), "who had a last call");
     }
 }

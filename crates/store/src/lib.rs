@@ -1,6 +1,6 @@
 //! The journal: every task, message, artifact and event, durable before anyone hears of it.
 //!
-//! [`Store`] is the contract; [`sqlite`] implements it on one file, [`conformance`] tests any
+//! [`Store`] is the contract; [`sqlite`] implements it on one file, `conformance` tests any
 //! implementation of it. Nothing outside this crate knows SQL, and nothing inside it decides what an
 //! operation means: it decides only what may follow what ([`machine`]) and in which order.
 
@@ -8,6 +8,7 @@ pub mod archive;
 mod audit;
 pub mod clock;
 mod codec;
+#[cfg(feature = "testing")]
 pub mod conformance;
 mod draft;
 mod error;
@@ -20,6 +21,7 @@ pub mod machine;
 mod nats;
 mod ops;
 pub mod postgres;
+#[cfg(feature = "testing")]
 pub mod scratch;
 pub mod sqlite;
 mod types;

@@ -115,6 +115,8 @@ impl Scratch {
         let replace = "CREATE TABLE virtual_clock (millis bigint NOT NULL);
              INSERT INTO virtual_clock VALUES (0);
              CREATE OR REPLACE FUNCTION lease_now() RETURNS bigint LANGUAGE sql STABLE AS
+               $$ SELECT millis FROM virtual_clock $$;
+             CREATE OR REPLACE FUNCTION lease_clock() RETURNS bigint LANGUAGE sql VOLATILE AS
                $$ SELECT millis FROM virtual_clock $$;";
         session.run(session.client.batch_execute(replace)).expect("the clock can be replaced");
         Some(Arc::new(move |millis| {

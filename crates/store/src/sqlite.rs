@@ -207,7 +207,7 @@ impl Store for SqliteStore {
         self.readers
             .run(move |conn| {
                 let now = clock::read(conn, &ticks)?;
-                Ok(Due { now, next: lease::next_due(conn, &agents, now)? })
+                lease::next_due(conn, &agents, now)
             })
             .await
     }

@@ -115,7 +115,10 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
             2 if n % 5 != 4 => end(store, &lease, TaskState::InputRequired).await,
             // Given back on purpose.
             3 if n == 19 => {
-                store.append(&lease, Append { drafts: Vec::new(), end: Some(TurnEnd::Release) }).await.unwrap();
+                store
+                    .append(&lease, Append { drafts: Vec::new(), end: Some(TurnEnd::Release { begun: true }) })
+                    .await
+                    .unwrap();
             }
             // Runs on.
             _ => {}

@@ -322,6 +322,8 @@ async fn stores_on_one_file_have_one_clock() {
     assert!(claim(&*two, 10).await.is_empty(), "not yet");
     assert_eq!(now(&*one).await, begin_time.after(Duration::from_millis(18)));
     pass(1);
+    assert!(claim(&*two, 10).await.is_empty(), "its holder has a last call");
+    pass(60_000);
     let turns = claim(&*two, 10).await;
     assert_eq!(turns.len(), 1);
     assert!(turns[0].interrupted);

@@ -29,7 +29,6 @@ pub(crate) struct Run {
     pub(crate) agent: String,
     /// Where, by number of the instance; one that is started again has a new one.
     pub(crate) instance: usize,
-    #[expect(dead_code, reason = "shown where something went wrong")]
     pub(crate) attempt: u32,
     pub(crate) begin: f64,
     pub(crate) end: Option<f64>,

@@ -41,6 +41,8 @@ pub(crate) enum Weather {
     Stopped,
     Cut,
     Slow,
+    /// What writes waits, as behind somebody's lock; what reads does not.
+    Stuck,
     Dead,
 }
 
@@ -59,6 +61,9 @@ pub(crate) struct Line {
     /// What agents say can never be written.
     pub(crate) choosy: AtomicBool,
 }
+
+/// Calls that do not write.
+const READS: [&str; 8] = ["next_due", "marked", "head", "task", "events", "list", "history", "usage"];
 
 /// Calls that are not worth telling.
 const QUIET: [&str; 6] = ["next_due", "marked", "head", "task", "events", "list"];
@@ -138,7 +143,8 @@ impl Line {
                         break;
                     }
                 }
-                Weather::Stopped | Weather::Dead => {
+                Weather::Stuck if READS.contains(&name) => break,
+                Weather::Stopped | Weather::Stuck | Weather::Dead => {
                     if weather.changed().await.is_err() {
                         std::future::pending::<()>().await;
                     }

@@ -71,8 +71,12 @@ async fn meddle(world: &Arc<World>, mut dice: Dice) {
         let fine = up.iter().filter(|instance| instance.line.weather() == Weather::Fine).cloned().collect::<Vec<_>>();
         // What happens to all of them happens to all of them at once.
         if fine.len() == INSTANCES && dice.percent(35) {
-            let (weather, longest) =
-                *dice.pick(&[(Weather::Cut, 60_000), (Weather::Stopped, 60_000), (Weather::Stopped, 3_600_000)]);
+            let (weather, longest) = *dice.pick(&[
+                (Weather::Cut, 60_000),
+                (Weather::Stuck, 60_000),
+                (Weather::Stopped, 60_000),
+                (Weather::Stopped, 3_600_000),
+            ]);
             for instance in &fine {
                 instance.line.set(weather);
             }
@@ -173,6 +177,9 @@ impl Customer {
         };
         self.send(&mut told, agent, message).await;
         let Some(task) = told.task.clone() else { return told };
+        if self.dice.percent(20) {
+            self.say_more(&mut told, agent, &task).await;
+        }
         if self.dice.percent(15) {
             sleep(Duration::from_millis(self.dice.below(10_000))).await;
             self.cancel(&mut told, &task).await;
@@ -288,6 +295,21 @@ impl Customer {
                 }
             }
             sleep(Duration::from_secs(3)).await;
+        }
+    }
+
+    /// Says something more while the task may still run: it waits for its turn.
+    async fn say_more(&mut self, told: &mut Told, agent: &str, task: &str) {
+        for n in 0..2 {
+            let message = Message {
+                message_id: format!("more-{n}"),
+                context_id: told.context.clone(),
+                task_id: task.to_owned(),
+                role: Role::User,
+                parts: vec![Part::text(script(1, 300, 'c'))],
+                ..Message::default()
+            };
+            self.send(told, agent, message).await;
         }
     }
 

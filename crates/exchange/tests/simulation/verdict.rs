@@ -95,10 +95,21 @@ fn look_at_result(task: &Task, findings: &mut Findings) {
             findings.push(format!("{}: two attempts in one artifact: {text}", task.id));
         }
         let numbers: Vec<&str> = pieces.iter().filter_map(|piece| piece.split([':', '/']).nth(1)).collect();
+        let of = pieces.last().and_then(|piece| piece.split(['/', ']']).nth(1)).unwrap_or_default();
+        let is_whole = numbers.len().to_string() == of;
+        // An agent that asks, or fails, when it was cut off leaves what it had made.
+        if task.status.state == TaskState::Completed && artifact.name == "response" && !is_whole && !may_be_cut(task) {
+            findings.push(format!("{}: it completed with {text}", task.id));
+        }
         if numbers.iter().enumerate().any(|(n, number)| *number != n.to_string()) {
             findings.push(format!("{}: pieces are missing or double: {text}", task.id));
         }
     }
+}
+
+/// Whether a turn of the task was cut off, and left what it had made.
+fn may_be_cut(task: &Task) -> bool {
+    task.history.iter().any(|message| message.metadata.as_ref().is_some_and(|it| it.get().contains("INTERRUPTED")))
 }
 
 fn look_at_callers(told: &[Told], tasks: &BTreeMap<TaskId, (usize, Task, Vec<Event>)>, findings: &mut Findings) {
@@ -110,6 +121,9 @@ fn look_at_callers(told: &[Told], tasks: &BTreeMap<TaskId, (usize, Task, Vec<Eve
             .collect();
         if of_context.len() > 1 {
             findings.push(format!("{} became {of_context:?}", told.context));
+        }
+        if told.direct && !of_context.is_empty() {
+            findings.push(format!("{} got a direct reply, and there is {of_context:?}", told.context));
         }
         let Some(id) = told.task.as_deref() else { continue };
         if told.direct {
@@ -145,11 +159,15 @@ fn typed(event: &Event) -> serde_json::Value {
 fn look_at_runs(world: &World, tasks: &BTreeMap<TaskId, (usize, Task, Vec<Event>)>, findings: &mut Findings) {
     let troubles = world.troubles();
     for ((task, turn), runs) in world.runs.all() {
+        if !runs.is_sorted_by_key(|run| run.attempt) {
+            findings.push(format!("{task}: turn {turn} was begun after it had been taken over: {runs:?}"));
+            continue;
+        }
         for pair in runs.windows(2) {
             let [first, second] = pair else { continue };
             if first.again {
                 // It asked for it.
-            } else if first.instance == second.instance {
+            } else if first.instance == second.instance && second.attempt == first.attempt + 1 {
                 findings.push(format!("{task}: an instance took turn {turn} over from itself: {first:?}, {second:?}"));
             } else if matches!(first.agent.as_str(), "fail" | "ask") {
                 findings.push(format!("{task}: turn {turn} of `{}` began twice: {first:?}, {second:?}", first.agent));
@@ -164,6 +182,14 @@ fn look_at_runs(world: &World, tasks: &BTreeMap<TaskId, (usize, Task, Vec<Event>
             }
         }
         let Some((_, shown, log)) = tasks.get(&task) else { continue };
+        // Every message of a completed task had a turn that began.
+        if shown.status.state == TaskState::Completed {
+            let said = shown.history.iter().filter(|message| message.role == a2a::Role::User).count();
+            let begun = world.runs.all().range((task, 0)..=(task, u32::MAX)).count();
+            if said != begun && !matches!(runs[0].agent.as_str(), "fail" | "ask") {
+                findings.push(format!("{task}: {said} messages, and {begun} turns that began"));
+            }
+        }
         // The same for turns that did not run again because their agent says so.
         let Some(run) = runs.last().filter(|run| matches!(run.agent.as_str(), "fail" | "ask")) else { continue };
         let cut_off = log.iter().any(|event| {

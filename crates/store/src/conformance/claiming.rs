@@ -3,12 +3,15 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use a2a::TaskState::Completed;
 
 use super::world::*;
-use crate::{Accept, Append, Claim, Error, Holder, Lease, LeasedTurn, Room, Store, TaskId, TenantId, Term, TurnEnd};
+use crate::{
+    Accept, Append, Claim, Error, EventKind, Holder, Lease, LeasedTurn, Room, Store, TaskId, TenantId, Term, TurnEnd,
+};
 
 impl World {
     /// The same store for one more tenant.
@@ -33,9 +36,9 @@ impl World {
         self.store.claim(self.claim(vec![room])).await.unwrap()
     }
 
-    /// A claim of everything that is due, by one who has not been in touch with the store.
-    fn out_of_touch(&self, slots: usize) -> Claim {
-        Claim { in_touch_until: None, ..self.claim(vec![Room::new(self.agent.clone(), slots)]) }
+    /// A claim of everything that is due, by this instance.
+    fn claim_of(&self, slots: usize) -> Claim {
+        self.claim(vec![Room::new(self.agent.clone(), slots)])
     }
 }
 
@@ -162,42 +165,48 @@ pub(super) async fn what_one_runs_is_never_claimed(store: Arc<dyn Store>) {
     assert!(world.store.claim(all()).await.unwrap().is_empty());
     assert_eq!(world.kinds(task).await, [CREATED, STARTED, ARTIFACT]);
 
-    // One's own that one does not work on: the answer that gave it never came. Nobody has to be in touch for that.
+    // One's own that one does not work on: the answer that gave it never came. Nobody has to be called for that.
     world.run_out(&lease).await;
-    let turns = world.store.claim(world.out_of_touch(10)).await.unwrap();
+    let turns = world.store.claim(world.claim_of(10)).await.unwrap();
     assert_eq!(tasks(&turns), [task]);
     assert_eq!((turns[0].interrupted, turns[0].lease.attempt, turns[0].lease.tries), (true, 2, 2));
     assert!(matches!(world.append(&lease, vec![]).await, Err(Error::LeaseLost)));
     world.end(&turns[0].lease, Completed, None).await.unwrap();
 }
 
-pub(super) async fn a_lease_that_ran_out_is_left_to_those_in_touch(store: Arc<dyn Store>) {
+pub(super) async fn a_holder_has_a_last_call(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let other = Holder::worker("x");
     let lease_of = |accept| async { world.accept(forsaken(accept, &other)).await.unwrap().lease.unwrap() };
     let expired = lease_of(world.begin("expired").1).await;
     let released = lease_of(world.begin("released").1).await;
     let retried = lease_of(world.begin("retried").1).await;
-    world.finish(&released, TurnEnd::Release).await.unwrap();
+    world.finish(&released, TurnEnd::Release { begun: true }).await.unwrap();
     world.finish(&retried, TurnEnd::Retry { after: NOTHING }).await.unwrap();
     let never = world.waiting("never").await;
+    let claim = |lasts| {
+        let term = Term { holder: world.me(), lasts };
+        let claim = Claim::new(term, vec![Room::new(world.agent.clone(), 10)]);
+        async { world.store.claim(claim).await.unwrap() }
+    };
 
-    let turns = world.store.claim(world.out_of_touch(10)).await.unwrap();
+    let turns = claim(MINUTE).await;
     let taken: HashSet<(TaskId, bool)> = turns.iter().map(|turn| (turn.lease.task, turn.interrupted)).collect();
     assert_eq!(taken, HashSet::from([(released.task, true), (retried.task, false), (never, false)]));
-    // Being in touch is over when so much time has gone by.
-    let now = world.store.next_due(std::slice::from_ref(&world.agent)).await.unwrap().now;
-    tick().await;
-    let late = Claim { in_touch_until: Some(now), ..world.out_of_touch(10) };
-    assert!(world.store.claim(late).await.unwrap().is_empty());
+    // The holder has half a minute now, and heeds the call.
+    assert!(claim(MINUTE).await.is_empty());
     world.append(&expired, vec![]).await.unwrap();
-
-    let in_touch = Claim { in_touch_until: Some(now.after(MINUTE)), ..world.out_of_touch(10) };
-    let turns = world.store.claim(in_touch).await.unwrap();
+    assert!(world.store.renew(std::slice::from_ref(&expired), NOTHING).await.unwrap().is_empty());
+    // The next time it does not.
+    assert!(claim(Duration::from_millis(20)).await.is_empty(), "whoever renews has a call again");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let turns = claim(MINUTE).await;
     assert_eq!(tasks(&turns), [expired.task]);
     assert!(turns[0].interrupted);
     assert_eq!((&turns[0].lease.holder, turns[0].lease.attempt), (&world.me(), 2));
     assert!(matches!(world.append(&expired, vec![]).await, Err(Error::LeaseLost)));
+    // A call is nothing that readers of the log see.
+    assert_eq!(world.kinds(expired.task).await, [CREATED, STARTED, EventKind::Started { again: true }]);
 }
 
 /// What nobody may take stands in no one's way, however little room there is.
@@ -205,10 +214,12 @@ pub(super) async fn what_may_not_be_claimed_is_passed_over(store: Arc<dyn Store>
     let world = World::new(store).await;
     let other = world.other().await;
     let third = world.neighbour("third").await;
-    let by = Holder::worker("x");
+    let mut running = Vec::new();
     for world in [&world, &other] {
         for _ in 0..3 {
-            world.accept(forsaken(world.begin("expired").1, &by)).await.unwrap();
+            let (task, lease) = world.running("mine").await;
+            world.run_out(&lease).await;
+            running.push(task);
         }
     }
     let (mine, theirs) = (world.line(1).await[0], third.line(2).await);
@@ -216,15 +227,16 @@ pub(super) async fn what_may_not_be_claimed_is_passed_over(store: Arc<dyn Store>
     let mut taken = Vec::new();
     for _ in 0..3 {
         let room = Room { agent: world.agent.clone(), slots: 1, after };
-        let claim = Claim { room: vec![room], ..world.out_of_touch(0) };
+        let claim = Claim { running: running.clone(), ..world.claim(vec![room]) };
         let turns = world.store.claim(claim).await.unwrap();
         assert_eq!(turns.len(), 1, "{taken:?} were taken, and there is more");
         after = Some(turns[0].lease.tenant);
         taken.push(turns[0].lease.task);
     }
     assert_eq!(taken, [mine, theirs[0], theirs[1]]);
-    assert!(world.store.claim(world.out_of_touch(10)).await.unwrap().is_empty());
-    assert_eq!(world.lease().await.len(), 6, "those who are in touch take it over");
+    let claim = Claim { running: running.clone(), ..world.claim_of(10) };
+    assert!(world.store.claim(claim).await.unwrap().is_empty());
+    assert_eq!(world.lease().await.len(), 6, "who does not run them takes them over");
 }
 
 pub(super) async fn a_lease_belongs_to_its_holder(store: Arc<dyn Store>) {

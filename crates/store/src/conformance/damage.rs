@@ -39,7 +39,7 @@ pub async fn run_damaged(store: Arc<dyn Store>, damage: impl Fn(TaskId, Damage))
         world.append(&lease, vec![artifact(running, "a", "x", false)]).await.unwrap();
         world.run_out(&lease).await;
         let (released, lease) = world.running("hello").await;
-        world.finish(&lease, TurnEnd::Release).await.unwrap();
+        world.finish(&lease, TurnEnd::Release { begun: true }).await.unwrap();
         for task in [waiting, unseen, running, released] {
             damage(task, wrong);
             failing.push(task);

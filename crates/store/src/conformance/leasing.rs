@@ -99,7 +99,7 @@ pub(super) async fn a_stale_lease_writes_nothing(store: Arc<dyn Store>) {
     assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
     let ends = [
         TurnEnd::Status(status(task, Completed, None)),
-        TurnEnd::Release,
+        TurnEnd::Release { begun: true },
         TurnEnd::Retry { after: NOTHING },
         reply(task, "stale"),
     ];
@@ -162,7 +162,7 @@ pub(super) async fn a_release_is_an_attempt_that_is_not_counted(store: Arc<dyn S
     let (task, lease) = world.running("hello").await;
     assert_eq!((lease.attempt, lease.tries), (1, 1));
     world.append(&lease, vec![artifact(task, "a", "half", false)]).await.unwrap();
-    let released = world.finish(&lease, TurnEnd::Release).await.unwrap();
+    let released = world.finish(&lease, TurnEnd::Release { begun: true }).await.unwrap();
     assert_eq!((released.state, released.seq), (Working, 3), "a release is no event");
     assert!(matches!(world.append(&lease, vec![]).await, Err(Error::LeaseLost)));
     assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "half".into())], "until it begins anew");
@@ -180,7 +180,7 @@ pub(super) async fn a_release_is_an_attempt_that_is_not_counted(store: Arc<dyn S
     world.finish(&again.lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
     let third = world.lease_one().await;
     assert_eq!((third.lease.attempt, third.lease.tries, third.interrupted), (3, 2, false));
-    world.finish(&third.lease, TurnEnd::Release).await.unwrap();
+    world.finish(&third.lease, TurnEnd::Release { begun: true }).await.unwrap();
     let fourth = world.lease_one().await;
     assert_eq!((fourth.lease.attempt, fourth.lease.tries, fourth.interrupted), (4, 2, true));
     world.run_out(&fourth.lease).await;
@@ -190,7 +190,7 @@ pub(super) async fn a_release_is_an_attempt_that_is_not_counted(store: Arc<dyn S
     // The next turn begins at one.
     world.accept(world.more(task, "more")).await.unwrap();
     world.end(&fifth.lease, InputRequired, None).await.unwrap();
-    world.finish(&fifth.lease, TurnEnd::Release).await.unwrap();
+    world.finish(&fifth.lease, TurnEnd::Release { begun: true }).await.unwrap();
     let next = world.lease_one().await;
     assert_eq!((next.turn.number, next.lease.attempt, next.lease.tries), (2, 2, 1));
     world.end(&next.lease, Completed, None).await.unwrap();
@@ -221,7 +221,7 @@ pub(super) async fn the_last_attempt_keeps_earlier_turns(store: Arc<dyn Store>) 
     world.end(&lease, InputRequired, Some("and?")).await.unwrap();
     let second = world.accept(world.leased(world.more(task, "two"))).await.unwrap().lease.unwrap();
     world.append(&second, vec![artifact(task, "b", "second", false)]).await.unwrap();
-    world.finish(&second, TurnEnd::Release).await.unwrap();
+    world.finish(&second, TurnEnd::Release { begun: true }).await.unwrap();
     let again = world.lease_one().await;
     assert_eq!((again.turn.number, turn_says(&again.turn)), (2, "two".into()));
     assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "first".into())]);
@@ -256,6 +256,6 @@ pub(super) async fn work_that_becomes_due_is_announced(store: Arc<dyn Store>) {
     world.end(&turn.lease, Completed, None).await.unwrap();
     let (_, lease) = world.running("hello").await;
     due.mark_unchanged();
-    world.finish(&lease, TurnEnd::Release).await.unwrap();
+    world.finish(&lease, TurnEnd::Release { begun: true }).await.unwrap();
     timeout(Duration::from_secs(5), due.changed()).await.unwrap().unwrap();
 }

@@ -237,7 +237,7 @@ pub(super) async fn a_held_task_can_be_revealed(store: Arc<dyn Store>) {
 
 pub(super) async fn a_held_task_that_is_put_off_is_revealed(store: Arc<dyn Store>) {
     let world = World::new(store).await;
-    for (end, interrupted) in [(TurnEnd::Retry { after: NOTHING }, false), (TurnEnd::Release, true)] {
+    for (end, interrupted) in [(TurnEnd::Retry { after: NOTHING }, false), (TurnEnd::Release { begun: true }, true)] {
         let (task, lease) = world.held("hello").await;
         let appended = world.finish(&lease, end).await.unwrap();
         assert_eq!((appended.state, appended.seq), (Working, 3));
@@ -253,7 +253,7 @@ pub(super) async fn a_held_task_that_is_put_off_is_revealed(store: Arc<dyn Store
 
     // What is said shows it as well; nothing has to be revealed then.
     let (task, lease) = world.held("hello").await;
-    let append = Append { drafts: vec![artifact(task, "a", "x", false)], end: Some(TurnEnd::Release) };
+    let append = Append { drafts: vec![artifact(task, "a", "x", false)], end: Some(TurnEnd::Release { begun: true }) };
     world.store.append(&lease, append).await.unwrap();
     assert_eq!(world.kinds(task).await, [HELD, STARTED, ARTIFACT]);
 

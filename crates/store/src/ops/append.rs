@@ -20,7 +20,7 @@ enum Decision {
     /// With a direct reply. The status is only kept as what was said.
     Replies { reply: Draft, status: Draft },
     /// It does not, but another attempt has to finish it.
-    Again { due: LeaseTime, released: bool },
+    Again { due: LeaseTime, released: bool, interrupted: bool },
     /// Another attempt was wanted, but the task was canceled.
     Canceled,
 }
@@ -63,14 +63,14 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
             row.end_turn(tx)?;
             row.release(None);
         }
-        Decision::Again { due, released } => {
+        Decision::Again { due, released, interrupted } => {
             // Who waits for a direct reply has to learn of the task: it may take a while from here.
             if row.hidden == Hidden::Undecided {
                 row.reveal(tx)?;
             }
             row.releases += u32::from(released);
             row.release(Some(due.0));
-            row.interrupted = released && !fault::is_on("release-again");
+            row.interrupted = interrupted && !fault::is_on("release-again");
             tx.poke();
         }
         Decision::Canceled => row.cancel(tx, clock::now())?,
@@ -91,8 +91,8 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
             Content::Reply => return Err(Error::Illegal(TaskState::Completed)),
         }
     }
-    let again = |due, released| {
-        if row.cancel_mark { Decision::Canceled } else { Decision::Again { due, released } }
+    let again = |due, released, interrupted| {
+        if row.cancel_mark { Decision::Canceled } else { Decision::Again { due, released, interrupted } }
     };
     match &append.end {
         None => Ok(Decision::Goes),
@@ -109,8 +109,8 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
                 end(tx, row, state, otherwise)
             }
         }
-        Some(TurnEnd::Retry { after }) => Ok(again(tx.now().after(*after), false)),
-        Some(TurnEnd::Release) => Ok(again(tx.now(), true)),
+        Some(TurnEnd::Retry { after }) => Ok(again(tx.now().after(*after), false, false)),
+        Some(TurnEnd::Release { begun }) => Ok(again(tx.now(), true, *begun)),
     }
 }
 

@@ -30,6 +30,11 @@ pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> 
             row.save(tx)?;
             continue;
         }
+        if claim.comes_too_soon(row.owner.as_deref(), row.interrupted, row.overdue) {
+            row.call_holder(tx.now().after(claim.term.lasts / 2));
+            row.save(tx)?;
+            continue;
+        }
         match find_work(tx, &row) {
             Ok(Some(work)) => leased.extend(take(tx, row, work, &claim.term, now)?),
             // What cannot be run now can never be run: it must not stand first in line for ever.

@@ -59,6 +59,8 @@ pub(crate) struct TaskRow {
     pub(crate) releases: u32,
     /// The attempt before was cut off, and whoever made it is known to be gone.
     pub(crate) interrupted: bool,
+    /// The lease has run out, and its holder had a last call.
+    pub(crate) overdue: bool,
     pub(crate) turn: u32,
     pub(crate) waiting: u32,
     pub(crate) cancel_mark: bool,
@@ -105,6 +107,7 @@ impl TaskRow {
             attempt: 0,
             releases: 0,
             interrupted: false,
+            overdue: false,
             turn: 0,
             waiting: 0,
             cancel_mark: false,
@@ -147,6 +150,14 @@ impl TaskRow {
         self.owner = Some(term.holder.as_str().to_owned());
         self.due_at = Some(now.after(term.lasts).0);
         self.interrupted = false;
+        self.overdue = false;
+    }
+
+    /// Gives whoever holds it until then to renew a lease that has run out.
+    pub(super) fn call_holder(&mut self, until: LeaseTime) {
+        self.touched_only = false;
+        self.overdue = true;
+        self.due_at = Some(until.0);
     }
 
     /// The lease of it, if somebody has one.
@@ -258,6 +269,7 @@ impl TaskRow {
         self.touched_only = false;
         self.owner = None;
         self.interrupted = false;
+        self.overdue = false;
         self.due_at = due_at;
     }
 

@@ -200,7 +200,7 @@ impl Batch {
     /// Whether a lease of it could be given: it is due as far as this batch goes, and all that it takes was read.
     fn is_due(&self, row: &TaskRow, claim: &Claim) -> bool {
         row.due_at.is_some_and(|due| due <= self.now.0)
-            && claim.may_take(row.owner.as_deref(), row.interrupted, row.task, self.now)
+            && claim.may_have(row.owner.as_deref(), row.task)
             && self.inboxes.get(&row.task).is_none_or(|inbox| inbox.values().all(|waiting| waiting.body.is_some()))
     }
 

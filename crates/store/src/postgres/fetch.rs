@@ -174,7 +174,7 @@ macro_rules! columns {
     () => {
         "t.task_id, t.tenant_id, t.agent_id, t.context_id, t.state, t.created_at, t.updated_at, t.status_at, \
          t.status_message, t.status_turn, t.seq, t.hidden, t.due_at, t.owner, t.generation, t.attempt, t.turn, \
-         t.waiting, t.cancel_mark, t.remembers, t.releases, t.interrupted"
+         t.waiting, t.cancel_mark, t.remembers, t.releases, t.interrupted, t.overdue"
     };
 }
 
@@ -236,8 +236,7 @@ const CLAIM: &str = concat!(
        SELECT * FROM a2a_tasks t
        WHERE t.agent_id = w.agent AND t.tenant_id = w.tenant_id AND t.due_at <= lease_now()
          AND NOT t.task_id = ANY ($4::uuid[])
-         AND (t.owner IS NULL OR (t.owner = $5 AND NOT t.task_id = ANY ($6::uuid[]))
-           OR (t.owner <> $5 AND (t.interrupted OR lease_now() <= $7)))
+         AND (t.owner IS NULL OR t.owner <> $5 OR NOT t.task_id = ANY ($6::uuid[]))
        ORDER BY t.due_at LIMIT w.share FOR UPDATE SKIP LOCKED) t"
 );
 
@@ -378,14 +377,13 @@ async fn claim(session: &Session, needs: &Needs) -> Result<Vec<Row>, tokio_postg
         let line = session.query_if(!agents.is_empty(), LINE, &[&agents]).await?;
         let mut stands = Stand::all(claim, &line)?;
         let (me, running) = (claim.term.holder.as_str(), uuids(&claim.running.iter().copied().collect()));
-        let until = claim.in_touch_until.map_or(i64::MIN, |until| until.0);
         // Who has had less than its share has no more (of what may be taken), and the others share the rest.
         while !stands.is_empty() {
             let given = || stands.iter().filter(|stand| stand.share > 0);
             let agents: Vec<&str> = given().map(|stand| stand.room.agent.as_str()).collect();
             let tenants: Vec<i64> = given().map(|stand| stand.tenant.0).collect();
             let shares: Vec<i64> = given().map(|stand| i64::try_from(stand.share).unwrap_or(i64::MAX)).collect();
-            let rows = session.query(CLAIM, &[&agents, &tenants, &shares, &taken, &me, &running, &until]).await?;
+            let rows = session.query(CLAIM, &[&agents, &tenants, &shares, &taken, &me, &running]).await?;
             let mut found: BTreeMap<(String, i64), usize> = BTreeMap::new();
             for row in &rows {
                 taken.push(row.try_get(0)?);
@@ -543,6 +541,7 @@ fn read_row(row: &Row) -> Result<TaskRow> {
     task.remembers = row.try_get(19)?;
     task.releases = count(row.try_get(20)?);
     task.interrupted = row.try_get(21)?;
+    task.overdue = row.try_get(22)?;
     Ok(task.stored())
 }
 

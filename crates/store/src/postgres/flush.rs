@@ -54,22 +54,22 @@ const STEP_ASIDE: &str = "UPDATE a2a_tasks SET due_at = lease_now() + 3600000 WH
 
 const INSERT_TASKS: &str = "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, created_at, remembers,
        state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn,
-       waiting, cancel_mark, releases, interrupted)
+       waiting, cancel_mark, releases, interrupted, overdue)
      SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
        $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::bigint[], $13::smallint[], $14::bigint[],
        $15::text[], $16::bigint[], $17::integer[], $18::integer[], $19::integer[], $20::boolean[], $21::integer[],
-       $22::boolean[])";
+       $22::boolean[], $23::boolean[])";
 
 const UPDATE_TASKS: &str = "UPDATE a2a_tasks t
      SET state = u.state, updated_at = u.updated_at, status_at = u.status_at, status_message = u.status_message,
        status_turn = u.status_turn, seq = u.seq, hidden = u.hidden, due_at = u.due_at, owner = u.owner,
        generation = u.generation, attempt = u.attempt, turn = u.turn, waiting = u.waiting, cancel_mark = u.cancel_mark,
-       releases = u.releases, interrupted = u.interrupted
+       releases = u.releases, interrupted = u.interrupted, overdue = u.overdue
      FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::integer[], $7::bigint[],
        $8::smallint[], $9::bigint[], $10::text[], $11::bigint[], $12::integer[], $13::integer[], $14::integer[],
-       $15::boolean[], $16::integer[], $17::boolean[])
+       $15::boolean[], $16::integer[], $17::boolean[], $18::boolean[])
        AS u (task_id, state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation,
-         attempt, turn, waiting, cancel_mark, releases, interrupted)
+         attempt, turn, waiting, cancel_mark, releases, interrupted, overdue)
      WHERE t.task_id = u.task_id";
 
 /// What a running turn says changes no indexed column.
@@ -296,6 +296,7 @@ struct TaskColumns<'a> {
     cancel_marks: Vec<bool>,
     releases: Vec<i32>,
     interrupted: Vec<bool>,
+    overdue: Vec<bool>,
 }
 
 impl<'a> TaskColumns<'a> {
@@ -325,13 +326,14 @@ impl<'a> TaskColumns<'a> {
             columns.cancel_marks.push(row.cancel_mark);
             columns.releases.push(number(row.releases));
             columns.interrupted.push(row.interrupted);
+            columns.overdue.push(row.overdue);
         }
         columns
     }
 
-    fn all(&self) -> [&(dyn ToSql + Sync); 22] {
+    fn all(&self) -> [&(dyn ToSql + Sync); 23] {
         let [_, changing @ ..] = self.changing();
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = changing;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = changing;
         let (agents, contexts) = (&self.agents, &self.contexts);
         [
             &self.ids,
@@ -356,10 +358,11 @@ impl<'a> TaskColumns<'a> {
             n,
             o,
             p,
+            q,
         ]
     }
 
-    fn changing(&self) -> [&(dyn ToSql + Sync); 17] {
+    fn changing(&self) -> [&(dyn ToSql + Sync); 18] {
         [
             &self.ids,
             &self.states,
@@ -378,6 +381,7 @@ impl<'a> TaskColumns<'a> {
             &self.cancel_marks,
             &self.releases,
             &self.interrupted,
+            &self.overdue,
         ]
     }
 }

@@ -29,18 +29,24 @@ pub(super) struct Suspects(Mutex<HashMap<String, Suspect>>);
 
 struct Suspect {
     since: Instant,
+    /// When the last of its leases runs out. One that moves was renewed, and only the living renew.
+    lasts_until: Option<i64>,
     /// When the server was started that said so.
     server: i64,
 }
 
 impl Suspects {
     /// Takes in who has no session now; gives those who had none at an earlier look at the same server either.
-    fn confirm(&self, free: &[String], server: i64, now: Instant) -> Vec<String> {
+    fn confirm(&self, free: &[(String, Option<i64>)], server: i64, now: Instant) -> Vec<String> {
         let mut suspects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        suspects.retain(|id, suspect| suspect.server == server && free.contains(id));
+        suspects.retain(|id, suspect| {
+            let known = Some(&suspect.lasts_until);
+            suspect.server == server && free.iter().find(|(other, _)| other == id).map(|(_, until)| until) == known
+        });
         let mut dead = Vec::new();
-        for id in free {
-            let suspect = suspects.entry(id.clone()).or_insert(Suspect { since: now, server });
+        for (id, lasts_until) in free {
+            let suspect = Suspect { since: now, lasts_until: *lasts_until, server };
+            let suspect = suspects.entry(id.clone()).or_insert(suspect);
             if now.saturating_duration_since(suspect.since) >= SECOND_LOOK {
                 dead.push(id.clone());
             }
@@ -59,10 +65,12 @@ pub(super) async fn next_due(readers: &Pool, agents: &[AgentId]) -> Result<Due> 
           SELECT t.tenant_id, t.due_at FROM a2a_tasks t
           WHERE t.agent_id = l.agent AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL
           ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
-     SELECT lease_now(), min(due_at) FROM line";
+     SELECT lease_now(), min(due_at), array_agg(DISTINCT agent) FILTER (WHERE due_at <= lease_now()) FROM line";
     let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
     let row = readers.query_one(sql, &[&agents]).await?;
-    Ok(Due { now: LeaseTime(row.try_get(0)?), next: row.try_get::<_, Option<i64>>(1)?.map(LeaseTime) })
+    let due: Option<Vec<&str>> = row.try_get(2)?;
+    let agents = due.unwrap_or_default().into_iter().map(codec::parse_agent).collect::<Result<_>>()?;
+    Ok(Due { now: LeaseTime(row.try_get(0)?), next: row.try_get::<_, Option<i64>>(1)?.map(LeaseTime), agents })
 }
 
 /// Prolongs the leases that are still their holders'; returns the others. Rows are locked in the order of every writer.
@@ -81,7 +89,7 @@ pub(super) async fn renew(writers: &Pool, leases: &[Lease], lasts: Duration) -> 
            JOIN a2a_tasks t ON t.task_id = l.task_id AND t.tenant_id = l.tenant_id AND t.generation = l.generation
              AND t.owner = l.holder
            ORDER BY t.task_id FOR UPDATE OF t)
-         UPDATE a2a_tasks t SET due_at = lease_now() + $5, interrupted = false FROM held
+         UPDATE a2a_tasks t SET due_at = lease_clock() + $5, interrupted = false, overdue = false FROM held
          WHERE t.task_id = held.task_id AND t.generation = held.generation AND t.owner = held.owner
          RETURNING t.task_id, t.generation";
     let rows = writers.query(sql, &[&tasks, &tenants, &generations, &holders, &lasts]).await?;
@@ -100,15 +108,19 @@ pub(super) async fn renew(writers: &Pool, leases: &[Lease], lasts: Duration) -> 
 ///
 /// The lock is tried for the length of the statement only. When in doubt an instance lives.
 pub(super) async fn dead_instances(readers: &Pool, me: &str, suspects: &Suspects) -> Result<Vec<String>> {
-    let known = "SELECT id FROM instances WHERE id <> $1
-                 UNION SELECT owner FROM a2a_tasks WHERE due_at IS NOT NULL AND owner <> $1";
+    let known = "SELECT k.id, max(k.due_at) FROM (
+                   SELECT id, NULL::bigint AS due_at FROM instances WHERE id <> $1
+                   UNION ALL SELECT owner, due_at FROM a2a_tasks WHERE due_at IS NOT NULL AND owner <> $1) k
+                 GROUP BY k.id";
     let mut ids: Vec<String> = Vec::new();
+    let mut untils: HashMap<String, Option<i64>> = HashMap::new();
     let mut keys: Vec<i64> = Vec::new();
     for row in readers.query(known, &[&me]).await? {
         let id: String = row.try_get(0)?;
         // Holders that are no instance have no lock; their leases run out.
         let Some(instance) = InstanceId::parse(&id) else { continue };
         keys.push(lock_key(instance));
+        untils.insert(id.clone(), row.try_get(1)?);
         ids.push(id);
     }
     if ids.is_empty() {
@@ -125,7 +137,9 @@ pub(super) async fn dead_instances(readers: &Pool, me: &str, suspects: &Suspects
                 WHERE pg_try_advisory_xact_lock(i.lock_key)";
     let mut found = Vec::new();
     for row in readers.query(free, &[&ids, &keys]).await? {
-        found.push(row.try_get(0)?);
+        let id: String = row.try_get(0)?;
+        let until = untils.get(&id).copied().flatten();
+        found.push((id, until));
     }
     Ok(suspects.confirm(&found, started, Instant::now()))
 }
@@ -162,18 +176,23 @@ mod tests {
         let suspects = Suspects::default();
         let start = Instant::now();
         let later = |seconds| start + Duration::from_secs(seconds);
-        let (a, b) = ("a".to_owned(), "b".to_owned());
-        let both = [a.clone(), b.clone()];
+        let (a, b) = (("a".to_owned(), Some(7)), ("b".to_owned(), None));
+        let both = [a.clone(), b];
+        let names = |of: &[(String, Option<i64>)]| of.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
         assert!(suspects.confirm(&both, 1, start).is_empty(), "the first look");
         assert!(suspects.confirm(&both, 1, later(1)).is_empty(), "too soon");
         // One of them is back; the server was not.
         let one = std::slice::from_ref(&a);
-        assert_eq!(suspects.confirm(one, 1, later(10)), one);
-        assert_eq!(suspects.confirm(&both, 1, later(11)), one, "the other one's time begins anew");
+        assert_eq!(suspects.confirm(one, 1, later(10)), names(one));
+        assert_eq!(suspects.confirm(&both, 1, later(11)), names(one), "the other one's time begins anew");
         assert!(
             suspects.confirm(&both, 2, later(30)).is_empty(),
             "another server knows nothing of the sessions before"
         );
-        assert_eq!(suspects.confirm(&both, 2, later(40)), both);
+        assert_eq!(suspects.confirm(&both, 2, later(40)), names(&both));
+        // Who has no session and renews all the same is alive.
+        let renewed = [("a".to_owned(), Some(8))];
+        assert!(suspects.confirm(&renewed, 2, later(50)).is_empty());
+        assert_eq!(suspects.confirm(&renewed, 2, later(60)), names(&renewed));
     }
 }

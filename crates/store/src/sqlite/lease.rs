@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{clock::Clock, row, row::task_columns, writer::Batch};
 use crate::{
-    AgentId, Claim, Error, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease, ops::TaskRow,
+    AgentId, Claim, Due, Error, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease, ops::TaskRow,
 };
 
 /// Work of one agent and tenant that may run now, oldest first.
@@ -23,20 +23,22 @@ pub(super) const HEAD: &str = "SELECT tenant_id, due_at FROM a2a_tasks
 /// A row that cannot be read is not looked at again for so long.
 const STEP_ASIDE: Duration = Duration::from_secs(60 * 60);
 
-/// The earliest time at which anything of these agents is due.
-pub(super) fn next_due(conn: &Connection, agents: &[AgentId], now: LeaseTime) -> Result<Option<LeaseTime>> {
-    let mut next: Option<LeaseTime> = None;
+/// When something of these agents is due next, and of which of them something is due now. Of each agent no more is looked at
+/// than it takes to know that.
+pub(super) fn next_due(conn: &Connection, agents: &[AgentId], now: LeaseTime) -> Result<Due> {
+    let mut due = Due { now, next: None, agents: Vec::new() };
     for agent in agents {
         let mut after = TenantId(i64::MIN);
-        while let Some((tenant, due)) = head(conn, agent, after)? {
-            next = next.into_iter().chain([due]).min();
-            if due <= now {
-                return Ok(next);
+        while let Some((tenant, at)) = head(conn, agent, after)? {
+            due.next = due.next.into_iter().chain([at]).min();
+            if at <= now {
+                due.agents.push(agent.clone());
+                break;
             }
             after = tenant;
         }
     }
-    Ok(next)
+    Ok(due)
 }
 
 fn head(conn: &Connection, agent: &AgentId, after: TenantId) -> Result<Option<(TenantId, LeaseTime)>> {
@@ -131,7 +133,7 @@ fn rows_of(
         && let Some(next) = rows.next()?
     {
         match row::read(next) {
-            Ok(row) if !claim.may_take(row.owner.as_deref(), row.interrupted, row.task, batch.now) => {}
+            Ok(row) if !claim.may_have(row.owner.as_deref(), row.task) => {}
             Ok(_) if skip > 0 => skip -= 1,
             Ok(row) => found.push(row),
             Err(error) => {
@@ -152,7 +154,7 @@ pub(super) fn renew(batch: &mut Batch<'_>, leases: &[Lease], lasts: Duration) ->
     batch.rows.forget();
     let until = batch.now.after(lasts).0;
     let mut renew = batch.conn.prepare_cached(
-        "UPDATE a2a_tasks SET due_at = ?1, interrupted = 0
+        "UPDATE a2a_tasks SET due_at = ?1, interrupted = 0, overdue = 0
          WHERE task_id = ?2 AND tenant_id = ?3 AND generation = ?4 AND owner = ?5",
     )?;
     let mut lost = Vec::new();

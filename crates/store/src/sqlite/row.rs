@@ -13,7 +13,7 @@ macro_rules! task_columns {
     () => {
         "pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at, status_message, \
          status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, \
-         remembers, releases, interrupted"
+         remembers, releases, interrupted, overdue"
     };
 }
 pub(super) use task_columns;
@@ -58,5 +58,6 @@ pub(super) fn read(row: &Row<'_>) -> Result<TaskRow> {
     task.remembers = row.get(20)?;
     task.releases = row.get(21)?;
     task.interrupted = row.get(22)?;
+    task.overdue = row.get(23)?;
     Ok(task.stored())
 }

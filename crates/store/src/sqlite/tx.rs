@@ -84,6 +84,7 @@ impl Tx for Batch<'_> {
             row.remembers,
             row.releases,
             row.interrupted,
+            row.overdue,
         ])?;
         self.rows.keep(row);
         Ok(())
@@ -108,6 +109,7 @@ impl Tx for Batch<'_> {
             row.cancel_mark,
             row.releases,
             row.interrupted,
+            row.overdue,
         ])?;
         self.rows.keep(row);
         Ok(())

@@ -81,11 +81,11 @@ pub(super) enum Hot {
 const HOT: [&str; 7] = [
     "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, created_at, state, updated_at, status_at,
        status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, remembers,
-       releases, interrupted)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
+       releases, interrupted, overdue)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)",
     "UPDATE a2a_tasks SET state = ?2, updated_at = ?3, status_at = ?4, status_message = ?5, status_turn = ?6, seq = ?7,
        hidden = ?8, due_at = ?9, owner = ?10, generation = ?11, attempt = ?12, turn = ?13, waiting = ?14, cancel_mark = ?15,
-       releases = ?16, interrupted = ?17
+       releases = ?16, interrupted = ?17, overdue = ?18
      WHERE pk = ?1",
     // What a running turn says changes no indexed column: the indexes are left alone.
     "UPDATE a2a_tasks SET seq = ?2, updated_at = ?3 WHERE pk = ?1",

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use a2a::TaskState::Completed;
 use store::{
-    Accept, Append, CancelMark, Error, Holder, Lease, Store, TaskId, Term,
+    Accept, Append, CancelMark, Claim, Error, Holder, Lease, Room, Store, TaskId, Term,
     conformance::{self, Damage},
     scratch::Database,
 };
@@ -167,7 +167,9 @@ async fn an_instance_that_stood_still_cannot_write() {
     let since = Instant::now();
     let turn = loop {
         // What is being written is passed over, until the server ends the session that stands still.
-        if let Some(turn) = claim(&*two, 1).await.pop() {
+        let room = Room::new("echo".parse().unwrap(), 1);
+        let claim = Claim::new(term(&*two, Duration::from_millis(200)), vec![room]);
+        if let Some(turn) = two.claim(claim).await.unwrap().pop() {
             break turn;
         }
         assert!(since.elapsed() < Duration::from_secs(15), "it keeps its locks");

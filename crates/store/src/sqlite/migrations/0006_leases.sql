@@ -2,6 +2,7 @@
 -- It goes on from wall time, so that what is stored already stays what it was.
 ALTER TABLE a2a_tasks ADD COLUMN releases INTEGER NOT NULL DEFAULT 0;    -- attempts that were given back on purpose
 ALTER TABLE a2a_tasks ADD COLUMN interrupted INTEGER NOT NULL DEFAULT 0; -- the attempt before was cut off for certain
+ALTER TABLE a2a_tasks ADD COLUMN overdue INTEGER NOT NULL DEFAULT 0;     -- the lease has run out, and its holder had a last call
 
 -- Claims go by agent and tenant, oldest first.
 DROP INDEX a2a_tasks_due;
