@@ -12,7 +12,7 @@ use std::{
 
 use reqwest::Method;
 use serde_json::Value;
-use store::{EventKind, Store, TaskId, TenantId};
+use store::{Store, TaskId, TenantId};
 use tokio::{
     sync::{Mutex, watch},
     task::JoinSet,
@@ -20,6 +20,7 @@ use tokio::{
 
 use crate::{
     http::{Api, is_terminal, state, to_at_once, with_json},
+    log::{has_frame, is_whole},
     rig::Rig,
     sse::{Frame, Sse},
 };
@@ -331,18 +332,11 @@ async fn wait_for_the_end(journal: &dyn Store, tenant: TenantId, task: TaskId, b
     }
 }
 
-/// Numbered from 1 without a gap, and ended once, at the end.
-fn is_whole(log: &[store::Event]) -> bool {
-    let is_numbered = log.iter().zip(1..).all(|(event, seq)| event.seq == seq);
-    let ends = |event: &store::Event| matches!(event.kind, EventKind::Status { state, .. } if state.is_terminal());
-    is_numbered && log.iter().filter(|event| ends(event)).count() == 1 && log.last().is_some_and(ends)
-}
-
 /// Whether a follower saw exactly what was written.
 fn is_same(frames: &[Frame], log: &[store::Event]) -> bool {
     let written: Vec<Frame> = log
         .iter()
-        .filter(|event| event.kind != EventKind::Input)
+        .filter(|event| has_frame(event.kind))
         .map(|event| Frame { id: event.seq, body: serde_json::from_slice(&event.body).expect("events are JSON") })
         .collect();
     frames == written

@@ -1,95 +1,21 @@
 //! A database that is not there, goes away, falls silent or is slow.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use serde_json::json;
 use store::scratch::Database;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 
 use crate::{
+    detour::{Detour, Last, Passage},
     http::{artifact_text, state, text, to, to_at_once},
     postgres::connect,
+    programs::{Programs, attempts},
     rig::Setting,
 };
 
 /// How long an answer may take when the database does not: an operation waits ten seconds for it.
 const ANSWER: Duration = Duration::from_secs(20);
-
-/// The way to the database, with somebody on it.
-struct Detour {
-    address: SocketAddr,
-    passage: watch::Sender<Passage>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Passage {
-    Open,
-    /// Nothing passes, and nobody is told.
-    Silent,
-    /// Connections break, and new ones are closed at once.
-    Cut,
-}
-
-impl Detour {
-    async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it has an address");
-        let (passage, watched) = watch::channel(Passage::Open);
-        tokio::spawn(async move {
-            while let Ok((inbound, _)) = listener.accept().await {
-                if *watched.borrow() == Passage::Cut {
-                    continue;
-                }
-                let Ok(outbound) = TcpStream::connect(server).await else { continue };
-                let (from_client, to_client) = inbound.into_split();
-                let (from_server, to_server) = outbound.into_split();
-                tokio::spawn(pass(from_client, to_server, watched.clone()));
-                tokio::spawn(pass(from_server, to_client, watched.clone()));
-            }
-        });
-        Self { address, passage }
-    }
-}
-
-async fn pass(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    mut passage: watch::Receiver<Passage>,
-) {
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        let now = *passage.borrow_and_update();
-        match now {
-            Passage::Cut => return,
-            Passage::Silent => {
-                if passage.changed().await.is_err() {
-                    return;
-                }
-            }
-            Passage::Open => tokio::select! {
-                changed = passage.changed() => if changed.is_err() { return },
-                read = from.read(&mut buffer) => match read {
-                    Ok(count) if count > 0 => if to.write_all(&buffer[..count]).await.is_err() { return },
-                    _ => return,
-                },
-            },
-        }
-    }
-}
-
-/// The server of a URL, and the same URL by way of another one.
-fn split(url: &str) -> (SocketAddr, String, String) {
-    let (before, after) = url.split_once('@').expect("the URL names a user");
-    let (server, database) = after.split_once('/').expect("the URL names a database");
-    (server.parse().expect("the server is an address"), before.to_owned(), database.to_owned())
-}
 
 #[tokio::test]
 async fn an_unreachable_database_is_said_at_the_start() {
@@ -106,14 +32,14 @@ async fn an_unreachable_database_is_said_at_the_start() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_database_is_waited_for() {
     let database = Database::create();
-    let (server, user, name) = split(database.url());
-    let detour = Detour::to(server).await;
-    let instance = Setting::on(&format!("{user}@{}/{name}", detour.address)).start("a").await;
+    let detour = Detour::to(database.url()).await;
+    // The turn that runs loses its lease in that time, and nobody is to take it for lost.
+    let instance = Setting::on(detour.url()).with_config("lease = \"3s\"\n").start("a").await;
     let api = instance.api();
     for loss in [Passage::Cut, Passage::Silent] {
         let before = api.send(&to("echo", "before")).await;
         let running = api.send(&to_at_once("stream", "40 50")).await;
-        detour.passage.send_replace(loss);
+        detour.set(loss);
         instance.becomes(503, ANSWER).await;
         assert_eq!(api.get("/healthz").await.status, 200, "it lives all the same");
         // Nobody waits for ever, and what cannot be taken is refused.
@@ -133,15 +59,61 @@ async fn a_lost_database_is_waited_for() {
             assert_eq!(status, 503);
             assert!(took < ANSWER, "{took:?}");
         }
-        detour.passage.send_replace(Passage::Open);
+        detour.set(Passage::Open);
         instance.becomes(200, ANSWER).await;
         assert_eq!(api.task(text(&before, "/id")).await, before);
         let ended = api.task_when(text(&running, "/id"), crate::http::is_terminal).await;
         assert_eq!(state(&ended), "COMPLETED");
         let expected: String = (1..=40).map(|n| format!("chunk {n} of 40\n")).collect();
         assert_eq!(artifact_text(&ended), expected);
+        let log = api.subscribe(text(&running, "/id"), Some(0)).await.rest().await;
+        assert_eq!(attempts(&log), 1, "it went on, and was not run again: {log:#?}");
         assert_eq!(state(&api.send(&to("echo", "after")).await), "COMPLETED");
     }
+}
+
+/// The database falls silent at the very moment at which a message is committed.
+async fn doubt_a_commit(last: Last) {
+    let database = Database::create();
+    let detour = Detour::to(database.url()).await;
+    let setting = Setting::on(detour.url());
+    let programs = Programs::of(&setting);
+    programs.add("once", "fail", 8, 0.2);
+    let instance = setting.start("a").await;
+    let api = instance.api();
+    let mut request = to("once", "a message in doubt");
+    request["message"]["contextId"] = json!("doubt");
+
+    detour.fall_silent_at_the_commit_of("a message in doubt", last);
+    let begun = Instant::now();
+    let reply = api.post("/a2a/message:send", &request).await;
+    let took = begun.elapsed();
+    reply.error(503);
+    assert!(took < ANSWER, "{last:?}: {took:?}");
+    detour.is_silent().await;
+    detour.set(Passage::Open);
+
+    // Whether it was written or not, whoever asks again gets the one task that there is.
+    let begun = Instant::now();
+    let task = loop {
+        let reply = api.post("/a2a/message:send", &request).await;
+        if reply.status == 200 {
+            break reply.task();
+        }
+        assert_eq!(reply.status, 503, "{last:?}: {}", reply.shown());
+        assert!(begun.elapsed() < ANSWER, "{last:?}: still {}", reply.shown());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(state(&task), "COMPLETED", "{last:?}: {task:#}");
+    assert_eq!(api.get("/a2a/tasks?contextId=doubt").await.ok()["totalSize"], 1, "{last:?}");
+    assert_eq!(programs.starts().len(), 1, "{last:?}");
+    let log = api.subscribe(text(&task, "/id"), Some(0)).await.rest().await;
+    assert_eq!(attempts(&log), 1, "{last:?}: {log:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_whose_commit_is_in_doubt_is_answered_and_can_be_sent_again() {
+    tokio::join!(doubt_a_commit(Last::Stays), doubt_a_commit(Last::Passes));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,11 +7,15 @@ use std::{io::Write, path::PathBuf, time::Duration};
 use crate::{
     http::{Api, artifact_text, is_terminal, state, text, to_at_once},
     postgres::{Postgres, connect},
+    programs::attempts,
     rig::{Instance, Setting},
 };
 
 /// How soon an instance notices that there is no room, and that there is room again.
 const NOTICED: Duration = Duration::from_secs(20);
+
+/// Leases that cannot be renewed run out before there is room again.
+const CONFIG: &str = "lease = \"2s\"\n";
 
 /// What runs a program in a mount namespace of its own with a file system of so many MiB at `at`, and `then` done there.
 fn with_small_disk(at: &str, mebibytes: usize, then: &str) -> Vec<String> {
@@ -101,6 +105,8 @@ async fn fill_and_make_room(instance: &Instance, filler: &Filler) {
     let ended = api.task_when(text(&running, "/id"), is_terminal).await;
     let expected: String = (1..=60).map(|n| format!("chunk {n} of 60\n")).collect();
     assert_eq!(artifact_text(&ended), expected);
+    let log = api.subscribe(text(&running, "/id"), Some(0)).await.rest().await;
+    assert_eq!(attempts(&log), 1, "it went on, and was not run again: {log:#?}");
     // The control: what is there is what was acknowledged, and at most what was refused with its answer lost, which
     // nobody's was.
     let total = api.get("/a2a/tasks?pageSize=1").await.ok()["totalSize"].as_u64();
@@ -126,7 +132,7 @@ async fn send(api: &Api) -> Option<String> {
 
 #[tokio::test]
 async fn a_full_disk_under_sqlite() {
-    let mut setting = Setting::on_a_file();
+    let mut setting = Setting::on_a_file().with_config(CONFIG);
     let data = setting.data_dir("a").display().to_string();
     setting.under = with_small_disk(&data, 12, "true");
     let instance = setting.start("a").await;
@@ -147,6 +153,6 @@ async fn a_full_disk_under_postgres() {
     client.batch_execute(&format!("CREATE TABLESPACE small LOCATION '{space}'")).await.expect("it can be made");
     client.batch_execute("CREATE DATABASE small TABLESPACE small").await.expect("it can be made");
     let (server, _) = postgres.url().rsplit_once('/').expect("the URL names a database");
-    let instance = Setting::on(&format!("{server}/small")).start("a").await;
+    let instance = Setting::on(&format!("{server}/small")).with_config(CONFIG).start("a").await;
     fill_and_make_room(&instance, &Filler::new(postgres.postmaster(), &disk)).await;
 }

@@ -1,4 +1,5 @@
-//! Several instances on one journal: what is promised when one of them, the database, the wake-ups or the disk fail.
+//! Several instances on one journal: what is promised when one of them, the database, the wake-ups, the disk or a clock
+//! fail, or when somebody tells them to stop.
 //!
 //! Everything is done to the built binary, over the wire. A suite with a verdict has negative controls: the same run
 //! against servers that break a promise on purpose (`SB_FAULT`, debug builds only) must come to another one. `SB_LONG=1`
@@ -6,15 +7,21 @@
 //! names; whoever kills PostgreSQL or fills its disk starts one of its own.
 
 mod caller;
+mod clocks;
 mod crossing;
 mod database;
+mod detour;
 mod disk;
 mod latency;
+mod locked;
 mod nats;
+mod outage;
 mod paused;
 mod postgres;
+mod programs;
 mod random;
 mod rig;
+mod stopping;
 mod storm;
 mod storms;
 mod verdict;
@@ -23,6 +30,8 @@ mod wakeless;
 #[expect(dead_code, reason = "the suites of one server use more of it")]
 #[path = "../acceptance/http.rs"]
 mod http;
+#[path = "../acceptance/log.rs"]
+mod log;
 #[expect(dead_code, reason = "the suites of one server use more of it")]
 #[path = "../acceptance/sse.rs"]
 mod sse;

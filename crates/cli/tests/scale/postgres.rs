@@ -69,10 +69,19 @@ impl Postgres {
         }
     }
 
+    /// Asks it to end: sessions are told so, and what was committed is written out.
+    pub(crate) fn stop(&self) {
+        self.control(&["stop", "--mode", "fast"]);
+    }
+
     /// Starts it again, on the same port.
     pub(crate) fn start_again(&self) {
+        let log = self.log();
+        self.control(&["start", "--log", &log.display().to_string()]);
+    }
+
+    fn control(&self, arguments: &[&str]) {
         let control = self.programs.join("pg_ctl");
-        let (data, log) = (self.dir.path().join("pg/data"), self.dir.path().join("pg/server.log"));
         let mut command = if rustix::process::geteuid().is_root() {
             let mut command = Command::new("runuser");
             command.args(["-u", "postgres", "--"]).arg(control);
@@ -80,9 +89,14 @@ impl Postgres {
         } else {
             Command::new(control)
         };
-        let status = command.current_dir("/").args(["start", "--wait", "--silent", "--pgdata"]).arg(data);
-        let status = status.arg("--log").arg(&log).status().expect("it can be started");
-        assert!(status.success(), "{}", std::fs::read_to_string(&log).unwrap_or_default());
+        let command = command.current_dir("/").args(arguments);
+        let command = command.args(["--wait", "--silent", "--pgdata"]).arg(self.dir.path().join("pg/data"));
+        let status = command.status().expect("it can be run");
+        assert!(status.success(), "{}", std::fs::read_to_string(self.log()).unwrap_or_default());
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("pg/server.log")
     }
 
     /// The process that the others are children of.

@@ -35,6 +35,8 @@ pub(crate) struct Setting {
     pub(crate) fault: Option<&'static str>,
     /// A program and its arguments that run the server.
     pub(crate) under: Vec<String>,
+    /// The instances whose wall clock [`Setting::set_clocks`] sets.
+    doubtful_clocks: Vec<&'static str>,
 }
 
 /// One process.
@@ -53,7 +55,8 @@ impl Setting {
     /// On SQLite.
     pub(crate) fn on_a_file() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let setting = Self { dir, store: None, wake: None, fault: None, under: Vec::new() };
+        let (under, doubtful_clocks) = (Vec::new(), Vec::new());
+        let setting = Self { dir, store: None, wake: None, fault: None, under, doubtful_clocks };
         setting.with_config("")
     }
 
@@ -69,6 +72,25 @@ impl Setting {
 
     pub(crate) fn with_fault(self, fault: Option<&'static str>) -> Self {
         Self { fault, ..self }
+    }
+
+    /// Puts the wall clock of this instance in the test's hands.
+    pub(crate) fn with_doubtful_clock_of(mut self, name: &'static str) -> Self {
+        self.doubtful_clocks.push(name);
+        self
+    }
+
+    /// Sets the doubtful wall clocks so many milliseconds ahead of the true ones, or behind.
+    pub(crate) fn set_clocks(&self, ahead: i64) {
+        // In one step: whoever reads half a number would see yet another time.
+        let next = self.dir.path().join("clock.next");
+        std::fs::write(&next, ahead.to_string()).expect("the clock can be written");
+        std::fs::rename(&next, self.clock()).expect("the clock can be set");
+    }
+
+    /// Where its agent files are.
+    pub(crate) fn agents_dir(&self) -> PathBuf {
+        self.dir.path().join("agents")
     }
 
     /// The data directory of one of the instances.
@@ -120,6 +142,10 @@ impl Setting {
         self.dir.path().join("switchboard.toml")
     }
 
+    fn clock(&self) -> PathBuf {
+        self.dir.path().join("clock")
+    }
+
     async fn spawn(&self, name: &str, log: &Path) -> Result<Instance, Option<ExitStatus>> {
         let log_file = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("the log can be written");
         let mut command = match self.under.split_first() {
@@ -157,6 +183,9 @@ impl Setting {
         }
         if let Some(fault) = self.fault {
             command.env("SB_FAULT", fault);
+        }
+        if self.doubtful_clocks.contains(&name) {
+            command.env("SB_CLOCK", self.clock());
         }
         let mut child = command.spawn().expect("the binary can be started");
         let stdout = child.stdout.take().expect("stdout is piped");
@@ -196,6 +225,13 @@ impl Instance {
     /// Ends the process without a warning.
     pub(crate) async fn kill9(&mut self) {
         self.child.kill().await.expect("the server was running");
+    }
+
+    /// Asks the process to end and waits until it has; whether it said that all was well.
+    pub(crate) async fn stop(&mut self) -> bool {
+        self.signal("TERM");
+        let ended = timeout(PATIENCE, self.child.wait()).await.expect("the server ends in time");
+        ended.expect("the server was started").success()
     }
 
     /// Sends a signal and does not wait.

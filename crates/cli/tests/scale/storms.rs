@@ -49,5 +49,5 @@ async fn control_a_lease_without_a_fence_is_noticed_in_a_storm() {
     let lasts = Duration::from_secs(14);
     let verdict =
         Storm { blow: Blow::Pause, every: (300, 1000), lasts, callers: 100, fault: Some("no-fence") }.run().await;
-    assert!(!verdict.is_clean(), "{verdict}");
+    assert!(!verdict.is_clean() && verdict.wrong_results > 0, "{verdict}");
 }
