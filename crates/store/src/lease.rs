@@ -25,7 +25,7 @@
 //! a network breaks, writes stall behind a lock or on a full disk, or a clock is stepped, the leases of *all* run out at
 //! once, and whoever comes back first would take over the turns of everyone else. So the first claim that finds a lease
 //! run out only says so, in the row itself, and gives its holder half a lease more. That claim is a write: it succeeds only
-//! when writing works again, and then a holder that lives renews in time, since a renewal that fails is tried again soon. An
+//! when writing works again, and then a holder that lives renews or writes in time, since a renewal that fails is tried again soon. An
 //! instance that is really gone without a proof is waited for half a lease longer, and that is all it costs.
 //!
 //! **What one runs oneself is never claimed**, whatever the clock says ([`Claim::running`]), and is renewed before

@@ -200,13 +200,16 @@ pub(super) async fn a_holder_has_a_last_call(store: Arc<dyn Store>) {
     // The next time it does not.
     assert!(claim(Duration::from_millis(20)).await.is_empty(), "whoever renews has a call again");
     tokio::time::sleep(Duration::from_millis(50)).await;
+    world.append(&expired, vec![artifact(expired.task, "a", "alive", false)]).await.unwrap();
+    assert!(claim(Duration::from_millis(20)).await.is_empty(), "and whoever writes");
+    tokio::time::sleep(Duration::from_millis(50)).await;
     let turns = claim(MINUTE).await;
     assert_eq!(tasks(&turns), [expired.task]);
     assert!(turns[0].interrupted);
     assert_eq!((&turns[0].lease.holder, turns[0].lease.attempt), (&world.me(), 2));
     assert!(matches!(world.append(&expired, vec![]).await, Err(Error::LeaseLost)));
     // A call is nothing that readers of the log see.
-    assert_eq!(world.kinds(expired.task).await, [CREATED, STARTED, EventKind::Started { again: true }]);
+    assert_eq!(world.kinds(expired.task).await, [CREATED, STARTED, ARTIFACT, EventKind::Started { again: true }]);
 }
 
 /// What nobody may take stands in no one's way, however little room there is.

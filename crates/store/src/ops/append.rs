@@ -41,6 +41,10 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
     if row.hidden == Hidden::Undecided && (!append.drafts.is_empty() || matches!(decision, Decision::Ends { .. })) {
         row.show();
     }
+    // Whoever writes lives: a last call is answered by it.
+    if row.overdue {
+        row.answer_call();
+    }
     for draft in &append.drafts {
         write(tx, &mut row, draft)?;
     }

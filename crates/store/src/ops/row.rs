@@ -160,6 +160,12 @@ impl TaskRow {
         self.due_at = Some(until.0);
     }
 
+    /// Its holder is heard of: when the lease has run out it is called anew.
+    pub(super) fn answer_call(&mut self) {
+        self.touched_only = false;
+        self.overdue = false;
+    }
+
     /// The lease of it, if somebody has one.
     pub(super) fn lease(&self) -> Option<Lease> {
         let holder = Holder::stored(self.owner.as_deref()?);
