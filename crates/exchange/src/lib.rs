@@ -108,7 +108,7 @@ impl Exchange {
             options,
             page_key,
         });
-        worker::start(&inner);
+        scheduler::start(&inner);
         Ok(Self { inner })
     }
 

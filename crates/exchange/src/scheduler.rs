@@ -145,8 +145,8 @@ fn free_slots(entry: &Entry) -> Vec<OwnedSemaphorePermit> {
     permits
 }
 
-/// Renews the leases of the turns that run, for as long as any does. A renewal that fails is tried again soon: a store
-/// that was away for less than half a lease, which nobody takes for an absence, must not cost anyone a lease.
+/// Renews the leases of the turns that run, for as long as any does. A renewal that fails is tried again soon: a
+/// store that was away for a moment must not cost anyone a lease, and a last call is to be heard in time.
 async fn keep_leases(inner: Arc<Inner>) {
     let period = inner.options.lease / 3;
     let mut wait = period;

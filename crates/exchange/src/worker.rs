@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Entry, Inner, scheduler, turn};
+use crate::{Entry, Inner, turn};
 
 /// How long turns that are to stop may take to write what is needed for another to go on.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -248,9 +248,4 @@ pub(crate) async fn shut_down(inner: &Inner, grace: Duration) {
     if tokio::time::timeout(FAREWELL, workers.loops.wait()).await.is_err() {
         tracing::warn!(loops = workers.loops.len(), "the journal does not answer; going without it");
     }
-}
-
-/// Starts the loops that look for due work, renew leases and take over from the dead.
-pub(crate) fn start(inner: &Arc<Inner>) {
-    scheduler::start(inner);
 }

@@ -61,7 +61,7 @@ async fn lock(servers: usize, held: u64, fault: Option<&'static str>) -> Vec<Str
     for _ in 0..servers {
         instances.push(setting.start("a").await);
     }
-    // The others have nothing to do, and are in touch for long enough to take over what has run out.
+    // The others have nothing to do, and look for what has run out.
     tokio::time::sleep(if servers > 1 { Duration::from_millis(2500) } else { Duration::ZERO }).await;
     let api = instances[0].api();
     let mut jobs = Vec::new();

@@ -216,8 +216,10 @@ const INBOX: &str = concat!(
     tasks_and_keys!()
 );
 
-/// The tenants that have work due with the agents `$1`.
-const LINE: &str = "WITH RECURSIVE line (agent, tenant_id, due_at) AS (
+/// `line`: each tenant that has anything due or running with one of the agents `$1`, and the earliest time of it.
+macro_rules! line {
+    () => {
+        "WITH RECURSIVE line (agent, tenant_id, due_at) AS (
        (SELECT a.agent, h.tenant_id, h.due_at FROM unnest($1::text[]) AS a (agent) CROSS JOIN LATERAL (
           SELECT t.tenant_id, t.due_at FROM a2a_tasks t WHERE t.agent_id = a.agent AND t.due_at IS NOT NULL
           ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
@@ -225,8 +227,13 @@ const LINE: &str = "WITH RECURSIVE line (agent, tenant_id, due_at) AS (
        SELECT l.agent, h.tenant_id, h.due_at FROM line l CROSS JOIN LATERAL (
           SELECT t.tenant_id, t.due_at FROM a2a_tasks t
           WHERE t.agent_id = l.agent AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL
-          ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
-     SELECT agent, tenant_id FROM line WHERE due_at <= lease_now()";
+          ORDER BY t.tenant_id, t.due_at LIMIT 1) h) "
+    };
+}
+pub(super) use line;
+
+/// The tenants that have work due with the agents `$1`.
+const LINE: &str = concat!(line!(), "SELECT agent, tenant_id FROM line WHERE due_at <= lease_now()");
 
 /// `$3` tasks of each agent `$1` and tenant `$2`, but none of `$4`. Which of them `$5` may have: see `lease.rs`.
 const CLAIM: &str = concat!(

@@ -11,7 +11,7 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    fetch::{task_id, uuid},
+    fetch::{line, task_id, uuid},
     instances::lock_key,
     pool::Pool,
 };
@@ -56,16 +56,10 @@ impl Suspects {
 }
 
 pub(super) async fn next_due(readers: &Pool, agents: &[AgentId]) -> Result<Due> {
-    let sql = "WITH RECURSIVE line (agent, tenant_id, due_at) AS (
-       (SELECT a.agent, h.tenant_id, h.due_at FROM unnest($1::text[]) AS a (agent) CROSS JOIN LATERAL (
-          SELECT t.tenant_id, t.due_at FROM a2a_tasks t WHERE t.agent_id = a.agent AND t.due_at IS NOT NULL
-          ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
-       UNION ALL
-       SELECT l.agent, h.tenant_id, h.due_at FROM line l CROSS JOIN LATERAL (
-          SELECT t.tenant_id, t.due_at FROM a2a_tasks t
-          WHERE t.agent_id = l.agent AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL
-          ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
-     SELECT lease_now(), min(due_at), array_agg(DISTINCT agent) FILTER (WHERE due_at <= lease_now()) FROM line";
+    let sql = concat!(
+        line!(),
+        "SELECT lease_now(), min(due_at), array_agg(DISTINCT agent) FILTER (WHERE due_at <= lease_now()) FROM line"
+    );
     let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
     let row = readers.query_one(sql, &[&agents]).await?;
     let due: Option<Vec<&str>> = row.try_get(2)?;
