@@ -102,6 +102,11 @@ pub(crate) fn unsigned(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
 }
 
+/// Numbers of turns, attempts and the like.
+pub(crate) fn small(n: i64) -> u32 {
+    u32::try_from(n).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

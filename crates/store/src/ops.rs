@@ -6,6 +6,7 @@
 mod accept;
 mod append;
 mod cancel;
+pub(crate) mod columns;
 mod lease;
 mod row;
 
@@ -16,6 +17,7 @@ pub(crate) use self::{
     accept::accept,
     append::append,
     cancel::{force, mark, reveal},
+    columns::task_columns,
     lease::claim,
     row::{Hidden, TaskRow},
 };

@@ -25,9 +25,11 @@
 //! itself knows of all (tests: `instances_do_not_pass_a_bound_together`, `a_slow_instance_does_not_pass_a_bound`,
 //! `far_from_its_bound_a_tenant_needs_no_lock`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
-use bytes::Bytes;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -37,8 +39,11 @@ use super::{
 };
 use crate::{
     Accept, Append, Claim, Error, LeaseTime, Quota, Result, Room, Target, TaskId, TenantId, codec, lease,
-    ops::{Hidden, TaskRow},
+    ops::{TaskRow, columns, columns::Columns, task_columns},
 };
+
+/// A statement that is put together from lists of columns.
+pub(super) type Sql = LazyLock<&'static str>;
 
 /// Why a batch could not be read.
 pub(super) enum Trouble {
@@ -169,15 +174,6 @@ const STEP: u64 = 64;
 /// Makes the locks of tenants at their bound different from other advisory locks.
 const QUOTA_LOCKS: i64 = 0x5357_5155_4f54_0000;
 
-/// The columns that [`read_row`] reads, for every statement that loads rows.
-macro_rules! columns {
-    () => {
-        "t.task_id, t.tenant_id, t.agent_id, t.context_id, t.state, t.created_at, t.updated_at, t.status_at, \
-         t.status_message, t.status_turn, t.seq, t.hidden, t.due_at, t.owner, t.generation, t.attempt, t.turn, \
-         t.waiting, t.cancel_mark, t.remembers, t.releases, t.interrupted, t.overdue"
-    };
-}
-
 /// What the keys `$2, $3` stand for, beside the tasks `$1`.
 macro_rules! tasks_and_keys {
     () => {
@@ -199,13 +195,15 @@ const FIND: &str = "SELECT i.tenant_id, i.key, i.fingerprint, i.task, i.turn, i.
      FROM unnest($1::bigint[], $2::bytea[]) AS k (tenant_id, key)
      JOIN idempotency i ON i.tenant_id = k.tenant_id AND i.key = k.key";
 
-const LOCK: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM a2a_tasks t WHERE t.task_id = ANY ",
-    tasks_and_keys!(),
-    " ORDER BY t.task_id FOR UPDATE OF t"
-);
+/// The begin of every statement whose rows [`read_row`] reads, from `t`.
+fn select() -> String {
+    format!("SELECT t.task_id, {} FROM", columns::list(columns::all(), |(name, sql)| format!("t.{name}::{sql}")))
+}
+
+static LOCK: Sql = Sql::new(|| {
+    let tasks = tasks_and_keys!();
+    format!("{} a2a_tasks t WHERE t.task_id = ANY {tasks} ORDER BY t.task_id FOR UPDATE OF t", select()).leak()
+});
 
 /// Of a turn that runs and has nothing behind it nobody reads the message.
 const INBOX: &str = concat!(
@@ -236,16 +234,15 @@ pub(super) use line;
 const LINE: &str = concat!(line!(), "SELECT agent, tenant_id FROM line WHERE due_at <= lease_now()");
 
 /// `$3` tasks of each agent `$1` and tenant `$2`, but none of `$4`. Which of them `$5` may have: see `lease.rs`.
-const CLAIM: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS w (agent, tenant_id, share) CROSS JOIN LATERAL (
-       SELECT * FROM a2a_tasks t
+static CLAIM: Sql = Sql::new(|| {
+    let due = "FROM a2a_tasks t
        WHERE t.agent_id = w.agent AND t.tenant_id = w.tenant_id AND t.due_at <= lease_now()
          AND NOT t.task_id = ANY ($4::uuid[])
          AND (t.owner IS NULL OR t.owner <> $5 OR NOT t.task_id = ANY ($6::uuid[]))
-       ORDER BY t.due_at LIMIT w.share FOR UPDATE SKIP LOCKED) t"
-);
+       ORDER BY t.due_at LIMIT w.share FOR UPDATE SKIP LOCKED";
+    let shares = "unnest($1::text[], $2::bigint[], $3::bigint[]) AS w (agent, tenant_id, share)";
+    format!("{} {shares} CROSS JOIN LATERAL (SELECT * {due}) t", select()).leak()
+});
 
 const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', m.body FROM a2a_messages m
      WHERE m.task = ANY ($1::uuid[]) AND m.status IN ('pending', 'in_progress')";
@@ -268,7 +265,9 @@ const USAGE: &str = "SELECT u.tenant_id, sum(u.tasks)::bigint, sum(u.bytes)::big
      WHERE u.tenant_id = ANY ($1::bigint[]) GROUP BY u.tenant_id";
 
 /// Prepared on every writing session.
-pub(super) const STATEMENTS: [&str; 10] = [RESERVE, FIND, LOCK, INBOX, LINE, CLAIM, CLAIMED_INBOX, QUOTA, USAGE, NOW];
+pub(super) fn statements() -> [&'static str; 10] {
+    [RESERVE, FIND, *LOCK, INBOX, LINE, *CLAIM, CLAIMED_INBOX, QUOTA, USAGE, NOW]
+}
 
 /// Begins a transaction and reads into `batch` what its operations need.
 pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -> Result<(), Trouble> {
@@ -295,7 +294,7 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
                 .await
         },
         async { session.query_if(has_keys, FIND, &[&keys.tenants, &keys.keys]).await },
-        async { session.query_if(has_keys || !tasks.is_empty(), LOCK, &[&tasks, key_tenants, key_hashes]).await },
+        async { session.query_if(has_keys || !tasks.is_empty(), *LOCK, &[&tasks, key_tenants, key_hashes]).await },
         claim(session, needs),
         async { session.query_if(has_keys || !inboxes.is_empty(), INBOX, &[&inboxes, key_tenants, key_hashes]).await },
         async {
@@ -390,7 +389,7 @@ async fn claim(session: &Session, needs: &Needs) -> Result<Vec<Row>, tokio_postg
             let agents: Vec<&str> = given().map(|stand| stand.room.agent.as_str()).collect();
             let tenants: Vec<i64> = given().map(|stand| stand.tenant.0).collect();
             let shares: Vec<i64> = given().map(|stand| i64::try_from(stand.share).unwrap_or(i64::MAX)).collect();
-            let rows = session.query(CLAIM, &[&agents, &tenants, &shares, &taken, &me, &running]).await?;
+            let rows = session.query(*CLAIM, &[&agents, &tenants, &shares, &taken, &me, &running]).await?;
             let mut found: BTreeMap<(String, i64), usize> = BTreeMap::new();
             for row in &rows {
                 taken.push(row.try_get(0)?);
@@ -521,35 +520,19 @@ impl QuotaColumns {
     }
 }
 
-/// A row of a statement that selects `columns!()`.
+/// A row of a statement that begins with [`select`].
 fn read_row(row: &Row) -> Result<TaskRow> {
-    let mut task = TaskRow::new(
-        0,
-        task_id(row.try_get(0)?),
-        TenantId(row.try_get(1)?),
-        codec::parse_agent(row.try_get(2)?)?,
-        row.try_get::<_, &str>(3)?.into(),
-        Hidden::from_code(row.try_get::<_, i16>(11)?.into()),
-        codec::time(row.try_get(5)?),
-    );
-    task.state = codec::parse_state(row.try_get(4)?)?;
-    task.updated_at = row.try_get(6)?;
-    task.status_at = row.try_get(7)?;
-    task.status_message = row.try_get::<_, Option<String>>(8)?.map(Bytes::from);
-    task.status_turn = count(row.try_get(9)?);
-    task.seq = codec::unsigned(row.try_get(10)?);
-    task.due_at = row.try_get(12)?;
-    task.owner = row.try_get(13)?;
-    task.generation = codec::unsigned(row.try_get(14)?);
-    task.attempt = count(row.try_get(15)?);
-    task.turn = count(row.try_get(16)?);
-    task.waiting = count(row.try_get(17)?);
-    task.cancel_mark = row.try_get(18)?;
-    task.remembers = row.try_get(19)?;
-    task.releases = count(row.try_get(20)?);
-    task.interrupted = row.try_get(21)?;
-    task.overdue = row.try_get(22)?;
-    Ok(task.stored())
+    let mut next = 0;
+    macro_rules! get {
+        ($([$once:ident $once_sql:ident $once_type:ty])*; $([$name:ident $sql:ident $type:ty])*) => {
+            Columns {
+                $($once: { next += 1; row.try_get(next)? },)*
+                $($name: { next += 1; row.try_get(next)? },)*
+            }
+        };
+    }
+    let columns = task_columns!(get);
+    columns.row(0, task_id(row.try_get(0)?))
 }
 
 fn know_message(batch: &mut Batch, row: &Row) -> Result<()> {

@@ -15,15 +15,27 @@
 //! **NOTIFY is a hint.** It names the tasks whose logs have grown, and the server delivers it after the commit. Whoever
 //! hears it reads the log; whoever does not finds the log by looking.
 
+use futures_util::future::join_all;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::{
     batch::{Batch, Change, Use},
-    fetch::{number, uuid},
+    fetch::{Sql, number, uuid},
     writer::Session,
 };
-use crate::{LeaseTime, News, codec, ops::TaskRow, wake};
+use crate::{
+    LeaseTime, News, TaskId, codec,
+    ops::{
+        TaskRow,
+        columns::{self, Column, Columns},
+        task_columns,
+    },
+    wake,
+};
+
+/// The parameters of a statement.
+type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
 /// What a batch is written with.
 pub(super) struct Seal<'a> {
@@ -52,25 +64,29 @@ const SETTLED: &str = "SELECT at >= 0, lease_now() FROM commits WHERE id = $1";
 /// Rows that are due and cannot be read are not looked at again for an hour.
 const STEP_ASIDE: &str = "UPDATE a2a_tasks SET due_at = lease_now() + 3600000 WHERE task_id = ANY ($1::uuid[])";
 
-const INSERT_TASKS: &str = "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, created_at, remembers,
-       state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn,
-       waiting, cancel_mark, releases, interrupted, overdue)
-     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
-       $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::bigint[], $13::smallint[], $14::bigint[],
-       $15::text[], $16::bigint[], $17::integer[], $18::integer[], $19::integer[], $20::boolean[], $21::integer[],
-       $22::boolean[], $23::boolean[])";
+static INSERT_TASKS: Sql = Sql::new(|| {
+    let names = columns::list(columns::all(), |(name, _)| (*name).to_owned());
+    let arrays = arrays(columns::all());
+    format!("INSERT INTO a2a_tasks (task_id, {names}) SELECT * FROM unnest($1::uuid[], {arrays})").leak()
+});
 
-const UPDATE_TASKS: &str = "UPDATE a2a_tasks t
-     SET state = u.state, updated_at = u.updated_at, status_at = u.status_at, status_message = u.status_message,
-       status_turn = u.status_turn, seq = u.seq, hidden = u.hidden, due_at = u.due_at, owner = u.owner,
-       generation = u.generation, attempt = u.attempt, turn = u.turn, waiting = u.waiting, cancel_mark = u.cancel_mark,
-       releases = u.releases, interrupted = u.interrupted, overdue = u.overdue
-     FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::integer[], $7::bigint[],
-       $8::smallint[], $9::bigint[], $10::text[], $11::bigint[], $12::integer[], $13::integer[], $14::integer[],
-       $15::boolean[], $16::integer[], $17::boolean[], $18::boolean[])
-       AS u (task_id, state, updated_at, status_at, status_message, status_turn, seq, hidden, due_at, owner, generation,
-         attempt, turn, waiting, cancel_mark, releases, interrupted, overdue)
-     WHERE t.task_id = u.task_id";
+static UPDATE_TASKS: Sql = Sql::new(|| {
+    let changing = || columns::CHANGING.iter();
+    let sets = columns::list(changing(), |(name, _)| format!("{name} = u.{name}"));
+    let names = columns::list(changing(), |(name, _)| (*name).to_owned());
+    let arrays = arrays(changing());
+    format!(
+        "UPDATE a2a_tasks t SET {sets} FROM unnest($1::uuid[], {arrays}) AS u (task_id, {names})
+         WHERE t.task_id = u.task_id"
+    )
+    .leak()
+});
+
+/// The parameters from `$2` on, an array for each column.
+fn arrays<'c>(columns: impl Iterator<Item = &'c Column>) -> String {
+    let arrays = columns.zip(2..).map(|((_, sql), n)| format!("${n}::{sql}[]"));
+    arrays.collect::<Vec<_>>().join(", ")
+}
 
 /// What a running turn says changes no indexed column.
 const TOUCH_TASKS: &str = "UPDATE a2a_tasks t SET seq = u.seq, updated_at = u.updated_at
@@ -118,24 +134,26 @@ const ARTIFACTS: &str = "INSERT INTO a2a_artifacts (task, turn, artifact_id, app
 const NOTIFY: &str = "SELECT pg_notify($1, $2)";
 
 /// Prepared on every writing session.
-pub(super) const STATEMENTS: [&str; 16] = [
-    STEP_ASIDE,
-    COMMITS,
-    VOID,
-    SETTLED,
-    INSERT_TASKS,
-    UPDATE_TASKS,
-    TOUCH_TASKS,
-    EVENTS,
-    MESSAGES,
-    MOVE_MESSAGES,
-    CHANGE_KEYS,
-    FREE_KEYS,
-    COUNTS,
-    USAGE,
-    ARTIFACTS,
-    NOTIFY,
-];
+pub(super) fn statements() -> [&'static str; 16] {
+    [
+        STEP_ASIDE,
+        COMMITS,
+        VOID,
+        SETTLED,
+        *INSERT_TASKS,
+        *UPDATE_TASKS,
+        TOUCH_TASKS,
+        EVENTS,
+        MESSAGES,
+        MOVE_MESSAGES,
+        CHANGE_KEYS,
+        FREE_KEYS,
+        COUNTS,
+        USAGE,
+        ARTIFACTS,
+        NOTIFY,
+    ]
+}
 
 /// What other instances are to hear of a batch.
 pub(super) fn news(batch: &Batch) -> News {
@@ -157,107 +175,34 @@ pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> 
     let artifacts = ArtifactColumns::of(batch);
     let shard = seal.shard;
 
+    let mut writes: Vec<(&'static str, Values<'_>)> = vec![(COMMITS, vec![&seal.id])];
+    let mut write_if = |needed: bool, sql: &'static str, values: Vec<_>| {
+        if needed {
+            writes.push((sql, values));
+        }
+    };
+    write_if(!batch.unreadable.is_empty(), STEP_ASIDE, vec![&batch.unreadable]);
+    write_if(!inserted.ids.is_empty(), *INSERT_TASKS, inserted.all());
+    write_if(!updated.ids.is_empty(), *UPDATE_TASKS, updated.changing());
+    write_if(!touched.ids.is_empty(), TOUCH_TASKS, vec![&touched.ids, &touched.seq, &touched.updated_at]);
+    write_if(!events.tasks.is_empty(), EVENTS, events.all());
+    write_if(!messages.tasks.is_empty(), MESSAGES, messages.all());
+    write_if(!moved.tasks.is_empty(), MOVE_MESSAGES, vec![&moved.tasks, &moved.turns, &moved.statuses]);
+    write_if(!keys.tenants.is_empty(), CHANGE_KEYS, keys.changed());
+    write_if(!keys.freed_tenants.is_empty(), FREE_KEYS, vec![&keys.freed_tenants, &keys.freed_keys]);
+    write_if(!counts.tenants.is_empty(), COUNTS, counts.all(&shard));
+    write_if(!usage.is_empty(), USAGE, usage.all(&shard));
+    write_if(!artifacts.tasks.is_empty(), ARTIFACTS, artifacts.all());
+    write_if(seal.notice.is_some(), NOTIFY, vec![&wake::CHANNEL, &seal.notice]);
+
     // Sent in this order without waiting in between. After a failure the server refuses the rest, and the COMMIT of a
     // transaction that has failed rolls it back.
-    let outcome = tokio::join!(
+    let (written, committed) = tokio::join!(
         biased;
-        async { session.execute(COMMITS, &[&seal.id]).await },
-        async { session.execute_if(!batch.unreadable.is_empty(), STEP_ASIDE, &[&batch.unreadable]).await },
-        async { session.execute_if(!inserted.ids.is_empty(), INSERT_TASKS, &inserted.all()).await },
-        async { session.execute_if(!updated.ids.is_empty(), UPDATE_TASKS, &updated.changing()).await },
-        async {
-            session
-                .execute_if(!touched.ids.is_empty(), TOUCH_TASKS, &[&touched.ids, &touched.seqs, &touched.updated_ats])
-                .await
-        },
-        async {
-            session
-                .execute_if(
-                    !events.tasks.is_empty(),
-                    EVENTS,
-                    &[&events.tasks, &events.seqs, &events.ats, &events.kinds, &events.bodies],
-                )
-                .await
-        },
-        async {
-            session
-                .execute_if(
-                    !messages.tasks.is_empty(),
-                    MESSAGES,
-                    &[
-                        &messages.tasks,
-                        &messages.ids,
-                        &messages.roles,
-                        &messages.statuses,
-                        &messages.turns,
-                        &messages.bodies,
-                        &messages.ats,
-                    ],
-                )
-                .await
-        },
-        async {
-            session
-                .execute_if(!moved.tasks.is_empty(), MOVE_MESSAGES, &[&moved.tasks, &moved.turns, &moved.statuses])
-                .await
-        },
-        async {
-            session
-                .execute_if(
-                    !keys.tenants.is_empty(),
-                    CHANGE_KEYS,
-                    &[&keys.tenants, &keys.keys, &keys.fingerprints, &keys.tasks, &keys.turns, &keys.expires],
-                )
-                .await
-        },
-        async {
-            session
-                .execute_if(!keys.freed_tenants.is_empty(), FREE_KEYS, &[&keys.freed_tenants, &keys.freed_keys])
-                .await
-        },
-        async {
-            session
-                .execute_if(
-                    !counts.tenants.is_empty(),
-                    COUNTS,
-                    &[&counts.tenants, &counts.agents, &counts.states, &counts.numbers, &shard],
-                )
-                .await
-        },
-        async {
-            session
-                .execute_if(
-                    !usage.is_empty(),
-                    USAGE,
-                    &[
-                        &usage.tenants,
-                        &usage.tasks,
-                        &usage.bytes,
-                        &usage.removal_tenants,
-                        &usage.removal_tasks,
-                        &usage.removal_ids,
-                        &usage.removal_turns,
-                        &shard,
-                    ],
-                )
-                .await
-        },
-        async {
-            session
-                .execute_if(
-                    !artifacts.tasks.is_empty(),
-                    ARTIFACTS,
-                    &[&artifacts.tasks, &artifacts.turns, &artifacts.ids, &artifacts.appends, &artifacts.bodies],
-                )
-                .await
-        },
-        async {
-            session.execute_if(seal.notice.is_some(), NOTIFY, &[&wake::CHANNEL, &seal.notice.unwrap_or_default()]).await
-        },
+        join_all(writes.iter().map(|(sql, values)| session.execute(sql, values))),
         session.client.batch_execute("COMMIT"),
     );
-    let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, committed) = outcome;
-    for statement in [a, b, c, d, e, f, g, h, i, j, k, l, m, n] {
+    for statement in written {
         statement?;
     }
     committed
@@ -272,117 +217,41 @@ pub(super) async fn settle(session: &Session, id: Uuid) -> Result<(Settled, Leas
     Ok((settled, LeaseTime(row.try_get(1)?)))
 }
 
-#[derive(Default)]
-struct TaskColumns<'a> {
-    ids: Vec<Uuid>,
-    tenants: Vec<i64>,
-    agents: Vec<&'a str>,
-    contexts: Vec<&'a str>,
-    created_ats: Vec<i64>,
-    remember: Vec<bool>,
-    states: Vec<&'static str>,
-    updated_ats: Vec<i64>,
-    status_ats: Vec<i64>,
-    status_messages: Vec<Option<&'a str>>,
-    status_turns: Vec<i32>,
-    seqs: Vec<i64>,
-    hidden: Vec<i16>,
-    due_ats: Vec<Option<i64>>,
-    owners: Vec<Option<&'a str>>,
-    generations: Vec<i64>,
-    attempts: Vec<i32>,
-    turns: Vec<i32>,
-    waiting: Vec<i32>,
-    cancel_marks: Vec<bool>,
-    releases: Vec<i32>,
-    interrupted: Vec<bool>,
-    overdue: Vec<bool>,
+macro_rules! define {
+    ($([$once:ident $once_sql:ident $once_type:ty])*; $([$name:ident $sql:ident $type:ty])*) => {
+        #[derive(Default)]
+        struct TaskColumns<'a> {
+            ids: Vec<Uuid>,
+            $($once: Vec<$once_type>,)*
+            $($name: Vec<$type>,)*
+        }
+
+        impl<'a> TaskColumns<'a> {
+            fn add(&mut self, task: TaskId, columns: Columns<'a>) {
+                self.ids.push(uuid(task));
+                $(self.$once.push(columns.$once);)*
+                $(self.$name.push(columns.$name);)*
+            }
+
+            fn all(&self) -> Values<'_> {
+                vec![&self.ids, $(&self.$once,)* $(&self.$name),*]
+            }
+
+            fn changing(&self) -> Values<'_> {
+                vec![&self.ids, $(&self.$name),*]
+            }
+        }
+    };
 }
+task_columns!(define);
 
 impl<'a> TaskColumns<'a> {
     fn of(rows: impl Iterator<Item = &'a TaskRow>) -> Self {
         let mut columns = Self::default();
         for row in rows {
-            columns.ids.push(uuid(row.task));
-            columns.tenants.push(row.tenant.0);
-            columns.agents.push(row.agent.as_str());
-            columns.contexts.push(&row.context);
-            columns.created_ats.push(row.created_at);
-            columns.remember.push(row.remembers);
-            columns.states.push(codec::state_name(row.state));
-            columns.updated_ats.push(row.updated_at);
-            columns.status_ats.push(row.status_at);
-            // JSON of ours is UTF-8: it was made by a serialiser.
-            columns.status_messages.push(row.status_message.as_ref().and_then(|json| codec::text(json).ok()));
-            columns.status_turns.push(number(row.status_turn));
-            columns.seqs.push(codec::signed(row.seq));
-            columns.hidden.push(row.hidden as i16);
-            columns.due_ats.push(row.due_at);
-            columns.owners.push(row.owner.as_deref());
-            columns.generations.push(codec::signed(row.generation));
-            columns.attempts.push(number(row.attempt));
-            columns.turns.push(number(row.turn));
-            columns.waiting.push(number(row.waiting));
-            columns.cancel_marks.push(row.cancel_mark);
-            columns.releases.push(number(row.releases));
-            columns.interrupted.push(row.interrupted);
-            columns.overdue.push(row.overdue);
+            columns.add(row.task, Columns::of(row));
         }
         columns
-    }
-
-    fn all(&self) -> [&(dyn ToSql + Sync); 23] {
-        let [_, changing @ ..] = self.changing();
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = changing;
-        let (agents, contexts) = (&self.agents, &self.contexts);
-        [
-            &self.ids,
-            &self.tenants,
-            agents,
-            contexts,
-            &self.created_ats,
-            &self.remember,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            g,
-            h,
-            i,
-            j,
-            k,
-            l,
-            m,
-            n,
-            o,
-            p,
-            q,
-        ]
-    }
-
-    fn changing(&self) -> [&(dyn ToSql + Sync); 18] {
-        [
-            &self.ids,
-            &self.states,
-            &self.updated_ats,
-            &self.status_ats,
-            &self.status_messages,
-            &self.status_turns,
-            &self.seqs,
-            &self.hidden,
-            &self.due_ats,
-            &self.owners,
-            &self.generations,
-            &self.attempts,
-            &self.turns,
-            &self.waiting,
-            &self.cancel_marks,
-            &self.releases,
-            &self.interrupted,
-            &self.overdue,
-        ]
     }
 }
 
@@ -406,6 +275,10 @@ impl<'a> EventColumns<'a> {
             columns.bodies.push(&event.body);
         }
         columns
+    }
+
+    fn all(&self) -> Values<'_> {
+        vec![&self.tasks, &self.seqs, &self.ats, &self.kinds, &self.bodies]
     }
 }
 
@@ -433,6 +306,10 @@ impl<'a> MessageColumns<'a> {
             columns.ats.push(message.at);
         }
         columns
+    }
+
+    fn all(&self) -> Values<'_> {
+        vec![&self.tasks, &self.ids, &self.roles, &self.statuses, &self.turns, &self.bodies, &self.ats]
     }
 }
 
@@ -491,6 +368,10 @@ impl<'a> KeyColumns<'a> {
         }
         columns
     }
+
+    fn changed(&self) -> Values<'_> {
+        vec![&self.tenants, &self.keys, &self.fingerprints, &self.tasks, &self.turns, &self.expires]
+    }
 }
 
 #[derive(Default)]
@@ -511,6 +392,10 @@ impl<'a> CountColumns<'a> {
             columns.numbers.push(*n);
         }
         columns
+    }
+
+    fn all<'v>(&'v self, shard: &'v i16) -> Values<'v> {
+        vec![&self.tenants, &self.agents, &self.states, &self.numbers, shard]
     }
 }
 
@@ -545,6 +430,13 @@ impl<'a> UsageColumns<'a> {
     fn is_empty(&self) -> bool {
         self.tenants.is_empty() && self.removal_tenants.is_empty()
     }
+
+    fn all<'v>(&'v self, shard: &'v i16) -> Values<'v> {
+        let mut values: Values<'v> = vec![&self.tenants, &self.tasks, &self.bytes];
+        values.extend([&self.removal_tenants as &(dyn ToSql + Sync), &self.removal_tasks, &self.removal_ids]);
+        values.extend([&self.removal_turns as &(dyn ToSql + Sync), shard]);
+        values
+    }
 }
 
 #[derive(Default)]
@@ -567,5 +459,9 @@ impl<'a> ArtifactColumns<'a> {
             columns.bodies.push(&artifact.body);
         }
         columns
+    }
+
+    fn all(&self) -> Values<'_> {
+        vec![&self.tasks, &self.turns, &self.ids, &self.appends, &self.bodies]
     }
 }

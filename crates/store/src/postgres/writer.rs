@@ -236,7 +236,7 @@ impl Session {
         let client = connector.open(Role::Write).await?;
         let mut statements = HashMap::new();
         client.batch_execute(SET_UP).await?;
-        for sql in fetch::STATEMENTS.into_iter().chain(flush::STATEMENTS).chain([SWEEP_KEYS, SWEEP_COMMITS]) {
+        for sql in fetch::statements().into_iter().chain(flush::statements()).chain([SWEEP_KEYS, SWEEP_COMMITS]) {
             statements.insert(sql, client.prepare(sql).await?);
         }
         Ok(Self { client, statements })
@@ -269,15 +269,6 @@ impl Session {
             Some(statement) => self.client.execute(statement, values).await,
             None => self.client.execute(sql, values).await,
         }
-    }
-
-    pub(super) async fn execute_if(
-        &self,
-        needed: bool,
-        sql: &'static str,
-        values: Values<'_>,
-    ) -> Result<u64, tokio_postgres::Error> {
-        if needed { self.execute(sql, values).await } else { Ok(0) }
     }
 }
 

@@ -1,20 +1,18 @@
 //! Who may work on what: what is due, renewing, taking over.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{clock::Clock, row, row::task_columns, writer::Batch};
+use super::{clock::Clock, row, writer::Batch};
 use crate::{
     AgentId, Claim, Due, Error, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease, ops::TaskRow,
 };
 
 /// Work of one agent and tenant that may run now, oldest first.
-pub(super) const DUE: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM a2a_tasks WHERE agent_id = ?1 AND tenant_id = ?2 AND due_at <= ?3 ORDER BY due_at"
-);
+pub(super) static DUE: LazyLock<String> = LazyLock::new(|| {
+    format!("{} WHERE agent_id = ?1 AND tenant_id = ?2 AND due_at <= ?3 ORDER BY due_at", *row::SELECT)
+});
 
 /// The next tenant that has anything due or running with an agent, and the earliest time of it.
 pub(super) const HEAD: &str = "SELECT tenant_id, due_at FROM a2a_tasks
@@ -125,7 +123,7 @@ fn rows_of(
     mut skip: usize,
     limit: usize,
 ) -> Result<Vec<TaskRow>> {
-    let mut due = batch.conn.prepare_cached(DUE)?;
+    let mut due = batch.conn.prepare_cached(&DUE)?;
     let mut rows = due.query(params![room.agent.as_str(), tenant.0, batch.now.0])?;
     let mut found = Vec::new();
     let mut unreadable = Vec::new();

@@ -1,14 +1,11 @@
 //! Reading tasks: heads, snapshots, lists, logs and histories. Each function runs on one snapshot.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::LazyLock};
 
 use bytes::Bytes;
 use rusqlite::{Connection, Row, Statement, params, params_from_iter, types::Value};
 
-use super::{
-    row::{self, task_columns},
-    tx::positions,
-};
+use super::{row, tx::positions};
 use crate::{
     AgentId, Event, Filter, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
     ops::{Hidden, TaskRow},
@@ -175,7 +172,8 @@ fn find(
         if !sql.is_empty() {
             sql.push_str(" UNION ALL ");
         }
-        sql.push_str(concat!("SELECT ", task_columns!(), " FROM a2a_tasks WHERE "));
+        sql.push_str(&row::SELECT);
+        sql.push_str(" WHERE ");
         sql.push_str(conditions);
         arguments.extend_from_slice(given);
         if let Some(after) = filter.after {
@@ -257,6 +255,12 @@ pub(super) fn history(conn: &Connection, tenant: TenantId, task: TaskId) -> Resu
     talk(conn, &row, true)
 }
 
+/// Older tasks of the same context.
+static OLDER: LazyLock<String> = LazyLock::new(|| {
+    let of = "tenant_id = ?1 AND context_id = ?2 AND task_id < ?3 AND agent_id = ?4";
+    format!("{} WHERE {of} ORDER BY task_id DESC", *row::SELECT)
+});
+
 pub(super) fn context_history(
     conn: &Connection,
     tenant: TenantId,
@@ -265,12 +269,7 @@ pub(super) fn context_history(
     before: TaskId,
     limit: usize,
 ) -> Result<Vec<a2a::Message>> {
-    let mut older = conn.prepare_cached(concat!(
-        "SELECT ",
-        task_columns!(),
-        " FROM a2a_tasks WHERE tenant_id = ?1 AND context_id = ?2 AND task_id < ?3 AND agent_id = ?4
-         ORDER BY task_id DESC"
-    ))?;
+    let mut older = conn.prepare_cached(&OLDER)?;
     let mut rows = older.query(params![tenant.0, context, before.to_string(), agent.as_str()])?;
     // Newest first, until there is enough.
     let mut messages = Vec::new();

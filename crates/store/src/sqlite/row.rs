@@ -1,28 +1,24 @@
 //! Loading rows of `a2a_tasks`.
 
-use bytes::Bytes;
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Row, params};
 
 use crate::{
     Error, Result, TaskId, TenantId, codec,
-    ops::{Hidden, TaskRow},
+    ops::{TaskRow, columns, columns::Columns, task_columns},
 };
 
-/// The columns that [`read`] reads, for every statement that loads rows.
-macro_rules! task_columns {
-    () => {
-        "pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at, status_message, \
-         status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, \
-         remembers, releases, interrupted, overdue"
-    };
-}
-pub(super) use task_columns;
+/// The begin of every statement whose rows [`read`] reads.
+pub(super) static SELECT: LazyLock<String> = LazyLock::new(|| {
+    format!("SELECT pk, task_id, {} FROM a2a_tasks", columns::list(columns::all(), |(name, _)| (*name).to_owned()))
+});
 
-const LOAD: &str = concat!("SELECT ", task_columns!(), " FROM a2a_tasks WHERE task_id = ?1 AND tenant_id = ?2");
+static LOAD: LazyLock<String> = LazyLock::new(|| format!("{} WHERE task_id = ?1 AND tenant_id = ?2", *SELECT));
 
 /// The tenant's task, hidden or not.
 pub(super) fn load(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<TaskRow> {
-    let mut load = conn.prepare_cached(LOAD)?;
+    let mut load = conn.prepare_cached(&LOAD)?;
     let mut rows = load.query(params![task.to_string(), tenant.0])?;
     match rows.next()? {
         Some(row) => read(row),
@@ -30,34 +26,45 @@ pub(super) fn load(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<
     }
 }
 
-/// A row of a statement that selects `task_columns!()`.
+/// A row of a statement that begins with [`SELECT`].
 pub(super) fn read(row: &Row<'_>) -> Result<TaskRow> {
-    let text = |n| Ok::<_, Error>(row.get_ref(n)?.as_str().map_err(rusqlite::Error::from)?);
-    let mut task = TaskRow::new(
-        row.get(0)?,
-        codec::parse_task(text(1)?)?,
-        TenantId(row.get(2)?),
-        codec::parse_agent(text(3)?)?,
-        text(4)?.into(),
-        Hidden::from_code(row.get(12)?),
-        codec::time(row.get(6)?),
-    );
-    task.state = codec::parse_state(text(5)?)?;
-    task.updated_at = row.get(7)?;
-    task.status_at = row.get(8)?;
-    task.status_message = row.get::<_, Option<String>>(9)?.map(Bytes::from);
-    task.status_turn = row.get(10)?;
-    task.seq = codec::unsigned(row.get(11)?);
-    task.due_at = row.get(13)?;
-    task.owner = row.get(14)?;
-    task.generation = codec::unsigned(row.get(15)?);
-    task.attempt = row.get(16)?;
-    task.turn = row.get(17)?;
-    task.waiting = row.get(18)?;
-    task.cancel_mark = row.get(19)?;
-    task.remembers = row.get(20)?;
-    task.releases = row.get(21)?;
-    task.interrupted = row.get(22)?;
-    task.overdue = row.get(23)?;
-    Ok(task.stored())
+    let mut next = 1;
+    macro_rules! get {
+        ($([$once:ident $once_sql:ident $once_type:ty])*; $([$name:ident $sql:ident $type:ty])*) => {
+            Columns {
+                $($once: { next += 1; Get::get(row, next)? },)*
+                $($name: { next += 1; Get::get(row, next)? },)*
+            }
+        };
+    }
+    let columns = task_columns!(get);
+    columns.row(row.get(0)?, codec::parse_task(Get::get(row, 1)?)?)
+}
+
+/// A value of a row, text without a copy of it.
+trait Get<'a>: Sized {
+    fn get(row: &'a Row<'_>, n: usize) -> rusqlite::Result<Self>;
+}
+
+macro_rules! get_as_it_is {
+    ($($type:ty)*) => {
+        $(impl Get<'_> for $type {
+            fn get(row: &Row<'_>, n: usize) -> rusqlite::Result<Self> {
+                row.get(n)
+            }
+        })*
+    };
+}
+get_as_it_is!(i64 Option<i64> bool);
+
+impl<'a> Get<'a> for &'a str {
+    fn get(row: &'a Row<'_>, n: usize) -> rusqlite::Result<Self> {
+        Ok(row.get_ref(n)?.as_str()?)
+    }
+}
+
+impl<'a> Get<'a> for Option<&'a str> {
+    fn get(row: &'a Row<'_>, n: usize) -> rusqlite::Result<Self> {
+        Ok(row.get_ref(n)?.as_str_or_null()?)
+    }
 }

@@ -200,7 +200,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let conn = open_writer(&dir.path().join("new.db"), 1024).unwrap();
         let plan: String = conn
-            .query_row(&format!("EXPLAIN QUERY PLAN {}", crate::sqlite::lease::DUE), ("a", 0, 0), |row| {
+            .query_row(&format!("EXPLAIN QUERY PLAN {}", *crate::sqlite::lease::DUE), ("a", 0, 0), |row| {
                 row.get("detail")
             })
             .unwrap();

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Quota, Result, TaskId, TenantId, codec,
-    ops::{FirstUse, Made, NewMessage, TaskRow, Tx},
+    ops::{FirstUse, Made, NewMessage, TaskRow, Tx, columns::Columns, task_columns},
 };
 
 /// How many bits of a message's or artifact's position are its number in its task.
@@ -60,57 +60,25 @@ impl Tx for Batch<'_> {
     }
 
     fn insert(&mut self, row: TaskRow) -> Result<()> {
-        self.statement(Hot::InsertTask)?.execute(params![
-            row.pk,
-            row.task.hyphenated(&mut [0; TaskId::LENGTH]),
-            row.tenant.0,
-            row.agent.as_str(),
-            &*row.context,
-            row.created_at,
-            codec::state_name(row.state),
-            row.updated_at,
-            row.status_at,
-            row.status_message.as_ref().map(codec::text).transpose()?,
-            row.status_turn,
-            codec::signed(row.seq),
-            row.hidden as i64,
-            row.due_at,
-            row.owner,
-            codec::signed(row.generation),
-            row.attempt,
-            row.turn,
-            row.waiting,
-            row.cancel_mark,
-            row.remembers,
-            row.releases,
-            row.interrupted,
-            row.overdue,
-        ])?;
+        let columns = Columns::of(&row);
+        macro_rules! bind {
+            ($([$once:ident $once_sql:ident $once_type:ty])*; $([$name:ident $sql:ident $type:ty])*) => {
+                params![row.pk, row.task.hyphenated(&mut [0; TaskId::LENGTH]), $(columns.$once,)* $(columns.$name),*]
+            };
+        }
+        self.statement(Hot::InsertTask)?.execute(task_columns!(bind))?;
         self.rows.keep(row);
         Ok(())
     }
 
     fn save(&mut self, row: TaskRow) -> Result<()> {
-        self.statement(Hot::SaveTask)?.execute(params![
-            row.pk,
-            codec::state_name(row.state),
-            row.updated_at,
-            row.status_at,
-            row.status_message.as_ref().map(codec::text).transpose()?,
-            row.status_turn,
-            codec::signed(row.seq),
-            row.hidden as i64,
-            row.due_at,
-            row.owner,
-            codec::signed(row.generation),
-            row.attempt,
-            row.turn,
-            row.waiting,
-            row.cancel_mark,
-            row.releases,
-            row.interrupted,
-            row.overdue,
-        ])?;
+        let columns = Columns::of(&row);
+        macro_rules! bind {
+            ($([$once:ident $once_sql:ident $once_type:ty])*; $([$name:ident $sql:ident $type:ty])*) => {
+                params![$(columns.$name,)* row.pk]
+            };
+        }
+        self.statement(Hot::SaveTask)?.execute(task_columns!(bind))?;
         self.rows.keep(row);
         Ok(())
     }

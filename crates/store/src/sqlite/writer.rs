@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, LazyLock, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -26,7 +26,10 @@ use super::{
 };
 use crate::{
     AgentId, Error, Event, Hub, LeaseTime, News, Result, TaskId, TenantId, clock, codec, fault,
-    ops::TaskRow,
+    ops::{
+        TaskRow,
+        columns::{self, Column},
+    },
     waiter::{Counters, Waiter},
 };
 
@@ -63,7 +66,7 @@ pub(super) struct Batch<'c> {
     /// What tenants use more or less after this batch.
     pub(super) ledger: Ledger,
     pub(super) rows: &'c mut Rows,
-    hot: [Option<CachedStatement<'c>>; HOT.len()],
+    hot: [Option<CachedStatement<'c>>; 7],
 }
 
 /// The statements of the ordinary course of a task, by their place in [`HOT`].
@@ -78,23 +81,27 @@ pub(super) enum Hot {
     AddArtifact,
 }
 
-const HOT: [&str; 7] = [
-    "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, created_at, state, updated_at, status_at,
-       status_message, status_turn, seq, hidden, due_at, owner, generation, attempt, turn, waiting, cancel_mark, remembers,
-       releases, interrupted, overdue)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)",
-    "UPDATE a2a_tasks SET state = ?2, updated_at = ?3, status_at = ?4, status_message = ?5, status_turn = ?6, seq = ?7,
-       hidden = ?8, due_at = ?9, owner = ?10, generation = ?11, attempt = ?12, turn = ?13, waiting = ?14, cancel_mark = ?15,
-       releases = ?16, interrupted = ?17, overdue = ?18
-     WHERE pk = ?1",
-    // What a running turn says changes no indexed column: the indexes are left alone.
-    "UPDATE a2a_tasks SET seq = ?2, updated_at = ?3 WHERE pk = ?1",
-    "INSERT INTO a2a_events (task, seq, at, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)",
-    "INSERT INTO a2a_messages (pos, task, message_id, role, status, turn, body, created_at)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    "UPDATE a2a_messages SET status = 'acked' WHERE pos >= ?1 AND pos < ?2 AND status = 'in_progress'",
-    "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-];
+static HOT: LazyLock<[String; 7]> = LazyLock::new(|| {
+    let name = |column: &Column| column.0.to_owned();
+    let is_new = |column: &Column| format!("{} = ?", column.0);
+    [
+        format!(
+            "INSERT INTO a2a_tasks (pk, task_id, {}) VALUES (?, ?, {})",
+            columns::list(columns::all(), name),
+            columns::list(columns::all(), |_| "?".to_owned())
+        ),
+        format!("UPDATE a2a_tasks SET {} WHERE pk = ?", columns::list(columns::CHANGING.iter(), is_new)),
+        // What a running turn says changes no indexed column: the indexes are left alone.
+        "UPDATE a2a_tasks SET seq = ?2, updated_at = ?3 WHERE pk = ?1".to_owned(),
+        "INSERT INTO a2a_events (task, seq, at, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)".to_owned(),
+        "INSERT INTO a2a_messages (pos, task, message_id, role, status, turn, body, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+            .to_owned(),
+        "UPDATE a2a_messages SET status = 'acked' WHERE pos >= ?1 AND pos < ?2 AND status = 'in_progress'".to_owned(),
+        "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+            .to_owned(),
+    ]
+});
 
 /// The rows of tasks whose holders write through this instance, as they were last written: their turns write again and again, and need not
 /// read them each time. Valid while nobody else writes to the file; whatever may change rows in another way forgets them.
@@ -302,7 +309,7 @@ impl<'c> Batch<'c> {
     pub(super) fn statement(&mut self, hot: Hot) -> Result<&mut CachedStatement<'c>> {
         let slot = &mut self.hot[hot as usize];
         if slot.is_none() {
-            *slot = Some(self.conn.prepare_cached(HOT[hot as usize])?);
+            *slot = Some(self.conn.prepare_cached(&HOT[hot as usize])?);
         }
         slot.as_mut().ok_or_else(|| Error::Unavailable("a statement cannot be prepared".into()))
     }
