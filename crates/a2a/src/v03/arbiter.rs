@@ -1,5 +1,6 @@
-//! The surface of seeds 000 to 002 (`/v1/a2a/`), where it differs from plain 0.3: results stand in `status.message` and
-//! in the history, token counts in metadata under `x-arbiter.`, and a stream is one text artifact between two statuses.
+//! The surface of Arbiter, an older system (`/v1/a2a/`; seeds 000 to 002 of `docs/compatibility.md`), where it differs from
+//! plain 0.3: results stand in `status.message` and in the history, token counts in metadata under `x-arbiter.`, and a
+//! stream is one text artifact between two statuses.
 
 use serde_json::Value;
 

@@ -1,7 +1,8 @@
 //! Faults: kill -9 under load and workers that sleep through their lease.
 //!
 //! Each promise has a negative control: the same test against a server that breaks the promise on purpose
-//! (`SB_FAULT`, debug builds only) must find something. `SB_LONG=1` runs the long form; `SB_SEED` repeats a run.
+//! (`SB_FAULT`, debug builds only) must find something. `SB_LONG=1` runs the long form; `SB_SEED` repeats a run. What
+//! was found is in `docs/faults.md`.
 
 use std::{
     collections::BTreeMap,

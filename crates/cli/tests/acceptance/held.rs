@@ -1,4 +1,5 @@
-//! Tasks that are held for a direct reply: nobody waits for long without hearing of them, and nobody is shut out.
+//! Tasks that are held: kept out of sight, because the agent's first output may be a direct reply. Nobody waits for long
+//! without hearing of them, and nobody is shut out.
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@
 //! Everything is done to the built binary, over the wire. A suite with a verdict has negative controls: the same run
 //! against servers that break a promise on purpose (`SB_FAULT`, debug builds only) must come to another one. `SB_LONG=1`
 //! runs the long forms; `SB_SEED` repeats a run. The instances work on databases of the server that `SB_TEST_POSTGRES`
-//! names; whoever kills PostgreSQL or fills its disk starts one of its own.
+//! names; whoever kills PostgreSQL or fills its disk starts one of its own. What was found is in `docs/faults.md`.
 
 mod caller;
 mod clocks;

@@ -1,4 +1,4 @@
-# The agents of the seeds' setup. The first argument says which one this is.
+# The agents that the older systems' requirements assume. The first argument says which one this is.
 
 read -r turn
 # The message comes before the histories, so its text is the first one.

@@ -1,6 +1,12 @@
-//! Rows of the seeds and of the 0.3 dialect, each proven over the wire against the built binary.
+//! What Arbiter, an older system, promised under `/v1`, and the 0.3 dialect under `/a2a`, each proven over the wire
+//! against the built binary.
 //!
-//! Every test starts its own server on a fresh data directory, with two tenants and small programs as agents.
+//! A seed is a document about an older system, a row one requirement of it (`s2_17_…` is the 17th of seed 002), a ruling a
+//! decision where they disagree: see `docs/compatibility.md`.
+//!
+//! Every test starts its own server on a fresh data directory, with two tenants and small programs as agents. Seeded, it
+//! has the agents that the requirements assume beside the usual ones; [`rig::Fixture::seed`] calls a method under
+//! `/v1/a2a`.
 
 mod requests;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]

@@ -1,4 +1,4 @@
-//! The native requests, which are the tasks of `/v1/a2a` and `/a2a`.
+//! Arbiter's native requests under `/v1/requests`: the tasks of `/v1/a2a` and `/a2a`, told in other words.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Seed 000 over the wire: `/v1/a2a`, row by row.
+//! Seed 000, the concept: who may see which card, what a stream says, what is stored; `/v1/a2a` row by row.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Seed 002 over the wire: the dispatch endpoint, row by row.
+//! Seed 002, the JSON-RPC endpoint of an agent under `/v1/a2a`: envelopes, methods, codes, row by row.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a stream of the older dialect looks like.
+//! Reading a stream of the 0.3 dialect: its records, and the results in them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The 0.3 dialect under `/a2a`.
+//! The 0.3 dialect under `/a2a`: slash methods of real 0.3 clients, by the rules of A2A and not of Arbiter.
 
 use serde_json::{Value, json};
 

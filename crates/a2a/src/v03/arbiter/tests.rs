@@ -1,4 +1,5 @@
-//! The surface of seeds 000 to 002, row by row: task results, stream frames, cards.
+//! The surface of seeds 000 to 002, row by row: task results, stream frames, cards. `docs/compatibility.md` says what
+//! seeds, rows and rulings are.
 
 use serde_json::{Value, json};
 
