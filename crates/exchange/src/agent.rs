@@ -4,8 +4,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use a2a::{AgentExtension, AgentSkill, Artifact, JsonObject, Message, Part};
 use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use store::{AgentId, Store, TaskId, TenantId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Anything that takes a turn.
@@ -76,6 +79,8 @@ pub enum OnCrash {
     Fail,
     /// It becomes input-required: the caller decides. A caller that only says yes gets the same message run again.
     Ask,
+    /// It goes on where it last [kept its state](Output::keep), with what it had made until then.
+    Resume,
 }
 
 /// One turn: a message and what an agent may want to know about it.
@@ -92,6 +97,11 @@ pub struct Turn {
     pub attempt: u32,
     /// Which turn of the task it is, from 1.
     pub number: u32,
+    /// What its agent last kept, in this turn or in one before. What was kept by an attempt that is not resumed is undone
+    /// with it.
+    pub state: Option<Bytes>,
+    /// It has run before, up to where `state` was kept: it was parked, or is resumed after a crash.
+    pub resumed: bool,
     /// Set when the task is canceled. An agent that heeds it returns [`Outcome::Canceled`].
     pub cancel: CancellationToken,
     pub(crate) tenant: TenantId,
@@ -122,13 +132,73 @@ pub enum Outcome {
     Broken(String),
     /// It was cut off, and the caller decides whether it runs again.
     Interrupted,
+    /// It rests and takes no slot, until somebody [wakes](store::Store::wake) its task or the time is over. Then it is run
+    /// again as the same attempt, with the state that it kept.
+    Parked {
+        /// How long at most.
+        at_most: Option<Duration>,
+    },
+}
+
+/// What an agent does on the way. Callers of A2A see none of it; it stands in the log for whoever looks closer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Note {
+    /// It calls a tool.
+    ToolCall {
+        /// What the result refers to.
+        id: String,
+        /// The tool.
+        name: String,
+        /// What it is given.
+        arguments: Value,
+    },
+    /// A tool has answered.
+    ToolResult {
+        /// The call.
+        id: String,
+        /// Whether it worked.
+        ok: bool,
+        /// What it said.
+        content: Value,
+    },
+    /// It has used a model.
+    Usage {
+        /// Which.
+        model: String,
+        /// How much that read.
+        input_tokens: u64,
+        /// How much that wrote.
+        output_tokens: u64,
+    },
+    /// It has written a file.
+    File {
+        /// Where.
+        path: String,
+        /// What it is.
+        media_type: String,
+        /// How long it is, in bytes.
+        size: u64,
+    },
+    /// Another agent has done something for it.
+    Step {
+        /// Which.
+        agent: String,
+        /// In which task, if it is one of ours or of a remote.
+        task: Option<String>,
+        /// What, for people.
+        text: String,
+    },
 }
 
 /// Something said during a turn.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Said {
     Status { auth_required: bool, message: Option<Message>, metadata: Option<JsonObject> },
     Artifact { artifact: Artifact, append: bool, last_chunk: bool, metadata: Option<JsonObject> },
+    Note(Note),
+    Keep(Bytes),
+    Flush(oneshot::Sender<()>),
 }
 
 /// Where an agent says things. Cheap to clone. Waiting in a call is back-pressure from the journal.
@@ -161,6 +231,28 @@ impl Output {
             ..Artifact::default()
         };
         self.artifact(artifact, !first, false, None).await;
+    }
+
+    /// Something that callers do not see.
+    pub async fn note(&self, note: Note) {
+        self.say(Said::Note(note)).await;
+    }
+
+    /// What this agent needs to go on from here: it is written together with all that was said before, and replaces what was
+    /// kept earlier. An agent that is [resumed](OnCrash::Resume) gets it back, and nothing that was said after it
+    /// remains.
+    pub async fn keep(&self, state: impl Into<Bytes>) {
+        self.say(Said::Keep(state.into())).await;
+    }
+
+    /// Returns when all that was said before is durable: to be called before something is done that cannot be undone. When
+    /// it never will be, because others have taken the turn over, this does not return, and the turn is dropped.
+    pub async fn flush(&self) {
+        let (sender, flushed) = oneshot::channel();
+        self.say(Said::Flush(sender)).await;
+        if flushed.await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     async fn say(&self, said: Said) {

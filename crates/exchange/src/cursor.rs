@@ -200,11 +200,11 @@ impl Frames {
 
     fn take(&mut self, event: Arc<Event>) {
         let kind = event.kind;
-        match kind {
-            // They have no frame of their own.
-            EventKind::Input => return,
-            EventKind::Revealed => return self.ready.extend(self.held.take().into_iter().flatten()),
-            _ => {}
+        if kind == EventKind::Revealed {
+            self.ready.extend(self.held.take().into_iter().flatten());
+        }
+        if !kind.has_frame() {
+            return;
         }
         if self.until.is_over(kind) {
             self.cursor = None;

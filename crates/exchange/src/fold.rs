@@ -8,7 +8,7 @@ use a2a::TaskState;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use store::{Event, EventKind, Snapshot};
+use store::{Event, EventKind, Snapshot, Start};
 
 /// A task since its birth.
 pub(crate) struct Fold {
@@ -77,11 +77,11 @@ impl Fold {
         self.sum.seq = event.seq;
         match event.kind {
             EventKind::Status { state, .. } => self.status(event, state)?,
-            EventKind::Started { again: false } => self.status(event, TaskState::Working)?,
+            EventKind::Started(Start::First) => self.status(event, TaskState::Working)?,
             EventKind::Artifact => self.artifact(event)?,
-            EventKind::Revealed => {}
+            EventKind::Revealed | EventKind::Note | EventKind::Kept | EventKind::Other(_) => {}
             // Another attempt takes back what the last one made.
-            EventKind::Started { again: true } => return None,
+            EventKind::Started(Start::Again | Start::Resumed) => return None,
             EventKind::Created { .. } | EventKind::Input | EventKind::Reply => return None,
         }
         Some(self)

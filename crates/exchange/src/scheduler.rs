@@ -10,7 +10,7 @@ use store::{AgentId, Claim, Room, TenantId, Term, fault};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
-    Entry, Inner,
+    Entry, Inner, OnCrash,
     worker::{self, Begin},
 };
 
@@ -100,10 +100,11 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             renew(inner).await?;
             rounds.renewed = Some(Instant::now());
         }
-        let room = |(agent, (_, permits)): (&AgentId, &(_, Vec<_>))| Room {
+        let room = |(agent, (entry, permits)): (&AgentId, &(Arc<Entry>, Vec<_>))| Room {
             agent: agent.clone(),
             slots: permits.len(),
             after: rounds.served.get(agent).copied(),
+            resumes: entry.profile.on_crash == OnCrash::Resume,
         };
         let claim = Claim {
             term: Term { holder: inner.holder.clone(), lasts: lease },
@@ -122,6 +123,9 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             *begun.entry(lease.agent.clone()).or_default() += 1;
             let begin = Begin { turn: leased_turn.turn, interrupted: leased_turn.interrupted, asked };
             let running = inner.workers.register(lease);
+            if leased_turn.canceled {
+                running.cancel.cancel();
+            }
             inner.tracker.spawn(worker::run(Arc::clone(inner), Arc::clone(entry), running, begin, permit));
         }
         for (agent, (entry, unused)) in &slots {

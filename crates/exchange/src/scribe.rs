@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use a2a::{Artifact, JsonObject, Message, Part, PartContent, Role, TaskState};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use store::{Draft, TaskId, TurnEnd, clock};
+use tokio::sync::oneshot;
 
 use crate::{Outcome, agent::Said};
 
@@ -15,38 +18,131 @@ const REPLY_BYTES: usize = 64 << 10;
 /// The reason in the message that asks whether to run an interrupted turn again.
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 
+/// How far a turn has come: what the ids of things to come go on from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) turn: u32,
+    pub(crate) attempt: u32,
+    messages: u32,
+    artifacts: u32,
+    last_artifact: String,
+    /// The artifacts that it has made, in the order in which they appeared.
+    pub(crate) made: Vec<String>,
+    /// Whether the agent has ever kept anything.
+    has_state: bool,
+}
+
+impl Place {
+    /// With the agent's state, as one body: a line of JSON, and whatever the agent made of the rest.
+    fn seal(&self, state: Option<&Bytes>) -> store::Result<Bytes> {
+        let mut body = serde_json::to_vec(&Self { has_state: state.is_some(), ..self.clone() })?;
+        body.push(b'\n');
+        body.extend_from_slice(state.map_or(&[], |state| state));
+        Ok(body.into())
+    }
+
+    /// What [`Place::seal`] has made one of.
+    pub(crate) fn open(body: &Bytes) -> store::Result<(Self, Option<Bytes>)> {
+        let end = body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len());
+        let place: Self = serde_json::from_slice(&body[..end])?;
+        let state = place.has_state.then(|| body.slice((end + 1).min(body.len())..));
+        Ok((place, state))
+    }
+}
+
 /// The scribe of one turn.
 pub(crate) struct Scribe {
     task: TaskId,
     context: Arc<str>,
-    turn: u32,
     pending: Vec<Said>,
-    /// Whether anything of this turn was committed or is about to be.
+    /// Who waits until that is committed.
+    flushed: Vec<oneshot::Sender<()>>,
+    /// Whether anything of this turn was committed or is about to be that callers see.
     spoken: bool,
+    /// Whether there is anything of that which the kept state does not cover.
+    unkept: bool,
     /// Whether what is pending may not wait.
     urgent: bool,
-    messages: u32,
-    artifacts: u32,
-    last_artifact: String,
+    place: Place,
+    /// What the agent last kept.
+    state: Option<Bytes>,
     /// The text of the turn's artifacts; `None` when there is too much of it.
     text: Option<String>,
     text_of: String,
 }
 
 impl Scribe {
-    pub(crate) fn new(task: TaskId, context: Arc<str>, turn: u32) -> Self {
+    pub(crate) fn new(task: TaskId, context: Arc<str>, turn: u32, attempt: u32) -> Self {
         Self {
             task,
             context,
-            turn,
             pending: Vec::new(),
+            flushed: Vec::new(),
             spoken: false,
+            unkept: false,
             urgent: false,
-            messages: 0,
-            artifacts: 0,
-            last_artifact: String::new(),
+            place: Place { turn, attempt, ..Place::default() },
+            state: None,
             text: Some(String::new()),
             text_of: String::new(),
+        }
+    }
+
+    /// Knows what was kept before.
+    pub(crate) fn set_state(&mut self, state: Option<Bytes>) {
+        self.state = state;
+    }
+
+    /// Goes on where the turn last kept its state, with what it had made until then. A new attempt says that again as it
+    /// stands: readers may have seen more.
+    pub(crate) fn resume(&mut self, place: Place, artifacts: Vec<Artifact>) -> store::Result<()> {
+        let is_new_attempt = place.attempt != self.place.attempt;
+        self.place = Place { attempt: self.place.attempt, ..place };
+        self.spoken = self.place.messages > 0 || !self.place.made.is_empty();
+        for artifact in artifacts {
+            self.note_text(&artifact, false);
+            if is_new_attempt {
+                self.pending.push(Said::Artifact { artifact, append: false, last_chunk: false, metadata: None });
+            }
+        }
+        if is_new_attempt {
+            // What was said again counts as made before the state was kept.
+            self.pending.push(Said::Keep(self.place.seal(self.state.as_ref())?));
+        }
+        Ok(())
+    }
+
+    /// The turn that it writes for.
+    pub(crate) fn turn(&self) -> u32 {
+        self.place.turn
+    }
+
+    /// What the agent last kept.
+    pub(crate) fn state(&self) -> Option<&Bytes> {
+        self.state.as_ref()
+    }
+
+    /// The turn is about to rest: whoever goes on with it must know how far it has come.
+    pub(crate) fn rest(&mut self) {
+        if self.unkept {
+            self.keep();
+        }
+    }
+
+    /// All that was pending is durable.
+    pub(crate) fn committed(&mut self) {
+        for waiting in self.flushed.drain(..) {
+            // Whoever asked may have been dropped.
+            let _ = waiting.send(());
+        }
+    }
+
+    fn keep(&mut self) {
+        // A place is numbers and names: it has a JSON form.
+        if let Ok(body) = self.place.seal(self.state.as_ref()) {
+            self.pending.push(Said::Keep(body));
+            self.unkept = false;
+            self.urgent = true;
         }
     }
 
@@ -63,8 +159,8 @@ impl Scribe {
         match &mut said {
             Said::Status { message, .. } => {
                 if let Some(message) = message {
-                    self.messages += 1;
-                    let id = format!("{}-s{}-{}", self.task, self.turn, self.messages);
+                    self.place.messages += 1;
+                    let id = format!("{}-s{}-{}", self.task, self.place.turn, self.place.messages);
                     self.sign(message, id);
                 }
             }
@@ -72,7 +168,25 @@ impl Scribe {
                 self.name(artifact, append);
                 self.note_text(artifact, *append);
             }
+            Said::Note(_) => {
+                self.urgent = true;
+                return self.pending.push(said);
+            }
+            Said::Keep(state) => {
+                self.state = Some(std::mem::take(state));
+                return self.keep();
+            }
+            Said::Flush(_) => {
+                let Said::Flush(waiting) = said else { return };
+                self.flushed.push(waiting);
+                if self.pending.is_empty() {
+                    self.committed();
+                }
+                self.urgent = !self.pending.is_empty();
+                return;
+            }
         }
+        self.unkept = true;
         let is_delta = matches!(&said, Said::Artifact { artifact, append: true, .. } if is_text(artifact));
         // The first words of a turn, and everything that is not a further piece of text, go out at once.
         self.urgent |= !self.spoken || !is_delta;
@@ -104,6 +218,10 @@ impl Scribe {
                 Said::Artifact { artifact, append, last_chunk, metadata } => {
                     Draft::artifact(self.task, &self.context, artifact, append, last_chunk, metadata, at)?
                 }
+                Said::Note(note) => Draft::note(serde_json::to_vec(&note)?.into(), at),
+                Said::Keep(body) => Draft::kept(body, at),
+                // It is answered, and never pending.
+                Said::Flush(_) => continue,
             });
         }
         Ok(drafts)
@@ -131,6 +249,10 @@ impl Scribe {
                 return Ok(TurnEnd::Status(self.status(TaskState::InputRequired, Some(message))?));
             }
             Outcome::Message(message) => return self.reply(message),
+            Outcome::Parked { at_most } => {
+                self.rest();
+                return Ok(TurnEnd::Park { at_most });
+            }
         };
         let message = (!parts.is_empty()).then(|| self.message(parts));
         Ok(TurnEnd::Status(self.status(state, message)?))
@@ -172,7 +294,7 @@ impl Scribe {
 
     /// The id of the message that ends the turn: one a turn, the same at every attempt.
     fn reply_id(&self) -> String {
-        match self.turn {
+        match self.place.turn {
             0 | 1 => format!("{}-r", self.task),
             turn => format!("{}-r{turn}", self.task),
         }
@@ -191,8 +313,9 @@ impl Scribe {
     /// Fills in an artifact's id by its position in the turn, so that a second attempt replaces the first.
     fn name(&mut self, artifact: &mut Artifact, append: &mut bool) {
         if artifact.artifact_id.is_empty() {
-            if *append && !self.last_artifact.is_empty() {
-                artifact.artifact_id.clone_from(&self.last_artifact);
+            let place = &self.place;
+            if *append && !place.last_artifact.is_empty() {
+                artifact.artifact_id.clone_from(&place.last_artifact);
             } else {
                 *append = false;
                 let kind = match artifact.parts.first().map(|part| &part.content) {
@@ -200,15 +323,19 @@ impl Scribe {
                     Some(PartContent::Raw(_) | PartContent::Url(_)) => "file",
                     Some(PartContent::Text(_)) | None => "text",
                 };
-                artifact.artifact_id = match self.turn {
-                    0 | 1 => format!("{}-{kind}-{}", self.task, self.artifacts),
-                    turn => format!("{}-t{turn}-{kind}-{}", self.task, self.artifacts),
+                artifact.artifact_id = match place.turn {
+                    0 | 1 => format!("{}-{kind}-{}", self.task, place.artifacts),
+                    turn => format!("{}-t{turn}-{kind}-{}", self.task, place.artifacts),
                 };
             }
         }
-        if artifact.artifact_id != self.last_artifact {
-            self.artifacts += 1;
-            self.last_artifact.clone_from(&artifact.artifact_id);
+        let place = &mut self.place;
+        if artifact.artifact_id != place.last_artifact {
+            place.artifacts += 1;
+            place.last_artifact.clone_from(&artifact.artifact_id);
+            if !place.made.contains(&artifact.artifact_id) {
+                place.made.push(artifact.artifact_id.clone());
+            }
         }
     }
 
@@ -285,13 +412,13 @@ mod tests {
     }
 
     fn scribe() -> Scribe {
-        Scribe::new(TaskId::mint(), "ctx".into(), 1)
+        Scribe::new(TaskId::mint(), "ctx".into(), 1, 1)
     }
 
     fn texts(scribe: &Scribe) -> Vec<String> {
         let text = |said: &Said| match said {
             Said::Artifact { artifact, .. } => crate::text_of(&artifact.parts),
-            Said::Status { .. } => String::new(),
+            _ => String::new(),
         };
         scribe.pending.iter().map(text).collect()
     }
@@ -323,12 +450,12 @@ mod tests {
     fn ids_are_positional() {
         let task = TaskId::mint();
         let ids = |turn| {
-            let mut scribe = Scribe::new(task, "ctx".into(), turn);
+            let mut scribe = Scribe::new(task, "ctx".into(), turn, 1);
             scribe.take(chunk("a", true));
             scribe.take(chunk("b", false));
             let id = |said: &Said| match said {
                 Said::Artifact { artifact, append, .. } => (artifact.artifact_id.clone(), *append),
-                Said::Status { .. } => unreachable!("only artifacts were said"),
+                other => unreachable!("only artifacts were said, not {other:?}"),
             };
             scribe.pending.iter().map(id).collect::<Vec<_>>()
         };

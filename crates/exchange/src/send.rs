@@ -126,11 +126,7 @@ impl Exchange {
                             return Ok(Waited::TurnEnded);
                         }
                     }
-                    EventKind::Created { .. }
-                    | EventKind::Started { .. }
-                    | EventKind::Revealed
-                    | EventKind::Input
-                    | EventKind::Artifact => {}
+                    _ => {}
                 }
             }
         };

@@ -6,13 +6,14 @@
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use a2a::{Message, Part, PartContent, Role};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use store::{Append, TurnEnd, View, fault};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, Turn,
-    scribe::{INTERRUPTED, Scribe},
+    scribe::{INTERRUPTED, Place, Scribe},
     worker::{self, Begin, Running},
 };
 
@@ -43,10 +44,14 @@ enum Committed {
 /// Runs a leased turn, and those that wait behind it.
 pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, begin: Begin) {
     let Begin { turn, interrupted, .. } = begin;
+    let mut left = Left::Stored;
     let mut ended = match verdict(&entry.profile, running, interrupted) {
         Some(outcome) => end_unrun(inner, running, &turn, outcome).await,
         None if inner.workers.is_releasing() => give_back(inner, running, &turn).await,
-        None => run(inner, entry, running, turn, running.lease.attempt, running.lease.tries).await,
+        None => {
+            let tries = Tries { attempt: running.lease.attempt, counted: running.lease.tries };
+            run(inner, entry, running, turn, tries, &mut left).await
+        }
     };
     while let Ended::Next(next, asked) = ended {
         if !worker::is_held(inner, running, asked).await {
@@ -55,7 +60,7 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
         ended = if inner.workers.is_releasing() {
             give_back(inner, running, &next).await
         } else {
-            run(inner, entry, running, next, 1, 1).await
+            run(inner, entry, running, next, Tries { attempt: 1, counted: 1 }, &mut left).await
         };
     }
 }
@@ -63,7 +68,7 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
 /// Gives back a turn that has not begun: nothing was interrupted.
 async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn) -> Ended {
     let lease = &running.lease;
-    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number);
+    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt);
     commit(inner, running, &mut scribe, Some(TurnEnd::Release { begun: false })).await;
     Ended::Over
 }
@@ -80,7 +85,7 @@ fn verdict(profile: &Profile, running: &Running, interrupted: bool) -> Option<Ou
 /// How a turn ends that was cut off, if it is not to run again.
 fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
     match profile.on_crash {
-        OnCrash::Retry => None,
+        OnCrash::Retry | OnCrash::Resume => None,
         OnCrash::Fail => Some(Outcome::Failed(vec![Part::text(why)])),
         OnCrash::Ask => Some(Outcome::Interrupted),
     }
@@ -97,8 +102,24 @@ fn gave_up(why: &str, attempts: u32) -> Outcome {
 /// Ends a turn without its agent.
 async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, outcome: Outcome) -> Ended {
     let lease = &running.lease;
-    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number);
+    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt);
     end(inner, running, &mut scribe, outcome).await
+}
+
+/// What was kept before a turn.
+enum Left {
+    /// The journal has it, if there is anything.
+    Stored,
+    /// The turn before has run here.
+    Known(Option<Bytes>),
+}
+
+/// Which attempt at a turn it is.
+#[derive(Clone, Copy)]
+struct Tries {
+    attempt: u32,
+    /// Those that were not given back on purpose.
+    counted: u32,
 }
 
 /// Runs one attempt at one turn and commits all that comes of it.
@@ -107,18 +128,23 @@ async fn run(
     entry: &Entry,
     running: &Running,
     turn: store::Turn,
-    attempt: u32,
-    tries: u32,
+    tries: Tries,
+    left: &mut Left,
 ) -> Ended {
     let lease = &running.lease;
     let profile = &entry.profile;
     let number = turn.number;
-    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number);
-    let message = match offered(inner, profile, running, turn).await {
-        Ok(message) => message,
+    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt);
+    let begun = async {
+        let resumed = take_up(inner, running, &mut scribe, left).await?;
+        Ok::<_, store::Error>((resumed, offered(inner, profile, running, turn).await?))
+    };
+    let (resumed, message) = match begun.await {
+        Ok(begun) => begun,
         Err(error) => {
-            tracing::warn!(task.id = %lease.task, %error, "the message of a turn cannot be read");
-            return retry_or_give_up(inner, running, &mut scribe, profile, tries, "the journal cannot be read").await;
+            tracing::warn!(task.id = %lease.task, %error, "what a turn begins with cannot be read");
+            let why = "the journal cannot be read";
+            return retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, why).await;
         }
     };
     let (sender, mut said) = mpsc::channel(SAID);
@@ -127,8 +153,10 @@ async fn run(
         task: lease.task,
         context: Arc::clone(&lease.context),
         message,
-        attempt,
+        attempt: tries.attempt,
         number,
+        state: scribe.state().cloned(),
+        resumed,
         cancel: running.cancel.clone(),
         tenant: lease.tenant,
         store: Arc::clone(&inner.store),
@@ -143,7 +171,7 @@ async fn run(
     // A caller that waits for a direct reply is told of the task when that takes too long, whether it is there or not.
     let may_be_held = profile.reply == ReplyMode::Auto && number == 1 && !fault::is_on("stay-held");
     let mut reveal = pin!(tokio::time::sleep(if may_be_held { profile.reveal_after } else { NEVER }));
-    let mut flush_at: Option<Instant> = None;
+    let mut flush_at = (!scribe.is_empty()).then(Instant::now);
 
     let outcome = loop {
         tokio::select! {
@@ -191,10 +219,37 @@ async fn run(
     while let Ok(more) = said.try_recv() {
         scribe.take(more);
     }
-    match outcome {
-        Outcome::Retry(why) => retry_or_give_up(inner, running, &mut scribe, profile, tries, &why).await,
+    let ended = match outcome {
+        Outcome::Retry(why) => retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, &why).await,
         outcome => end(inner, running, &mut scribe, outcome).await,
+    };
+    *left = Left::Known(scribe.state().cloned());
+    ended
+}
+
+/// Tells the scribe what was kept before, and how far this turn has come already. Says whether it has come anywhere.
+async fn take_up(inner: &Inner, running: &Running, scribe: &mut Scribe, left: &mut Left) -> store::Result<bool> {
+    let lease = &running.lease;
+    if let Left::Known(state) = left {
+        scribe.set_state(state.take());
+        return Ok(false);
     }
+    let Some(before) = lease.kept.checked_sub(1) else { return Ok(false) };
+    let kept = inner.store.events(lease.tenant, lease.task, before, 1).await?;
+    let kept = kept.first().ok_or_else(|| store::Error::Damaged("the kept state is not there".into()))?;
+    let (place, state) = Place::open(&kept.body)?;
+    scribe.set_state(state);
+    if place.turn != scribe.turn() {
+        return Ok(false);
+    }
+    let mut made = Vec::new();
+    if !place.made.is_empty() {
+        let view = View { history: Some(0), artifacts: true };
+        made = inner.store.task(lease.tenant, lease.task, view).await?.to_task()?.artifacts;
+        made.retain(|artifact| place.made.contains(&artifact.artifact_id));
+    }
+    scribe.resume(place, made)?;
+    Ok(true)
 }
 
 /// The message that the agent gets. When a caller was asked whether to run an interrupted turn again, and says no more
@@ -303,7 +358,11 @@ async fn end(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, outcome
 async fn commit(inner: &Inner, running: &Running, scribe: &mut Scribe, end: Option<TurnEnd>) -> Committed {
     match scribe.drafts() {
         Ok(drafts) => match write(inner, running, Append { drafts, end }).await {
-            Ok(committed) => committed,
+            Ok(Committed::Refused) => Committed::Refused,
+            Ok(committed) => {
+                scribe.committed();
+                committed
+            }
             Err(error) => fail(inner, running, scribe, &error).await,
         },
         Err(error) => fail(inner, running, scribe, &error).await,

@@ -3,7 +3,7 @@
 use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 
-use crate::{AgentId, Error, EventKind, Result, TaskId};
+use crate::{AgentId, Error, EventKind, Result, Start, TaskId};
 
 /// Every state and its name in `a2a_tasks.state` and `task_counts.state`.
 const STATES: [(TaskState, &str); 9] = [
@@ -27,8 +27,13 @@ const CREATED_HELD: i64 = 5;
 const REVEALED: i64 = 6;
 const STARTED: i64 = 7;
 const STARTED_AGAIN: i64 = 8;
+const NOTE: i64 = 9;
+const KEPT: i64 = 10;
+const RESUMED: i64 = 11;
 const STATUS: i64 = 16;
 const ENDS_TURN: i64 = 32;
+// Kinds to come are free to take what is left below the statuses, and everything from here on.
+const OTHERS: i64 = 64;
 
 pub(crate) fn state_name(state: TaskState) -> &'static str {
     STATES.iter().find(|(s, _)| *s == state).map_or("unspecified", |(_, name)| name)
@@ -44,8 +49,12 @@ pub(crate) fn kind_code(kind: EventKind) -> i64 {
         EventKind::Created { held: false } => CREATED,
         EventKind::Created { held: true } => CREATED_HELD,
         EventKind::Revealed => REVEALED,
-        EventKind::Started { again: false } => STARTED,
-        EventKind::Started { again: true } => STARTED_AGAIN,
+        EventKind::Started(Start::First) => STARTED,
+        EventKind::Started(Start::Again) => STARTED_AGAIN,
+        EventKind::Started(Start::Resumed) => RESUMED,
+        EventKind::Note => NOTE,
+        EventKind::Kept => KEPT,
+        EventKind::Other(code) => code.into(),
         EventKind::Input => INPUT,
         EventKind::Artifact => ARTIFACT,
         EventKind::Reply => REPLY,
@@ -60,11 +69,16 @@ pub(crate) fn parse_kind(code: i64) -> Result<EventKind> {
         CREATED => EventKind::Created { held: false },
         CREATED_HELD => EventKind::Created { held: true },
         REVEALED => EventKind::Revealed,
-        STARTED => EventKind::Started { again: false },
-        STARTED_AGAIN => EventKind::Started { again: true },
+        STARTED => EventKind::Started(Start::First),
+        STARTED_AGAIN => EventKind::Started(Start::Again),
+        RESUMED => EventKind::Started(Start::Resumed),
+        NOTE => EventKind::Note,
+        KEPT => EventKind::Kept,
         INPUT => EventKind::Input,
         ARTIFACT => EventKind::Artifact,
         REPLY => EventKind::Reply,
+        // An older version lives with what a newer one writes.
+        1..STATUS | OTHERS.. if let Ok(code) = u16::try_from(code) => EventKind::Other(code),
         code => {
             let ends_turn = code >= STATUS + ENDS_TURN;
             let number = code - STATUS - if ends_turn { ENDS_TURN } else { 0 };
@@ -114,9 +128,9 @@ mod tests {
     #[test]
     fn every_kind_has_one_code() {
         let mut kinds = vec![EventKind::Input, EventKind::Artifact, EventKind::Reply, EventKind::Revealed];
-        for flag in [false, true] {
-            kinds.extend([EventKind::Created { held: flag }, EventKind::Started { again: flag }]);
-        }
+        kinds.extend([EventKind::Created { held: false }, EventKind::Created { held: true }]);
+        kinds.extend([Start::First, Start::Again, Start::Resumed].map(EventKind::Started));
+        kinds.extend([EventKind::Note, EventKind::Kept, EventKind::Other(12), EventKind::Other(64)]);
         for (state, _) in STATES {
             for ends_turn in [false, true] {
                 kinds.push(EventKind::Status { state, ends_turn });
@@ -129,7 +143,7 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), kinds.len());
-        for unknown in [0, 9, 15, 25, 31, 47, 57, -1] {
+        for unknown in [0, 25, 31, 47, 57, -1, 1 << 16] {
             assert!(parse_kind(unknown).is_err(), "{unknown}");
         }
     }

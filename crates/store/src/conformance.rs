@@ -14,6 +14,7 @@ mod folding;
 mod installation;
 mod leasing;
 mod reading;
+mod resting;
 mod turns;
 mod using;
 mod world;
@@ -102,6 +103,14 @@ macro_rules! for_each_conformance_case {
             a_release_is_an_attempt_that_is_not_counted,
             an_attempt_clears_the_artifacts_of_the_last,
             the_last_attempt_keeps_earlier_turns,
+            what_callers_do_not_see_shows_nothing,
+            a_turn_goes_on_from_its_state,
+            a_turn_that_kept_nothing_starts_anew,
+            a_parked_turn_waits_for_a_word,
+            a_parked_turn_goes_on_in_time,
+            a_word_that_comes_early_is_heard,
+            a_cancel_wakes_what_is_parked,
+            a_crash_after_a_rest_is_a_crash,
             watchers_see_committed_events,
             work_that_becomes_due_is_announced,
             a_task_is_read_as_one_sum,
@@ -152,6 +161,7 @@ use folding::*;
 use installation::*;
 use leasing::*;
 use reading::*;
+use resting::*;
 use turns::*;
 use using::*;
 

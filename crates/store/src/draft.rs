@@ -21,6 +21,8 @@ pub struct Draft {
 pub(crate) enum Content {
     Status { state: TaskState, message: Option<Bytes> },
     Artifact { artifact_id: String, append: bool, artifact: Bytes },
+    Note,
+    Kept,
     Reply,
 }
 
@@ -45,6 +47,12 @@ pub enum TurnEnd {
     Release {
         /// The agent was at work on it: the next attempt is told that it was interrupted.
         begun: bool,
+    },
+    /// It does not end but rests, and nobody holds it: until [`Store::wake`](crate::Store::wake), or for so long. Then it goes on
+    /// as the same attempt.
+    Park {
+        /// How long at most; until it is woken when nothing is said.
+        at_most: Option<Duration>,
     },
 }
 
@@ -101,6 +109,16 @@ impl Draft {
         Ok(Self { at, body, content })
     }
 
+    /// What an agent did on the way, as a JSON object.
+    pub fn note(note: Bytes, at: Timestamp) -> Self {
+        Self { at, body: note, content: Content::Note }
+    }
+
+    /// What the agent needs to go on after all that was said before it.
+    pub fn kept(state: Bytes, at: Timestamp) -> Self {
+        Self { at, body: state, content: Content::Kept }
+    }
+
     /// A direct reply.
     pub fn reply(message: Message, at: Timestamp) -> Result<Self> {
         let body = serde_json::to_vec(&StreamResponse::Message(message))?;
@@ -111,8 +129,13 @@ impl Draft {
     pub(crate) fn state(&self) -> Option<TaskState> {
         match &self.content {
             Content::Status { state, .. } => Some(*state),
-            Content::Artifact { .. } | Content::Reply => None,
+            Content::Artifact { .. } | Content::Note | Content::Kept | Content::Reply => None,
         }
+    }
+
+    /// Whether callers see it: a task that was held is shown by it.
+    pub(crate) fn is_output(&self) -> bool {
+        !matches!(self.content, Content::Note | Content::Kept)
     }
 
     /// The same status update with another state. Used when the machine overrules the end of a turn,

@@ -37,6 +37,9 @@
 //! every session drops when the server restarts; it counts when it is still free on a second look. Even then the
 //! holder keeps its generation until somebody claims the work: one that comes back first, renews.
 //!
+//! **A turn can be parked** ([`crate::TurnEnd::Park`]): nobody holds it and no slot is taken, until a time or until it is woken.
+//! Then whoever has room goes on with the same attempt. It waits in the same line as other due work.
+//!
 //! **A stop on purpose** gives a turn back at once ([`crate::TurnEnd::Release`]), marked as interrupted: what the agent's
 //! policy says about crashes holds for it too. It is a further attempt, and says so, but it is not counted against the agent's
 //! limit ([`Lease::tries`]).
@@ -83,6 +86,8 @@ pub struct Lease {
     pub tries: u32,
     /// Its turns are told what was said before in the context.
     pub remembers: bool,
+    /// The event with which the agent last kept its state, if it has: what the turn goes on from.
+    pub kept: u64,
 }
 
 /// A lease and what it is for.
@@ -94,6 +99,8 @@ pub struct LeasedTurn {
     pub turn: Turn,
     /// An earlier attempt was cut off: its holder is gone, or was stopped on purpose.
     pub interrupted: bool,
+    /// Its task carries a cancel mark, which it is to be told of at once.
+    pub canceled: bool,
 }
 
 /// A wish for work.
@@ -117,6 +124,8 @@ pub struct Room {
     pub slots: usize,
     /// The tenant that was served last: the next one is first in line.
     pub after: Option<TenantId>,
+    /// Another attempt at a turn goes on where the one before last kept its state.
+    pub resumes: bool,
 }
 
 /// What [`crate::Store::next_due`] found.
@@ -193,7 +202,7 @@ impl Claim {
 impl Room {
     /// So many turns of this agent, whoever's come first.
     pub fn new(agent: AgentId, slots: usize) -> Self {
-        Self { agent, slots, after: None }
+        Self { agent, slots, after: None, resumes: false }
     }
 }
 

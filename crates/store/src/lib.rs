@@ -40,8 +40,8 @@ pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Room, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Stats, Tailed, Target, TaskHead, Tenant, Token,
-    Turn, Usage, View,
+    IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Start, Stats, Tailed, Target, TaskHead, Tenant,
+    Token, Turn, Usage, View,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 
@@ -106,6 +106,10 @@ pub trait Store: Send + Sync + 'static {
     /// Shows a task whose first output was held back for a direct reply that did not come in time.
     /// [`Error::Terminal`] when the reply came after all; the task stays hidden.
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+
+    /// Lets a turn that is parked go on now; one that runs and parks itself next goes on at once. Says whether there was
+    /// such a turn.
+    async fn wake(&self, tenant: TenantId, task: TaskId) -> Result<bool>;
 
     /// What is needed to decide about a task, without its content. Hidden tasks are found.
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead>;

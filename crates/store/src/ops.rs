@@ -16,7 +16,7 @@ use bytes::Bytes;
 pub(crate) use self::{
     accept::accept,
     append::append,
-    cancel::{force, mark, reveal},
+    cancel::{force, mark, reveal, wake},
     columns::task_columns,
     lease::claim,
     row::{Hidden, TaskRow},
@@ -66,8 +66,9 @@ pub(crate) trait Tx {
     fn add_artifact(&mut self, row: &TaskRow, artifact_id: &str, append: bool, body: &Bytes) -> Result<()>;
     /// Removes an artifact. Returns the bytes that have to be taken off the tenant's usage.
     fn remove_artifact(&mut self, row: &TaskRow, artifact_id: &str) -> Result<i64>;
-    /// Removes what the current turn has made. Returns the bytes that have to be taken off the tenant's usage.
-    fn remove_artifacts_of_turn(&mut self, row: &TaskRow) -> Result<i64>;
+    /// Removes what the current turn has made after that event of the task; all of it for zero. Returns the bytes that have
+    /// to be taken off the tenant's usage.
+    fn remove_artifacts_of_turn(&mut self, row: &TaskRow, after: u64) -> Result<i64>;
 
     /// What an idempotency key was first used for, unless it has expired.
     fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<FirstUse>>;

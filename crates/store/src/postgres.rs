@@ -191,6 +191,10 @@ impl Store for PostgresStore {
         self.writer.run(Need::task(task, false), move |batch| ops::reveal(batch, tenant, task)).await
     }
 
+    async fn wake(&self, tenant: TenantId, task: TaskId) -> Result<bool> {
+        self.writer.run(Need::task(task, false), move |batch| ops::wake(batch, tenant, task)).await
+    }
+
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
         read::head(&self.readers, tenant, task).await
     }

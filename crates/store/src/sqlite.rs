@@ -221,6 +221,10 @@ impl Store for SqliteStore {
         self.writer.run(move |batch| ops::reveal(batch, tenant, task)).await
     }
 
+    async fn wake(&self, tenant: TenantId, task: TaskId) -> Result<bool> {
+        self.writer.run(move |batch| ops::wake(batch, tenant, task)).await
+    }
+
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
         self.readers.run(move |conn| read::head(conn, tenant, task)).await
     }

@@ -16,7 +16,8 @@ pub struct Event {
     pub at: Timestamp,
     /// What it is.
     pub kind: EventKind,
-    /// A 1.0 `StreamResponse` as JSON, the wire bytes themselves; for [`EventKind::Input`] a `Message`.
+    /// A 1.0 `StreamResponse` as JSON, the wire bytes themselves, if the kind [has a frame](EventKind::has_frame); for
+    /// [`EventKind::Input`] a `Message`, for [`EventKind::Note`] a JSON object.
     pub body: Bytes,
 }
 
@@ -25,21 +26,22 @@ pub struct Event {
 pub enum EventKind {
     /// The task came to be. The body holds the whole task.
     Created {
-        /// It is kept out of sight until something else than the start of a turn is logged: a reply, which keeps it so,
-        /// or anything else, which shows it.
+        /// It is kept out of sight until a reply is logged, which keeps it so, or a status, an artifact or
+        /// [`EventKind::Revealed`], which show it.
         held: bool,
     },
     /// A turn begins: the task is WORKING.
-    Started {
-        /// It is another attempt at the same turn: what the attempt before made is gone.
-        again: bool,
-    },
+    Started(Start),
     /// A task that was held is shown although nothing was said yet. It has no 1.0 frame, and no content.
     Revealed,
     /// A caller's further message. It has no 1.0 frame.
     Input,
     /// A part of an artifact.
     Artifact,
+    /// What an agent did on the way: a call of a tool, what it used, a step of another agent. It has no 1.0 frame.
+    Note,
+    /// What the agent needs to go on, and nobody else reads. It has no 1.0 frame.
+    Kept,
     /// A direct reply: the end of a task that callers never see.
     Reply,
     /// A new status.
@@ -49,6 +51,20 @@ pub enum EventKind {
         /// Whether a turn ended with it.
         ends_turn: bool,
     },
+    /// Something that only a newer version knows, by its number. It changes nothing that this version can read, and has no
+    /// 1.0 frame.
+    Other(u16),
+}
+
+/// How a turn begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// For the first time.
+    First,
+    /// Anew: what the attempt before made is gone.
+    Again,
+    /// Where the attempt before last kept its state: what it made after that is gone; all of it, if it kept none.
+    Resumed,
 }
 
 impl EventKind {
@@ -56,9 +72,15 @@ impl EventKind {
     pub fn state(self) -> Option<TaskState> {
         match self {
             Self::Status { state, .. } => Some(state),
-            Self::Started { .. } => Some(TaskState::Working),
-            Self::Created { .. } | Self::Revealed | Self::Input | Self::Artifact | Self::Reply => None,
+            Self::Started(_) => Some(TaskState::Working),
+            Self::Created { .. } | Self::Artifact | Self::Reply => None,
+            Self::Revealed | Self::Input | Self::Note | Self::Kept | Self::Other(_) => None,
         }
+    }
+
+    /// Whether its body is a 1.0 `StreamResponse`. What is not has no place in a stream.
+    pub fn has_frame(self) -> bool {
+        !matches!(self, Self::Revealed | Self::Input | Self::Note | Self::Kept | Self::Other(_))
     }
 
     /// Whether nothing follows it.
@@ -68,7 +90,7 @@ impl EventKind {
 }
 
 impl Event {
-    /// What it says, typed. [`EventKind::Input`] and [`EventKind::Revealed`] say nothing that is a response.
+    /// What it says, typed, if it [has a frame](EventKind::has_frame).
     pub fn response(&self) -> Result<a2a::StreamResponse> {
         Ok(serde_json::from_slice(&self.body)?)
     }

@@ -421,6 +421,10 @@ async fn what_cannot_be_read_blocks_nobody() {
             Damage::State => "UPDATE a2a_tasks SET state = 'dreaming' WHERE task_id = ?1",
             Damage::Agent => "UPDATE a2a_tasks SET agent_id = 'No Agent!' WHERE task_id = ?1",
             Damage::Ended => "UPDATE a2a_tasks SET state = 'completed' WHERE task_id = ?1",
+            Damage::Newer => {
+                "UPDATE a2a_events SET kind = 99
+                 WHERE kind = 9 AND task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1)"
+            }
             Damage::StatusMessage => "UPDATE a2a_tasks SET status_message = '{' WHERE task_id = ?1",
         };
         assert!(conn.execute(sql, [task.to_string()]).unwrap() > 0, "{damage:?}");

@@ -11,7 +11,7 @@ pub(crate) fn is_whole(log: &[Event]) -> bool {
 
 /// Whether an event is one that a stream shows.
 pub(crate) fn has_frame(kind: EventKind) -> bool {
-    !matches!(kind, EventKind::Input | EventKind::Revealed)
+    kind.has_frame()
 }
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     const CREATED: EventKind = EventKind::Created { held: false };
-    const STARTED: EventKind = EventKind::Started { again: false };
+    const STARTED: EventKind = EventKind::Started(store::Start::First);
     const COMPLETED: EventKind = EventKind::Status { state: TaskState::Completed, ends_turn: true };
     const FAILED: EventKind = EventKind::Status { state: TaskState::Failed, ends_turn: true };
 

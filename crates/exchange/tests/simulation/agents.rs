@@ -14,7 +14,8 @@ use store::TaskId;
 use crate::line::Steady;
 
 /// Their names, and how many turns of each an instance runs at once.
-pub(crate) const AGENTS: [(&str, usize); 5] = [("retry", 3), ("fail", 3), ("ask", 3), ("auto", 3), ("single", 1)];
+pub(crate) const AGENTS: [(&str, usize); 6] =
+    [("retry", 3), ("fail", 3), ("ask", 3), ("auto", 3), ("single", 1), ("resume", 2)];
 
 /// Everything that was begun, by task and turn.
 #[derive(Clone, Default)]
@@ -32,7 +33,7 @@ pub(crate) struct Run {
     pub(crate) attempt: u32,
     pub(crate) begin: f64,
     pub(crate) end: Option<f64>,
-    /// It asked for another attempt.
+    /// It asked for another attempt, or rested.
     pub(crate) again: bool,
 }
 
@@ -100,6 +101,17 @@ impl Agent for Actor {
             return Outcome::Completed(vec![Part::text(format!("heard {text}"))]);
         };
         let end = words.next().unwrap_or("c");
+        if turn.agent.as_str() == "resume" {
+            match step_by_step(&turn, &out, pieces, Duration::from_millis(pause)).await {
+                Step::Done => {}
+                Step::Rest(at_most) => {
+                    self.runs.with(key, |runs| runs[index].again = true);
+                    return Outcome::Parked { at_most };
+                }
+                Step::Canceled => return Outcome::Canceled,
+            }
+        }
+        let pieces = if turn.agent.as_str() == "resume" { 0 } else { pieces };
         let work = async {
             if pieces == 0 {
                 tokio::time::sleep(Duration::from_millis(pause * 2)).await;
@@ -126,6 +138,46 @@ impl Agent for Actor {
     }
 }
 
+/// How far a run of a careful agent came.
+enum Step {
+    Done,
+    Rest(Option<Duration>),
+    Canceled,
+}
+
+/// Says each piece in two halves, keeps how far it has come after each, and rests after every other one. Whatever happens, each
+/// piece is there once in the end.
+async fn step_by_step(turn: &Turn, out: &Output, pieces: u64, pause: Duration) -> Step {
+    let kept = turn
+        .state
+        .as_ref()
+        .filter(|_| turn.resumed)
+        .map_or("0 up", |state| std::str::from_utf8(state).expect("it kept a text"));
+    let (done, rested) = kept.split_once(' ').expect("it kept two words");
+    let done: u64 = done.parse().expect("it kept a number");
+    let mut rested = rested == "rested";
+    for n in done..pieces {
+        if n % 2 == 1 && !rested {
+            out.keep(format!("{n} rested")).await;
+            return Step::Rest(Some(pause));
+        }
+        rested = false;
+        let text = piece(0, n, pieces);
+        let (first, second) = text.split_at(3);
+        out.text(first, n == 0).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = turn.cancel.cancelled() => return Step::Canceled,
+        }
+        out.text(second, false).await;
+        out.keep(format!("{} up", n + 1)).await;
+        if n == 2 {
+            out.flush().await;
+        }
+    }
+    Step::Done
+}
+
 /// All agents, for one instance.
 pub(crate) fn entries(instance: usize, runs: &Runs, steady: &Steady) -> Vec<Entry> {
     let entry = |(name, slots): (&str, usize)| {
@@ -134,6 +186,7 @@ pub(crate) fn entries(instance: usize, runs: &Runs, steady: &Steady) -> Vec<Entr
         profile.max_attempts = 1000;
         profile.timeout = Some(Duration::from_secs(300));
         match name {
+            "resume" => profile.on_crash = OnCrash::Resume,
             "fail" => profile.on_crash = OnCrash::Fail,
             "ask" => profile.on_crash = OnCrash::Ask,
             "auto" => profile.reply = ReplyMode::Auto,

@@ -269,6 +269,7 @@ over_the_line! {
     force_cancel(tenant: TenantId, task: TaskId);
     marked(holder: &Holder) -> Vec<TaskId>;
     reveal(tenant: TenantId, task: TaskId);
+    wake(tenant: TenantId, task: TaskId) -> bool;
     head(tenant: TenantId, task: TaskId) -> TaskHead;
     task(tenant: TenantId, task: TaskId, view: View) -> Snapshot;
     list(tenant: TenantId, filter: Filter) -> Page;

@@ -86,8 +86,13 @@ fn stories(first: u64, count: u64) {
         assert!(findings.is_empty(), "story {seed}:\n  {}", findings.join("\n  "));
         return;
     }
+    // A promise that is broken on purpose breaks others; the control goes on until what it is about is noticed.
+    let wanted = std::env::var("SB_WANTED").unwrap_or_default();
     for seed in first..first + count {
-        let findings = play(seed);
+        let mut findings = play(seed);
+        if !findings.iter().any(|finding| finding.contains(&wanted)) {
+            findings.retain(|_| wanted.is_empty());
+        }
         assert!(
             findings.is_empty(),
             "story {seed}:\n  {}\nplay it again: SB_SEED={seed} cargo nextest run -p exchange --test simulation --no-capture part_{}",
@@ -158,6 +163,7 @@ fn control(fault: &str, finding: &str) {
         command
             .args(["--exact", seed, "--nocapture"])
             .env("SB_FAULT", fault)
+            .env("SB_WANTED", finding)
             .env_remove("SB_LONG")
             .env_remove("SB_SEED");
         let output = command.stdin(Stdio::null()).output().unwrap();

@@ -89,6 +89,10 @@ fn look_at_result(task: &Task, findings: &mut Findings) {
                 text.push_str(piece);
             }
         }
+        if task.status.state != TaskState::Completed {
+            // It may have been cut off in the middle of a piece.
+            text.truncate(text.rfind(']').map_or(0, |end| end + 1));
+        }
         let pieces: Vec<&str> = text.split_inclusive(']').collect();
         let attempts: BTreeSet<&str> = pieces.iter().filter_map(|piece| piece.split(':').next()).collect();
         if attempts.len() > 1 {
@@ -137,11 +141,8 @@ fn look_at_callers(told: &[Told], tasks: &BTreeMap<TaskId, (usize, Task, Vec<Eve
             findings.push(format!("{id} was canceled and is {:?}", task.status.state));
         }
         if let Some(seen) = &told.followed {
-            let written: Vec<(u64, serde_json::Value)> = log
-                .iter()
-                .filter(|event| !matches!(event.kind, EventKind::Input | EventKind::Revealed))
-                .map(|event| (event.seq, typed(event)))
-                .collect();
+            let written: Vec<(u64, serde_json::Value)> =
+                log.iter().filter(|event| event.kind.has_frame()).map(|event| (event.seq, typed(event))).collect();
             if *seen != written {
                 findings.push(format!("{id}: a follower saw {} frames, {} were written", seen.len(), written.len()));
             }

@@ -157,7 +157,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
                status_message, status_turn::bigint, seq, hidden::bigint,
                CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
                owner IS NOT NULL OR interrupted, generation, attempt::bigint, turn::bigint, waiting::bigint, cancel_mark,
-               remembers, releases::bigint
+               remembers, releases::bigint, (parking = 1)::int::bigint, kept, kept_before
              FROM a2a_tasks ORDER BY task_id"
         }
         Kind::Message => {
@@ -165,7 +165,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
              ORDER BY task, pos"
         }
         Kind::Artifact => {
-            "SELECT task::text, turn::bigint, artifact_id, append, body FROM a2a_artifacts ORDER BY task, pos"
+            "SELECT task::text, turn::bigint, artifact_id, append, seq, body FROM a2a_artifacts ORDER BY task, pos"
         }
         Kind::Event => "SELECT task::text, seq, at, kind::bigint, body FROM a2a_events ORDER BY xid, pos",
         Kind::Key => {
@@ -229,6 +229,9 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             cancel_mark: row.try_get(18)?,
             remembers: row.try_get(19)?,
             releases: row.try_get(20)?,
+            parking: row.try_get(21)?,
+            kept: row.try_get(22)?,
+            kept_before: row.try_get(23)?,
         })),
         Kind::Message => Record::Message(Message {
             task: row.try_get(0)?,
@@ -244,7 +247,8 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             turn: row.try_get(1)?,
             id: row.try_get(2)?,
             append: row.try_get(3)?,
-            body: Body(row.try_get(4)?),
+            seq: row.try_get(4)?,
+            body: Body(row.try_get(5)?),
         }),
         Kind::Event => Record::Event(Event {
             task: row.try_get(0)?,
@@ -328,17 +332,21 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
         Kind::Task => columns!(Task,
             "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
                status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt, turn, waiting,
-               cancel_mark, remembers, releases)
+               cancel_mark, remembers, releases, parking, kept, kept_before)
              SELECT task::uuid, tenant, agent, context, state, created, updated, status, message, status_turn, seq,
-               hidden, due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases
+               hidden, due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases,
+               parking, kept, kept_before
              FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
                $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::boolean[],
-               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[], $20::boolean[], $21::bigint[])
+               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[], $20::boolean[], $21::bigint[],
+               $22::bigint[], $23::bigint[], $24::bigint[])
              AS r (task, tenant, agent, context, state, created, updated, status, message, status_turn, seq, hidden,
-               due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases)",
+               due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases, parking, kept,
+               kept_before)",
             r => r.id.as_str(), r.tenant, r.agent.as_str(), r.context.as_str(), r.state.as_str(), r.created_at,
                 r.updated_at, r.status_at, r.status_message.as_deref(), r.status_turn, r.seq, r.hidden, r.due_at,
-                r.interrupted, r.generation, r.attempt, r.turn, r.waiting, r.cancel_mark, r.remembers, r.releases),
+                r.interrupted, r.generation, r.attempt, r.turn, r.waiting, r.cancel_mark, r.remembers, r.releases,
+                r.parking, r.kept, r.kept_before),
         // Positions are given in the order of the lines.
         Kind::Message => columns!(Message,
             "INSERT INTO a2a_messages (task, message_id, role, status, turn, created_at, body)
@@ -348,11 +356,11 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             r => r.task.as_str(), r.id.as_str(), r.role.as_str(), r.status.as_str(), r.turn, r.created_at,
                 r.body.0.as_slice()),
         Kind::Artifact => columns!(Artifact,
-            "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body)
-             SELECT task::uuid, turn, id, append, body
-             FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[])
-             WITH ORDINALITY AS r (task, turn, id, append, body, n) ORDER BY n",
-            r => r.task.as_str(), r.turn, r.id.as_str(), r.append, r.body.0.as_slice()),
+            "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, seq, body)
+             SELECT task::uuid, turn, id, append, seq, body
+             FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bigint[], $6::bytea[])
+             WITH ORDINALITY AS r (task, turn, id, append, seq, body, n) ORDER BY n",
+            r => r.task.as_str(), r.turn, r.id.as_str(), r.append, r.seq, r.body.0.as_slice()),
         Kind::Event => columns!(Event,
             "INSERT INTO a2a_events (task, seq, at, kind, body)
              SELECT task::uuid, seq, at, kind, body

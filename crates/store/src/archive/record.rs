@@ -167,6 +167,14 @@ pub(super) struct Task {
     pub(super) waiting: i64,
     pub(super) cancel_mark: bool,
     pub(super) remembers: bool,
+    /// Its turn rests (1).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) parking: i64,
+    /// The events with its agent's state: the last one, and the one before the current turn.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) kept: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) kept_before: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,6 +196,9 @@ pub(super) struct Artifact {
     pub(super) turn: i64,
     pub(super) id: String,
     pub(super) append: bool,
+    /// Of the event that brought it; archives of before do not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) seq: i64,
     pub(super) body: Body,
 }
 

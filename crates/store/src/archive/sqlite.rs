@@ -187,7 +187,8 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
     let tasks = "SELECT task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
                    status_message, status_turn, seq, hidden,
                    CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
-                   owner IS NOT NULL OR interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases
+                   owner IS NOT NULL OR interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases,
+                   parking = 1, kept, kept_before
                  FROM a2a_tasks ORDER BY task_id";
     each(conn, writer, tasks, |row| {
         Ok(Record::Task(Box::new(Task {
@@ -212,6 +213,9 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             cancel_mark: row.get(18)?,
             remembers: row.get(19)?,
             releases: row.get(20)?,
+            parking: row.get(21)?,
+            kept: row.get(22)?,
+            kept_before: row.get(23)?,
         })))
     })?;
     // Two loops and no join, so that nothing is sorted and nothing has to fit into memory.
@@ -228,7 +232,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             body: Body(row.get(5)?),
         }))
     })?;
-    let artifacts = "SELECT turn, artifact_id, append, body FROM a2a_artifacts
+    let artifacts = "SELECT turn, artifact_id, append, pos & 0xffffffff, body FROM a2a_artifacts
                      WHERE pos >= ?1 AND pos < ?2 ORDER BY pos";
     each_of_tasks(conn, writer, artifacts, |task, row| {
         Ok(Record::Artifact(Artifact {
@@ -236,7 +240,8 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             turn: row.get(0)?,
             id: without_nul(row.get(1)?),
             append: row.get(2)?,
-            body: Body(row.get(3)?),
+            seq: row.get(3)?,
+            body: Body(row.get(4)?),
         }))
     })?;
     let events = "SELECT t.task_id, e.seq, e.at, e.kind, e.body
@@ -359,9 +364,9 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                 conn,
                 "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at,
                    status_at, status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt,
-                   turn, waiting, cancel_mark, remembers, releases)
+                   turn, waiting, cancel_mark, remembers, releases, parking, kept, kept_before)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-                   ?21, ?22)",
+                   ?21, ?22, ?23, ?24, ?25)",
                 params![
                     pk,
                     r.id,
@@ -385,6 +390,9 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                     r.cancel_mark,
                     r.remembers,
                     r.releases,
+                    r.parking,
+                    r.kept,
+                    r.kept_before,
                 ],
             )
         }
@@ -408,7 +416,14 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
             conn,
             "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body)
              SELECT (pk << 32) + ?1, pk, ?3, ?4, ?5, ?6 FROM a2a_tasks WHERE task_id = ?2",
-            params![numbers.next(Kind::Artifact, &r.task), r.task, r.turn, r.id, r.append, r.body.0],
+            params![
+                if r.seq > 0 { r.seq } else { numbers.next(Kind::Artifact, &r.task) },
+                r.task,
+                r.turn,
+                r.id,
+                r.append,
+                r.body.0
+            ],
         ),
         Record::Event(r) => run(
             conn,

@@ -9,9 +9,7 @@ use std::{
 use a2a::TaskState::Completed;
 
 use super::world::*;
-use crate::{
-    Accept, Append, Claim, Error, EventKind, Holder, Lease, LeasedTurn, Room, Store, TaskId, TenantId, Term, TurnEnd,
-};
+use crate::{Accept, Append, Claim, Error, Holder, Lease, LeasedTurn, Room, Store, TaskId, TenantId, Term, TurnEnd};
 
 impl World {
     /// The same store for one more tenant.
@@ -32,7 +30,7 @@ impl World {
 
     /// Leases what there is room for, the tenant after `after` first.
     async fn take(&self, slots: usize, after: Option<TenantId>) -> Vec<LeasedTurn> {
-        let room = Room { agent: self.agent.clone(), slots, after };
+        let room = Room { after, ..Room::new(self.agent.clone(), slots) };
         self.store.claim(self.claim(vec![room])).await.unwrap()
     }
 
@@ -209,7 +207,7 @@ pub(super) async fn a_holder_has_a_last_call(store: Arc<dyn Store>) {
     assert_eq!((&turns[0].lease.holder, turns[0].lease.attempt), (&world.me(), 2));
     assert!(matches!(world.append(&expired, vec![]).await, Err(Error::LeaseLost)));
     // A call is nothing that readers of the log see.
-    assert_eq!(world.kinds(expired.task).await, [CREATED, STARTED, ARTIFACT, EventKind::Started { again: true }]);
+    assert_eq!(world.kinds(expired.task).await, [CREATED, STARTED, ARTIFACT, AGAIN]);
 }
 
 /// What nobody may take stands in no one's way, however little room there is.
@@ -229,7 +227,7 @@ pub(super) async fn what_may_not_be_claimed_is_passed_over(store: Arc<dyn Store>
     let mut after = None;
     let mut taken = Vec::new();
     for _ in 0..3 {
-        let room = Room { agent: world.agent.clone(), slots: 1, after };
+        let room = Room { after, ..Room::new(world.agent.clone(), 1) };
         let claim = Claim { running: running.clone(), ..world.claim(vec![room]) };
         let turns = world.store.claim(claim).await.unwrap();
         assert_eq!(turns.len(), 1, "{taken:?} were taken, and there is more");

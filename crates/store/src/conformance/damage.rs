@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use a2a::TaskState::{Completed, Failed};
 
 use super::world::*;
-use crate::{Error, Room, Store, TaskId, TurnEnd};
+use crate::{Error, EventKind, Room, Store, TaskId, TurnEnd};
 
 /// What can be wrong with a task that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Damage {
     Ended,
     /// The message of its status is no JSON.
     StatusMessage,
+    /// Nothing: its notes (kind 9 in the log) are of a kind that only a newer version knows, 99.
+    Newer,
 }
 
 /// Damages tasks by `damage`, one after the other, and sees to it that work goes on around them.
@@ -63,6 +65,14 @@ pub async fn run_damaged(store: Arc<dyn Store>, damage: impl Fn(TaskId, Damage))
     world.finish(&lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
     damage(talking, Damage::StatusMessage);
     tick().await;
+    let (newer, lease) = world.running("hello").await;
+    let said = vec![note(), artifact(newer, "a", "x", false), note()];
+    world.append(&lease, said).await.unwrap();
+    damage(newer, Damage::Newer);
+    world.end(&lease, Completed, None).await.unwrap();
+    let unknown = EventKind::Other(99);
+    assert_eq!(world.kinds(newer).await, [CREATED, STARTED, unknown, ARTIFACT, unknown, ends(Completed)]);
+    assert_eq!(artifacts_say(&world.task(newer).await), [("a".into(), "x".into())]);
     let good = world.waiting("hello").await;
 
     // One at a time: whatever stands first in line for ever would be all that is ever looked at.

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 
 use super::{dice::Dice, world::*};
 use crate::{
-    Accept, Append, Claim, Draft, Error, Event, EventKind, Holder, Lease, Room, Snapshot, Store, TaskId, TenantId,
-    Term, TurnEnd, View,
+    Accept, Append, Claim, Draft, Error, Event, EventKind, Holder, Lease, LeasedTurn, Room, Snapshot, Start, Store,
+    TaskId, TenantId, Term, TurnEnd, View,
 };
 
 /// What a log adds up to.
@@ -32,6 +32,9 @@ struct Fold {
     turn: u32,
     /// The last turn has ended, and no other has begun or waits.
     idle: bool,
+    /// The last event with its agent's state, and the last one before the turn.
+    kept: u64,
+    kept_before: u64,
     sight: Sight,
 }
 
@@ -40,6 +43,7 @@ struct Fold {
 struct Chunk {
     id: String,
     turn: u32,
+    seq: u64,
     body: Bytes,
 }
 
@@ -123,6 +127,8 @@ impl Fold {
             chunks: Vec::new(),
             turn: 0,
             idle: false,
+            kept: 0,
+            kept_before: 0,
             sight: if held { Sight::Held } else { Sight::Seen },
         }
     }
@@ -134,11 +140,17 @@ impl Fold {
         self.seq = event.seq;
         match event.kind {
             EventKind::Created { .. } => panic!("it is born twice"),
-            EventKind::Started { again } => {
-                if again {
-                    self.chunks.retain(|chunk| chunk.turn != self.turn);
-                } else {
-                    self.turn += 1;
+            EventKind::Started(start) => {
+                match start {
+                    Start::First => self.begin_turn(),
+                    Start::Again => {
+                        self.kept = self.kept_before;
+                        self.chunks.retain(|chunk| chunk.turn != self.turn);
+                    }
+                    Start::Resumed => {
+                        let stays = if self.kept > self.kept_before { self.kept } else { 0 };
+                        self.chunks.retain(|chunk| chunk.turn != self.turn || chunk.seq <= stays);
+                    }
                 }
                 self.idle = false;
                 self.status(event, TaskState::Working);
@@ -155,6 +167,8 @@ impl Fold {
                 self.show();
                 self.artifact(event);
             }
+            EventKind::Note | EventKind::Other(_) => {}
+            EventKind::Kept => self.kept = event.seq,
             EventKind::Reply => {
                 assert_eq!(self.sight, Sight::Held, "a reply to what is seen");
                 self.sight = Sight::Never;
@@ -167,9 +181,16 @@ impl Fold {
                 self.status(event, state);
                 self.idle = ends_turn && state != TaskState::Working;
                 // The next turn has begun with the end of this one.
-                self.turn += u32::from(ends_turn && state == TaskState::Working);
+                if ends_turn && state == TaskState::Working {
+                    self.begin_turn();
+                }
             }
         }
+    }
+
+    fn begin_turn(&mut self) {
+        self.turn += 1;
+        self.kept_before = self.kept;
     }
 
     fn show(&mut self) {
@@ -194,7 +215,7 @@ impl Fold {
         if !append {
             self.chunks.retain(|chunk| chunk.id != id);
         }
-        self.chunks.push(Chunk { id, turn: self.turn, body: bytes(artifact) });
+        self.chunks.push(Chunk { id, turn: self.turn, seq: event.seq, body: bytes(artifact) });
     }
 
     /// The chunks of each artifact, in order of first appearance.
@@ -234,6 +255,8 @@ struct Story {
     /// All that were ever given: many of them are lost.
     leases: Vec<Lease>,
     folds: BTreeMap<TaskId, Fold>,
+    /// The state that claimed turns are to go on from.
+    promised: Vec<(TaskId, u64)>,
     /// What was logged at all, by kind.
     seen: HashSet<String>,
 }
@@ -241,7 +264,8 @@ struct Story {
 impl Story {
     fn new(world: World, seed: u64) -> Self {
         let (tasks, leases, folds) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { world, dice: Dice(seed), step: 0, tasks, leases, folds, seen: HashSet::new() }
+        let (promised, seen) = (Vec::new(), HashSet::new());
+        Self { world, dice: Dice(seed), step: 0, tasks, leases, folds, promised, seen }
     }
 
     fn term(&mut self) -> Term {
@@ -279,7 +303,9 @@ impl Story {
         for n in 0..self.dice.roll(4) {
             let text = format!("{} {n}", self.step);
             let state = self.dice.pick(&[TaskState::Working, TaskState::AuthRequired]);
-            drafts.push(match self.dice.roll(6) {
+            drafts.push(match self.dice.roll(9) {
+                6 => note(),
+                7 | 8 => kept(&text),
                 0 => status(task, state, Some(&text)),
                 1 => status(task, state, None),
                 2..4 => artifact(task, self.dice.pick(&["a", "b", "c"]), &text, false),
@@ -292,9 +318,11 @@ impl Story {
     fn end(&mut self, task: TaskId) -> TurnEnd {
         let text = format!("ends {}", self.step);
         let said = if self.dice.once_in(3) { None } else { Some(text.as_str()) };
-        match self.dice.roll(14) {
+        match self.dice.roll(16) {
+            14 => TurnEnd::Park { at_most: Some(NOTHING) },
+            15 => TurnEnd::Park { at_most: None },
             // Only the first words of a task that is held are one.
-            0 | 1 | 10.. => reply(task, &text),
+            0 | 1 | 10..14 => reply(task, &text),
             2 | 3 => TurnEnd::Retry { after: NOTHING },
             4 | 5 => TurnEnd::Release { begun: true },
             6 => TurnEnd::Status(status(task, TaskState::Completed, said)),
@@ -321,10 +349,14 @@ impl Story {
     }
 
     async fn claim(&mut self) {
-        let room = Room::new(self.world.agent.clone(), 1 + self.dice.roll(3));
+        let mut room = Room::new(self.world.agent.clone(), 1 + self.dice.roll(3));
+        room.resumes = self.dice.once_in(2);
         let claim = Claim::new(self.term(), vec![room]);
         let turns = self.world.store.claim(claim).await.unwrap();
-        self.leases.extend(turns.into_iter().map(|turn| turn.lease));
+        for LeasedTurn { lease, .. } in turns {
+            self.promised.push((lease.task, lease.kept));
+            self.leases.push(lease);
+        }
     }
 
     async fn run_out(&mut self) {
@@ -339,7 +371,7 @@ impl Story {
             return self.begin().await;
         }
         let (store, tenant) = (Arc::clone(&self.world.store), self.world.tenant);
-        match self.dice.roll(24) {
+        match self.dice.roll(26) {
             0..3 => self.begin().await,
             3..6 => self.go_on().await,
             6..14 => self.say().await,
@@ -347,6 +379,7 @@ impl Story {
             18 => drop(allowed(store.mark_cancel(tenant, self.dice.pick(&self.tasks)).await)),
             19 => drop(allowed(store.force_cancel(tenant, self.dice.pick(&self.tasks)).await)),
             20 | 21 => drop(allowed(store.reveal(tenant, self.dice.pick(&self.tasks)).await)),
+            24 | 25 => drop(allowed(store.wake(tenant, self.dice.pick(&self.tasks)).await)),
             _ => self.run_out().await,
         }
     }
@@ -364,6 +397,9 @@ impl Story {
                 }
             }
             let fold = &self.folds[task];
+            for (_, kept) in self.promised.extract_if(.., |(of, _)| of == task) {
+                assert_eq!(kept, fold.kept, "{task} goes on from there");
+            }
             compare(&*store, tenant, *task, fold).await;
         }
     }
@@ -401,7 +437,9 @@ pub(super) async fn the_log_adds_up(store: Arc<dyn Store>) {
         ends(TaskState::Canceled),
         ends(TaskState::InputRequired),
     ];
-    let kinds = [CREATED, HELD, STARTED, AGAIN, REVEALED, INPUT, ARTIFACT, REPLY].into_iter().chain(statuses);
+    let kinds = [CREATED, HELD, STARTED, AGAIN, RESUMED, REVEALED, INPUT, ARTIFACT, NOTE, KEPT, REPLY]
+        .into_iter()
+        .chain(statuses);
     let kinds: Vec<String> = kinds.map(|kind| format!("{kind:?}")).collect();
     let mut seen = HashSet::new();
     // Until everything has happened somewhere.

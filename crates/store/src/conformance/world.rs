@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, Claim, Draft, Event, EventKind, Filter, Holder, IdempotencyKey, Lease,
-    LeasedTurn, Result, Room, Snapshot, Store, Target, TaskId, TenantId, Term, Turn, TurnEnd, View, clock,
+    LeasedTurn, Result, Room, Snapshot, Start, Store, Target, TaskId, TenantId, Term, Turn, TurnEnd, View, clock,
 };
 
 pub(super) const CONTEXT: &str = "context";
@@ -157,6 +157,12 @@ impl World {
         self.store.claim(self.claim(vec![Room::new(self.agent.clone(), 100)])).await.unwrap()
     }
 
+    /// The same of an agent that goes on where it last kept its state.
+    pub(super) async fn resume(&self) -> Vec<LeasedTurn> {
+        let room = Room { resumes: true, ..Room::new(self.agent.clone(), 100) };
+        self.store.claim(self.claim(vec![room])).await.unwrap()
+    }
+
     /// Leases the one task that is due.
     pub(super) async fn lease_one(&self) -> LeasedTurn {
         let mut leased = self.lease().await;
@@ -194,8 +200,11 @@ impl World {
 
 pub(super) const CREATED: EventKind = EventKind::Created { held: false };
 pub(super) const HELD: EventKind = EventKind::Created { held: true };
-pub(super) const STARTED: EventKind = EventKind::Started { again: false };
-pub(super) const AGAIN: EventKind = EventKind::Started { again: true };
+pub(super) const STARTED: EventKind = EventKind::Started(Start::First);
+pub(super) const AGAIN: EventKind = EventKind::Started(Start::Again);
+pub(super) const RESUMED: EventKind = EventKind::Started(Start::Resumed);
+pub(super) const NOTE: EventKind = EventKind::Note;
+pub(super) const KEPT: EventKind = EventKind::Kept;
 pub(super) const REVEALED: EventKind = EventKind::Revealed;
 pub(super) const INPUT: EventKind = EventKind::Input;
 pub(super) const ARTIFACT: EventKind = EventKind::Artifact;
@@ -246,6 +255,14 @@ pub(super) fn status(task: TaskId, state: TaskState, says: Option<&str>) -> Draf
 pub(super) fn artifact(task: TaskId, id: &str, text: &str, append: bool) -> Draft {
     let artifact = Artifact { artifact_id: id.into(), parts: vec![Part::text(text)], ..Artifact::default() };
     Draft::artifact(task, CONTEXT, artifact, append, false, None, clock::now()).unwrap()
+}
+
+pub(super) fn note() -> Draft {
+    Draft::note(Bytes::from_static(b"{}"), clock::now())
+}
+
+pub(super) fn kept(state: &str) -> Draft {
+    Draft::kept(Bytes::copy_from_slice(state.as_bytes()), clock::now())
 }
 
 pub(super) fn reply(task: TaskId, says: &str) -> TurnEnd {

@@ -3,7 +3,9 @@
 use a2a::TaskState;
 
 use super::{Hidden, Made, TaskRow, Tx};
-use crate::{Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Target, TenantId, Term, machine::Step};
+use crate::{
+    Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Start, Target, TenantId, Term, machine::Step,
+};
 
 pub(crate) fn accept(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<Accepted> {
     if let Some(key) = &accept.idempotency
@@ -93,8 +95,9 @@ fn start(tx: &mut impl Tx, row: &mut TaskRow, accept: &Accept, term: &Term) -> R
     row.turn += 1;
     row.attempt = 1;
     row.releases = 0;
+    row.kept_before = row.kept;
     row.lease_to(term, tx.now());
-    row.set_status(tx, &in_state(&accept.working, state)?, EventKind::Started { again: false })
+    row.set_status(tx, &in_state(&accept.working, state)?, EventKind::Started(Start::First))
 }
 
 /// The machine, not the caller, names the state.

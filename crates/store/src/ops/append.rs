@@ -1,15 +1,20 @@
 //! Writing what a turn produces, and its end.
 
+use std::time::Duration;
+
 use a2a::TaskState;
 
 use super::{
     Tx,
-    row::{Hidden, TaskRow, step_from},
+    row::{Hidden, Parking, TaskRow, step_from},
 };
 use crate::{
     Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Result, Turn, TurnEnd, clock, draft::Content, fault,
     machine::Step,
 };
+
+/// As long as it takes. What nobody wakes stays parked.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How the turn ends, decided before anything is written.
 enum Decision {
@@ -21,6 +26,8 @@ enum Decision {
     Replies { reply: Draft, status: Draft },
     /// It does not, but another attempt has to finish it.
     Again { due: LeaseTime, released: bool, interrupted: bool },
+    /// It does not, and rests until then.
+    Parks { due: LeaseTime },
     /// Another attempt was wanted, but the task was canceled.
     Canceled,
 }
@@ -38,7 +45,8 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
         return Ok(Appended { seq: row.seq, state: row.state, next: None });
     }
 
-    if row.hidden == Hidden::Undecided && (!append.drafts.is_empty() || matches!(decision, Decision::Ends { .. })) {
+    let has_output = append.drafts.iter().any(Draft::is_output);
+    if row.hidden == Hidden::Undecided && (has_output || matches!(decision, Decision::Ends { .. })) {
         row.show();
     }
     // Whoever writes lives: a last call is answered by it.
@@ -77,6 +85,13 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
             row.interrupted = interrupted && !fault::is_on("release-again");
             tx.poke();
         }
+        Decision::Parks { due } => {
+            if row.hidden == Hidden::Undecided {
+                row.reveal(tx)?;
+            }
+            row.park(due);
+            tx.poke();
+        }
         Decision::Canceled => row.cancel(tx, clock::now())?,
     }
     let appended = Appended { seq: row.seq, state: row.state, next: next_turn };
@@ -90,7 +105,7 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
     for draft in &append.drafts {
         match &draft.content {
             Content::Status { state: to, .. } => state = step_from(state, Step::Report(*to))?,
-            Content::Artifact { .. } => {}
+            Content::Artifact { .. } | Content::Note | Content::Kept => {}
             // A reply is an end.
             Content::Reply => return Err(Error::Illegal(TaskState::Completed)),
         }
@@ -102,7 +117,8 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
         None => Ok(Decision::Goes),
         Some(TurnEnd::Status(status)) => end(tx, row, state, status),
         Some(TurnEnd::Reply { reply, otherwise }) => {
-            if row.hidden == Hidden::Undecided && append.drafts.is_empty() && !row.cancel_mark && row.waiting == 0 {
+            let is_first = row.hidden == Hidden::Undecided && !append.drafts.iter().any(Draft::is_output);
+            if is_first && !row.cancel_mark && row.waiting == 0 {
                 // A reply is the whole answer: it leaves no other state than COMPLETED.
                 step_from(state, Step::End { state: TaskState::Completed, canceled: false, waiting: false })?;
                 if reply.content != Content::Reply || otherwise.state() != Some(TaskState::Completed) {
@@ -115,6 +131,12 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
         }
         Some(TurnEnd::Retry { after }) => Ok(again(tx.now().after(*after), false, false)),
         Some(TurnEnd::Release { begun }) => Ok(again(tx.now(), true, *begun)),
+        Some(TurnEnd::Park { at_most }) => {
+            // What it would wait for has happened, or the wait is over: it is told so.
+            let is_over = row.parking == Parking::Woken || row.cancel_mark;
+            let due = if is_over { tx.now() } else { tx.now().after(at_most.unwrap_or(FOR_EVER)) };
+            Ok(Decision::Parks { due })
+        }
     }
 }
 
@@ -146,6 +168,13 @@ fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {
             tx.add_artifact(row, artifact_id, *append, artifact)?;
             row.wrote(artifact.len());
             row.log(tx, draft.at, EventKind::Artifact, draft.body.clone())
+        }
+        Content::Note => row.log(tx, draft.at, EventKind::Note, draft.body.clone()),
+        Content::Kept => {
+            row.log(tx, draft.at, EventKind::Kept, draft.body.clone())?;
+            row.kept = row.seq;
+            row.changed();
+            Ok(())
         }
         Content::Reply => Err(Error::Illegal(TaskState::Completed)),
     }

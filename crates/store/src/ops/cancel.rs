@@ -1,8 +1,8 @@
-//! Canceling, and showing what was held back.
+//! Canceling, waking what is parked, and showing what was held back.
 
 use a2a::TaskState;
 
-use super::{Hidden, Tx};
+use super::{Hidden, TaskRow, Tx, row::Parking};
 use crate::{CancelMark, Error, Result, TaskId, TenantId, clock};
 
 pub(crate) fn mark(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
@@ -13,7 +13,7 @@ pub(crate) fn mark(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<C
     if row.state.is_terminal() {
         return Ok(CancelMark::NotCancelable(row.state));
     }
-    if row.owner.is_none() {
+    if row.owner.is_none() && row.parking != Parking::Parked {
         row.cancel_mark = true;
         row.cancel(tx, clock::now())?;
         row.save(tx)?;
@@ -22,10 +22,31 @@ pub(crate) fn mark(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<C
     if !row.cancel_mark {
         row.cancel_mark = true;
         row.changed();
+        rouse(tx, &mut row);
         row.save(tx)?;
         tx.poke();
     }
     Ok(CancelMark::Running)
+}
+
+pub(crate) fn wake(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<bool> {
+    let mut row = tx.load(tenant, task)?;
+    let is_there = row.owner.is_some() || row.parking == Parking::Parked;
+    if is_there && row.parking != Parking::Woken {
+        row.changed();
+        rouse(tx, &mut row);
+        row.save(tx)?;
+        tx.poke();
+    }
+    Ok(is_there)
+}
+
+/// What is parked goes on now. What runs is not to fall asleep over it.
+fn rouse(tx: &mut impl Tx, row: &mut TaskRow) {
+    match row.parking {
+        Parking::Parked => row.due_at = Some(tx.now().0),
+        Parking::No | Parking::Woken => row.parking = Parking::Woken,
+    }
 }
 
 pub(crate) fn force(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {

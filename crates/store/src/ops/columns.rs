@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::{Hidden, TaskRow};
+use super::{Hidden, TaskRow, row::Parking};
 use crate::{Result, TaskId, TenantId, codec};
 
 /// Hands the columns beside the keys to a macro, as `[name type-in-SQL type-here]`: those that are written once, and after
@@ -33,6 +33,9 @@ macro_rules! task_columns {
             [releases bigint i64]
             [interrupted boolean bool]
             [overdue boolean bool]
+            [parking bigint i64]
+            [kept bigint i64]
+            [kept_before bigint i64]
         }
     };
 }
@@ -94,6 +97,9 @@ impl<'a> Columns<'a> {
             releases: row.releases.into(),
             interrupted: row.interrupted,
             overdue: row.overdue,
+            parking: row.parking as i64,
+            kept: codec::signed(row.kept),
+            kept_before: codec::signed(row.kept_before),
         }
     }
 
@@ -119,6 +125,9 @@ impl<'a> Columns<'a> {
         row.releases = codec::small(self.releases);
         row.interrupted = self.interrupted;
         row.overdue = self.overdue;
+        row.parking = Parking::from_code(self.parking);
+        row.kept = codec::unsigned(self.kept);
+        row.kept_before = codec::unsigned(self.kept_before);
         Ok(row.stored())
     }
 }

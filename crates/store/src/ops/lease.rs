@@ -2,8 +2,8 @@
 
 use a2a::{JsonObject, TaskState, Timestamp};
 
-use super::{TaskRow, Tx};
-use crate::{Claim, Draft, Error, EventKind, LeasedTurn, Result, Term, Turn, clock, machine::Step};
+use super::{TaskRow, Tx, row::Parking};
+use crate::{Claim, Draft, Error, EventKind, LeasedTurn, Result, Start, Term, Turn, clock, machine::Step};
 
 /// What a due task needs.
 enum Work {
@@ -25,7 +25,9 @@ pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> 
             row.save(tx)?;
             continue;
         }
-        if row.cancel_mark {
+        // A turn that is parked may have to tell others that it is canceled.
+        let is_parked = row.parking == Parking::Parked;
+        if row.cancel_mark && !is_parked {
             row.cancel(tx, now)?;
             row.save(tx)?;
             continue;
@@ -36,7 +38,11 @@ pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> 
             continue;
         }
         match find_work(tx, &row) {
-            Ok(Some(work)) => leased.extend(take(tx, row, work, &claim.term, now)?),
+            Ok(Some(Work::Again(turn))) if is_parked => leased.extend(go_on(tx, row, turn, &claim.term)?),
+            Ok(Some(work)) => {
+                let resumes = claim.room.iter().any(|room| room.agent == row.agent && room.resumes);
+                leased.extend(take(tx, row, work, &claim.term, resumes, now)?);
+            }
             // What cannot be run now can never be run: it must not stand first in line for ever.
             Ok(None) => give_up(tx, row, "the task has no message to work on", now)?,
             Err(Error::Damaged(why)) => {
@@ -56,25 +62,45 @@ fn find_work(tx: &mut impl Tx, row: &TaskRow) -> Result<Option<Work>> {
     Ok(row.waiting_turn(tx)?.map(Work::First))
 }
 
-fn take(tx: &mut impl Tx, mut row: TaskRow, work: Work, term: &Term, now: Timestamp) -> Result<Option<LeasedTurn>> {
+/// Lets a turn that was parked go on. It is the same attempt, and nothing of it is news to anyone.
+fn go_on(tx: &mut impl Tx, mut row: TaskRow, turn: Turn, term: &Term) -> Result<Option<LeasedTurn>> {
+    row.lease_to(term, tx.now());
+    let canceled = row.cancel_mark;
+    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted: false, canceled });
+    row.save(tx)?;
+    Ok(leased)
+}
+
+fn take(
+    tx: &mut impl Tx,
+    mut row: TaskRow,
+    work: Work,
+    term: &Term,
+    resumes: bool,
+    now: Timestamp,
+) -> Result<Option<LeasedTurn>> {
     let state = row.next(Step::Start)?;
     let interrupted = row.owner.is_some() || row.interrupted;
     row.lease_to(term, tx.now());
-    let (turn, again) = match work {
+    let (turn, start) = match work {
         Work::First(turn) => {
             row.begin_turn(tx)?;
-            (turn, false)
+            (turn, Start::First)
         }
         Work::Again(turn) => {
             row.attempt += 1;
-            // The new attempt makes them anew.
-            let removed = tx.remove_artifacts_of_turn(&row)?;
+            // The new attempt makes anew what the one before made, or what that made since it last kept its state.
+            if !resumes {
+                row.kept = row.kept_before;
+            }
+            let after = if row.kept > row.kept_before { row.kept } else { 0 };
+            let removed = tx.remove_artifacts_of_turn(&row, after)?;
             row.removed(removed);
-            (turn, true)
+            (turn, if resumes { Start::Resumed } else { Start::Again })
         }
     };
-    row.set_status(tx, &working(&row, state, now)?, EventKind::Started { again })?;
-    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted });
+    row.set_status(tx, &working(&row, state, now)?, EventKind::Started(start))?;
+    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted, canceled: false });
     row.save(tx)?;
     Ok(leased)
 }

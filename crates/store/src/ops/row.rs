@@ -33,6 +33,26 @@ impl Hidden {
     }
 }
 
+/// Whether a turn rests, held by nobody, until something happens (`a2a_tasks.parking`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parking {
+    No = 0,
+    Parked = 1,
+    /// It runs, and something happened that it might be about to wait for.
+    Woken = 2,
+}
+
+impl Parking {
+    /// As it is stored.
+    pub(crate) fn from_code(code: i64) -> Self {
+        match code {
+            1 => Self::Parked,
+            2 => Self::Woken,
+            _ => Self::No,
+        }
+    }
+}
+
 /// A row of `a2a_tasks`.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRow {
@@ -61,6 +81,11 @@ pub(crate) struct TaskRow {
     pub(crate) interrupted: bool,
     /// The lease has run out, and its holder had a last call.
     pub(crate) overdue: bool,
+    pub(crate) parking: Parking,
+    /// The event with which its agent last kept its state; zero for none.
+    pub(crate) kept: u64,
+    /// The same at the begin of the current turn.
+    pub(crate) kept_before: u64,
     pub(crate) turn: u32,
     pub(crate) waiting: u32,
     pub(crate) cancel_mark: bool,
@@ -108,6 +133,9 @@ impl TaskRow {
             releases: 0,
             interrupted: false,
             overdue: false,
+            parking: Parking::No,
+            kept: 0,
+            kept_before: 0,
             turn: 0,
             waiting: 0,
             cancel_mark: false,
@@ -151,6 +179,7 @@ impl TaskRow {
         self.due_at = Some(now.after(term.lasts).0);
         self.interrupted = false;
         self.overdue = false;
+        self.parking = Parking::No;
     }
 
     /// Gives whoever holds it until then to renew a lease that has run out.
@@ -179,6 +208,7 @@ impl TaskRow {
             attempt: self.attempt,
             tries: self.attempt.saturating_sub(self.releases),
             remembers: self.remembers,
+            kept: self.kept,
         })
     }
 
@@ -260,6 +290,7 @@ impl TaskRow {
         self.turn += 1;
         self.attempt = 1;
         self.releases = 0;
+        self.kept_before = self.kept;
         self.waiting = self.waiting.saturating_sub(1);
         tx.begin_turn(self)
     }
@@ -276,7 +307,14 @@ impl TaskRow {
         self.owner = None;
         self.interrupted = false;
         self.overdue = false;
+        self.parking = Parking::No;
         self.due_at = due_at;
+    }
+
+    /// Nobody holds it, and the same attempt goes on at `due`.
+    pub(super) fn park(&mut self, due: LeaseTime) {
+        self.release(Some(due.0));
+        self.parking = Parking::Parked;
     }
 
     /// Ends it as CANCELED, with a status of the store's own making.

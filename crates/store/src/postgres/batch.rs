@@ -96,6 +96,8 @@ pub(super) struct Artifact {
     pub(super) id: String,
     pub(super) append: bool,
     pub(super) body: Bytes,
+    /// Of the event that it comes with.
+    pub(super) seq: u64,
 }
 
 /// Rows of `a2a_artifacts` that go.
@@ -105,6 +107,8 @@ pub(super) struct Removal {
     /// Those of this artifact, or of this turn.
     pub(super) id: Option<String>,
     pub(super) turn: Option<u32>,
+    /// Those that came after this event.
+    pub(super) after: Option<u64>,
 }
 
 /// An idempotency key of the batch.
@@ -361,7 +365,8 @@ impl Tx for Batch {
     fn add_artifact(&mut self, row: &TaskRow, artifact_id: &str, append: bool, body: &Bytes) -> Result<()> {
         self.writes += 1;
         let (id, body) = (without_nul(artifact_id), body.clone());
-        self.artifacts.push(Artifact { task: row.task, turn: row.turn, id, append, body });
+        // Each comes with an event of its own, which is logged next.
+        self.artifacts.push(Artifact { task: row.task, turn: row.turn, id, append, body, seq: row.seq + 1 });
         Ok(())
     }
 
@@ -370,15 +375,15 @@ impl Tx for Batch {
         self.writes += 1;
         let (tenant, task, id) = (row.tenant, row.task, without_nul(artifact_id));
         let bytes = self.drop_new(|artifact| artifact.task == task && artifact.id == id);
-        self.removals.push(Removal { tenant, task, id: Some(id), turn: None });
+        self.removals.push(Removal { tenant, task, id: Some(id), turn: None, after: None });
         Ok(bytes)
     }
 
-    fn remove_artifacts_of_turn(&mut self, row: &TaskRow) -> Result<i64> {
+    fn remove_artifacts_of_turn(&mut self, row: &TaskRow, after: u64) -> Result<i64> {
         self.writes += 1;
         let (tenant, task, turn) = (row.tenant, row.task, row.turn);
-        self.removals.push(Removal { tenant, task, id: None, turn: Some(turn) });
-        Ok(self.drop_new(|artifact| artifact.task == task && artifact.turn == turn))
+        self.removals.push(Removal { tenant, task, id: None, turn: Some(turn), after: (after > 0).then_some(after) });
+        Ok(self.drop_new(|artifact| artifact.task == task && artifact.turn == turn && artifact.seq > after))
     }
 
     fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<FirstUse>> {

@@ -114,22 +114,23 @@ const COUNTS: &str = "INSERT INTO task_counts AS c (tenant_id, agent_id, state, 
      SELECT *, $5::smallint FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[])
      ON CONFLICT (tenant_id, agent_id, state, shard) DO UPDATE SET n = c.n + excluded.n";
 
-/// Removes artifacts, `$4` to `$7`, and takes what they held off what the tenants use.
+/// Removes artifacts, `$4` to `$8`, and takes what they held off what the tenants use.
 const USAGE: &str = "WITH gone AS (
        DELETE FROM a2a_artifacts a
-       USING unnest($4::bigint[], $5::uuid[], $6::text[], $7::integer[]) AS r (tenant_id, task, artifact_id, turn)
+       USING unnest($4::bigint[], $5::uuid[], $6::text[], $7::integer[], $8::bigint[])
+         AS r (tenant_id, task, artifact_id, turn, after)
        WHERE a.task = r.task AND (r.artifact_id IS NULL OR a.artifact_id = r.artifact_id)
-         AND (r.turn IS NULL OR a.turn = r.turn)
+         AND (r.turn IS NULL OR a.turn = r.turn) AND (r.after IS NULL OR a.seq > r.after)
        RETURNING r.tenant_id, length(a.body) AS bytes),
      changed (tenant_id, tasks, bytes) AS (
        SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
        UNION ALL SELECT tenant_id, 0, -bytes FROM gone)
      INSERT INTO tenant_usage AS u (tenant_id, tasks, bytes, shard)
-     SELECT tenant_id, sum(tasks), sum(bytes), $8::smallint FROM changed GROUP BY tenant_id ORDER BY tenant_id
+     SELECT tenant_id, sum(tasks), sum(bytes), $9::smallint FROM changed GROUP BY tenant_id ORDER BY tenant_id
      ON CONFLICT (tenant_id, shard) DO UPDATE SET tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes";
 
-const ARTIFACTS: &str = "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body)
-     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::boolean[], $5::bytea[])";
+const ARTIFACTS: &str = "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body, seq)
+     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::boolean[], $5::bytea[], $6::bigint[])";
 
 const NOTIFY: &str = "SELECT pg_notify($1, $2)";
 
@@ -408,6 +409,7 @@ struct UsageColumns<'a> {
     removal_tasks: Vec<Uuid>,
     removal_ids: Vec<Option<&'a str>>,
     removal_turns: Vec<Option<i32>>,
+    removal_afters: Vec<Option<i64>>,
 }
 
 impl<'a> UsageColumns<'a> {
@@ -423,6 +425,7 @@ impl<'a> UsageColumns<'a> {
             columns.removal_tasks.push(uuid(removal.task));
             columns.removal_ids.push(removal.id.as_deref());
             columns.removal_turns.push(removal.turn.map(number));
+            columns.removal_afters.push(removal.after.map(codec::signed));
         }
         columns
     }
@@ -434,7 +437,7 @@ impl<'a> UsageColumns<'a> {
     fn all<'v>(&'v self, shard: &'v i16) -> Values<'v> {
         let mut values: Values<'v> = vec![&self.tenants, &self.tasks, &self.bytes];
         values.extend([&self.removal_tenants as &(dyn ToSql + Sync), &self.removal_tasks, &self.removal_ids]);
-        values.extend([&self.removal_turns as &(dyn ToSql + Sync), shard]);
+        values.extend([&self.removal_turns as &(dyn ToSql + Sync), &self.removal_afters, shard]);
         values
     }
 }
@@ -446,6 +449,7 @@ struct ArtifactColumns<'a> {
     ids: Vec<&'a str>,
     appends: Vec<bool>,
     bodies: Vec<&'a [u8]>,
+    seqs: Vec<i64>,
 }
 
 impl<'a> ArtifactColumns<'a> {
@@ -457,11 +461,12 @@ impl<'a> ArtifactColumns<'a> {
             columns.ids.push(&artifact.id);
             columns.appends.push(artifact.append);
             columns.bodies.push(&artifact.body);
+            columns.seqs.push(codec::signed(artifact.seq));
         }
         columns
     }
 
     fn all(&self) -> Values<'_> {
-        vec![&self.tasks, &self.turns, &self.ids, &self.appends, &self.bodies]
+        vec![&self.tasks, &self.turns, &self.ids, &self.appends, &self.bodies, &self.seqs]
     }
 }

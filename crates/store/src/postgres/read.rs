@@ -451,7 +451,7 @@ mod tests {
         assert!(matches!(list(&pool, TENANT, &everything(1)).await, Err(Error::Damaged(_))));
         client
             .batch_execute(
-                "INSERT INTO a2a_events (task, seq, at, kind, body) SELECT task_id, 1, 1, 99, '' FROM a2a_tasks",
+                "INSERT INTO a2a_events (task, seq, at, kind, body) SELECT task_id, 1, 1, 57, '' FROM a2a_tasks",
             )
             .await
             .unwrap();

@@ -5,7 +5,11 @@ use tokio_postgres::Client;
 use crate::{Error, Result};
 
 /// In order; the number of those applied is in `schema_version`. Never edit one that was released.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_journal.sql"), include_str!("migrations/0002_leases.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_journal.sql"),
+    include_str!("migrations/0002_leases.sql"),
+    include_str!("migrations/0003_turns.sql"),
+];
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.
 const LOCK: i64 = 0x5357_4954_4348_0001;

@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_remembers.sql"),
     include_str!("migrations/0005_clustered.sql"),
     include_str!("migrations/0006_leases.sql"),
+    include_str!("migrations/0007_turns.sql"),
 ];
 
 /// How long a connection waits for another process's write.

@@ -185,12 +185,12 @@ impl Tx for Batch<'_> {
         )
     }
 
-    fn remove_artifacts_of_turn(&mut self, row: &TaskRow) -> Result<i64> {
-        let (first, end) = positions(row.pk);
+    fn remove_artifacts_of_turn(&mut self, row: &TaskRow, after: u64) -> Result<i64> {
+        let (_, end) = positions(row.pk);
         remove(
             self.conn,
-            "DELETE FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 RETURNING length(body)",
-            params![first, end, row.turn],
+            "DELETE FROM a2a_artifacts WHERE pos > ?1 AND pos < ?2 AND turn = ?3 RETURNING length(body)",
+            params![position(row, after)?, end, row.turn],
         )
     }
 

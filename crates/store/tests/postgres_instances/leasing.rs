@@ -196,6 +196,7 @@ async fn what_cannot_be_read_blocks_nobody() {
             Damage::State => "UPDATE a2a_tasks SET state = 'dreaming' WHERE task_id = $1::text::uuid",
             Damage::Agent => "UPDATE a2a_tasks SET agent_id = 'No Agent!' WHERE task_id = $1::text::uuid",
             Damage::Ended => "UPDATE a2a_tasks SET state = 'completed' WHERE task_id = $1::text::uuid",
+            Damage::Newer => "UPDATE a2a_events SET kind = 99 WHERE kind = 9 AND task = $1::text::uuid",
             Damage::StatusMessage => "UPDATE a2a_tasks SET status_message = '{' WHERE task_id = $1::text::uuid",
         };
         let task = task.to_string();

@@ -1,0 +1,149 @@
+//! What a turn needs to go on: its state, rests without a holder, and what it says that callers do not see.
+
+use std::sync::Arc;
+
+use a2a::TaskState::{Canceled, Completed, InputRequired, Working};
+
+use super::world::*;
+use crate::{CancelMark, Error, LeasedTurn, Store, TurnEnd};
+
+const PARK: TurnEnd = TurnEnd::Park { at_most: None };
+
+pub(super) async fn what_callers_do_not_see_shows_nothing(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.held("hello").await;
+    world.append(&lease, vec![note(), kept("1")]).await.unwrap();
+    assert!(matches!(world.store.task(world.tenant, task, crate::View::FULL).await, Err(Error::NotFound)));
+    let end = crate::Append { drafts: vec![note()], end: Some(reply(task, "hi")) };
+    world.store.append(&lease, end).await.unwrap();
+    assert_eq!(world.kinds(task).await, [HELD, STARTED, NOTE, KEPT, NOTE, REPLY], "it is still a direct reply");
+}
+
+pub(super) async fn a_turn_goes_on_from_its_state(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    assert_eq!(lease.kept, 0);
+    world.append(&lease, vec![artifact(task, "a", "one", false), kept("first")]).await.unwrap();
+    world.append(&lease, vec![artifact(task, "a", "two", true), kept("second")]).await.unwrap();
+    let beyond = vec![artifact(task, "a", "lost", true), artifact(task, "b", "lost", false)];
+    world.append(&lease, beyond).await.unwrap();
+    world.run_out(&lease).await;
+    let LeasedTurn { lease: resumed, interrupted, .. } = world.resume().await.remove(0);
+    assert!(interrupted);
+    assert_eq!((resumed.kept, resumed.attempt), (6, 2));
+    let state = world.store.events(world.tenant, task, resumed.kept - 1, 1).await.unwrap().remove(0);
+    assert_eq!((state.kind, &state.body[..]), (KEPT, &b"second"[..]));
+    assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "onetwo".into())], "what came after it is gone");
+    assert_eq!(world.kinds(task).await.last(), Some(&RESUMED));
+    assert!(matches!(world.append(&lease, vec![kept("stale")]).await, Err(Error::LeaseLost)));
+    world.append(&resumed, vec![artifact(task, "a", "three", true)]).await.unwrap();
+    world.end(&resumed, Completed, None).await.unwrap();
+    assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "onetwothree".into())]);
+}
+
+pub(super) async fn a_turn_that_kept_nothing_starts_anew(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.append(&lease, vec![kept("of the first turn")]).await.unwrap();
+    world.end(&lease, InputRequired, None).await.unwrap();
+    let second = world.accept(world.leased(world.more(task, "more"))).await.unwrap().lease.unwrap();
+    assert_eq!(second.kept, 3, "what a turn leaves the next one has");
+    world.append(&second, vec![artifact(task, "a", "lost", false)]).await.unwrap();
+    world.run_out(&second).await;
+    let third = world.resume().await.remove(0).lease;
+    assert_eq!(third.kept, 3);
+    assert_eq!(artifacts_say(&world.task(task).await), []);
+    // Whoever starts anew loses what was kept on the way, and no more.
+    world.append(&third, vec![kept("of the second turn"), artifact(task, "a", "lost", false)]).await.unwrap();
+    world.run_out(&third).await;
+    let fourth = world.lease_one().await.lease;
+    assert_eq!(fourth.kept, 3);
+    assert_eq!(artifacts_say(&world.task(task).await), []);
+    assert_eq!(world.kinds(task).await.last(), Some(&AGAIN));
+}
+
+pub(super) async fn a_parked_turn_waits_for_a_word(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    let said = vec![artifact(task, "a", "one", false), kept("state")];
+    let end = crate::Append { drafts: said, end: Some(PARK) };
+    let parked = world.store.append(&lease, end).await.unwrap();
+    assert_eq!((parked.state, parked.seq), (Working, 4));
+    assert!(matches!(world.append(&lease, vec![note()]).await, Err(Error::LeaseLost)), "nobody holds it");
+    assert!(world.lease().await.is_empty());
+    // A message waits behind it, as behind any turn.
+    assert_eq!(world.accept(world.leased(world.more(task, "more"))).await.unwrap().ahead, 1);
+    assert!(world.lease().await.is_empty());
+    let other = world.other().await;
+    assert!(matches!(other.store.wake(other.tenant, task).await, Err(Error::NotFound)));
+
+    assert!(world.store.wake(world.tenant, task).await.unwrap());
+    let turn = world.lease_one().await;
+    assert_eq!((turn_says(&turn.turn), turn.turn.number), ("hello".to_owned(), 1));
+    assert_eq!((turn.lease.attempt, turn.lease.tries, turn.lease.kept), (1, 1, 4), "it is the same attempt");
+    assert!(!turn.interrupted && !turn.canceled);
+    assert_eq!(world.kinds(task).await, [CREATED, STARTED, ARTIFACT, KEPT, INPUT], "nothing has happened");
+    assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "one".into())]);
+    let next = world.end(&turn.lease, Completed, None).await.unwrap().next.unwrap();
+    assert_eq!(turn_says(&next), "more");
+    world.end(&turn.lease, Completed, None).await.unwrap();
+    assert!(!world.store.wake(world.tenant, task).await.unwrap(), "there is nothing left to wake");
+}
+
+pub(super) async fn a_parked_turn_goes_on_in_time(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.finish(&lease, TurnEnd::Park { at_most: Some(MINUTE) }).await.unwrap();
+    let due = world.store.next_due(std::slice::from_ref(&world.agent)).await.unwrap();
+    let ahead = due.next.unwrap().since(due.now);
+    assert!(ahead <= MINUTE && ahead > MINUTE / 2 && due.agents.is_empty(), "{due:?}");
+    world.store.wake(world.tenant, task).await.unwrap();
+    let again = world.lease_one().await.lease;
+    world.finish(&again, TurnEnd::Park { at_most: Some(NOTHING) }).await.unwrap();
+    assert_eq!(world.lease_one().await.lease.attempt, 1);
+}
+
+pub(super) async fn a_word_that_comes_early_is_heard(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    assert!(world.store.wake(world.tenant, task).await.unwrap());
+    world.append(&lease, vec![note()]).await.unwrap();
+    world.finish(&lease, PARK).await.unwrap();
+    let again = world.lease_one().await.lease;
+    world.finish(&again, PARK).await.unwrap();
+    assert!(world.lease().await.is_empty(), "once");
+}
+
+pub(super) async fn a_cancel_wakes_what_is_parked(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.finish(&lease, PARK).await.unwrap();
+    assert_eq!(world.store.mark_cancel(world.tenant, task).await.unwrap(), CancelMark::Running);
+    let turn = world.lease_one().await;
+    assert!(turn.canceled, "it is told");
+    // Who would rest now goes on at once, until somebody ends it.
+    world.finish(&turn.lease, PARK).await.unwrap();
+    let turn = world.lease_one().await;
+    world.end(&turn.lease, Completed, None).await.unwrap();
+    assert_eq!(world.state(task).await, Canceled);
+
+    let (task, lease) = world.running("hello").await;
+    world.finish(&lease, PARK).await.unwrap();
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    world.store.force_cancel(world.tenant, task).await.unwrap();
+    assert_eq!(world.state(task).await, Canceled);
+    assert!(world.lease().await.is_empty());
+}
+
+pub(super) async fn a_crash_after_a_rest_is_a_crash(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.append(&lease, vec![artifact(task, "a", "one", false), kept("state")]).await.unwrap();
+    world.finish(&lease, TurnEnd::Park { at_most: Some(NOTHING) }).await.unwrap();
+    let again = world.lease_one().await.lease;
+    world.run_out(&again).await;
+    let turn = world.lease_one().await;
+    assert!(turn.interrupted);
+    assert_eq!((turn.lease.attempt, turn.lease.kept), (2, 0), "an agent that does not resume starts anew");
+    assert_eq!(artifacts_say(&world.task(task).await), []);
+}
