@@ -268,7 +268,7 @@ impl Layer {
         };
         location.wake(wanted.as_ref()).map_err(|reason| {
             let named = self.wake.clone().unwrap_or_default();
-            failure(&named).because(reason).hint("leave it out, or write local, off or nats://HOST")
+            failure(&named).because(reason).hint("leave it out, or write local, off, nats://HOST or tls://HOST")
         })
     }
 
@@ -557,7 +557,7 @@ mod tests {
             ("sqlite:", ""),
             ("", "notify"),
             ("", "nats://user:secret@"),
-            ("", "tls://user:secret@h"),
+            ("", "tls://user:secret@h?secret=1"),
             ("", "sometimes"),
         ] {
             let failure = location(store, wake).unwrap_err();

@@ -43,8 +43,8 @@ pub(crate) struct Args {
     /// directory]
     #[arg(long, value_name = "URL")]
     store: Option<Masked>,
-    /// How instances wake each other: off, local, notify, nats://HOST [env: SB_WAKE] [default: notify on PostgreSQL,
-    /// local on SQLite]
+    /// How instances wake each other: off, local, notify, nats://HOST, tls://HOST [env: SB_WAKE] [default: notify on
+    /// PostgreSQL, local on SQLite]
     #[arg(long, value_name = "CHANNEL")]
     wake: Option<Masked>,
     /// The configuration file [env: SB_CONFIG] [default: switchboard/switchboard.toml in the XDG config directory]
@@ -85,7 +85,8 @@ impl Args {
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     let layer = config::load(args.flags(), args.config(), &process_environment)?;
     let config = layer.check(&process_environment)?;
-    logging::start(log, "info", config.log_format)?;
+    // What the client of NATS says of every attempt, the store says once for each outage.
+    logging::start(log, "info,async_nats=off", config.log_format)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -3,6 +3,8 @@
 //! `SB_TEST_STORE=postgres` puts every journal of a test run into a database of its own on the server that
 //! `SB_TEST_POSTGRES` names; otherwise it is a file in the test's directory. Tests that are about one of the stores name it.
 
+pub mod authority;
+
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},

@@ -5,8 +5,9 @@
 //! log by itself every few seconds, and the workers do the same for work that is due. So nothing here is retried, and
 //! nothing here may ever make a commit wait.
 
-use std::{collections::HashMap, fmt, str::FromStr};
+use std::{collections::HashMap, fmt, path::PathBuf, str::FromStr};
 
+use url::Url;
 use uuid::Uuid;
 
 use crate::{Error, Hub, InstanceId, Result, Store, TaskId, nats};
@@ -22,6 +23,9 @@ const FORMAT: &str = "sb1";
 
 /// The setting that names the installation: what instances of one store have in common, and no others.
 const INSTALLATION: &str = "installation";
+
+/// Where a NATS server listens when nothing else is said.
+const PORT: u16 = 4222;
 
 /// How instances, and the tasks inside one, are woken.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,32 +43,39 @@ pub enum Wake {
 /// Where a NATS server is, and what opens it. `Debug` and `Display` do not show secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NatsUrl {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    /// Without the login: whatever prints it prints no secret.
+    pub(crate) address: Url,
     pub(crate) login: Login,
+    /// Trust these authorities alone; those of the system when there is none.
+    pub(crate) authority: Option<PathBuf>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Login {
     None,
     Token(String),
-    User { name: String, password: String },
+    User {
+        name: String,
+        password: String,
+    },
+    /// A file with the seed of a key.
+    Nkey(PathBuf),
+    /// A file with a signed claim and the seed of its key, as NATS's own tools write it.
+    Credentials(PathBuf),
 }
 
 /// Why a text names no wake-up channel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WakeError {
     /// It is none of the words.
-    #[error("a wake-up channel is off, local, notify or nats://host[:port]")]
+    #[error("a wake-up channel is off, local, notify, nats://host[:port] or tls://host[:port]")]
     Unknown,
-    /// TLS was asked for.
+    /// It begins with `nats://` or `tls://` and goes on wrongly.
     #[error(
-        "TLS to NATS is not supported: use nats:// in a network that you trust (wake-ups carry task ids, no content)"
+        "not a NATS address: {0}; write nats://[user:password@|token@]host[:port], or tls:// and the same, and behind it \
+         ?ca=FILE, ?nkey=FILE or ?creds=FILE where needed"
     )]
-    Tls,
-    /// It begins with `nats://` and goes on wrongly.
-    #[error("not a NATS address: {0}; write nats://[user:password@|token@]host[:port]")]
-    Nats(&'static str),
+    Nats(String),
 }
 
 /// What a commit means for others.
@@ -233,7 +244,7 @@ pub async fn join(store: &dyn Store, wake: &Wake) -> Result<()> {
         return Err(Error::Damaged(format!("the setting `{INSTALLATION}` is not a name")));
     }
     let (hub, me) = (store.hub(), store.instance());
-    hub.tell_through(nats::start(url.clone(), format!("switchboard.{name}.wake"), me, hub.inward()));
+    hub.tell_through(nats::start(url, format!("switchboard.{name}.wake"), me, hub.inward())?);
     Ok(())
 }
 
@@ -245,11 +256,10 @@ impl FromStr for Wake {
             "off" => Ok(Self::Off),
             "local" => Ok(Self::Local),
             "notify" => Ok(Self::Notify),
-            _ if text.starts_with("tls://") => Err(WakeError::Tls),
-            _ => match text.strip_prefix("nats://") {
-                Some(rest) => NatsUrl::parse(rest).map(Self::Nats).map_err(WakeError::Nats),
-                None => Err(WakeError::Unknown),
-            },
+            _ if text.starts_with("nats://") || text.starts_with("tls://") => {
+                NatsUrl::parse(text).map(Self::Nats).map_err(WakeError::Nats)
+            }
+            _ => Err(WakeError::Unknown),
         }
     }
 }
@@ -266,70 +276,55 @@ impl fmt::Display for Wake {
 }
 
 impl NatsUrl {
-    fn parse(rest: &str) -> Result<Self, &'static str> {
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let (login, address) = match rest.rsplit_once('@') {
-            Some((login, address)) => (Login::parse(login)?, address),
-            None => (Login::None, rest),
-        };
-        if address.contains(['/', '?', '#', ',']) {
-            return Err("only a host and a port may follow");
+    /// Says what is wrong, without repeating a secret.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut url: Url = text.parse().map_err(|error: url::ParseError| error.to_string())?;
+        if url.host_str().is_none_or(str::is_empty) || url.port() == Some(0) {
+            return Err("the host or the port is missing".into());
         }
-        let (host, port) = match address.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or("a bracket is not closed")?;
-                match port.strip_prefix(':') {
-                    Some(port) => (host, Some(port)),
-                    None if port.is_empty() => (host, None),
-                    None => return Err("only a port may follow the bracket"),
-                }
+        if url.authority().contains(',') || !matches!(url.path(), "" | "/") || url.fragment().is_some() {
+            return Err("only a host and a port may follow".into());
+        }
+        let mut login = match (unescape(url.username())?, url.password()) {
+            (name, None) if name.is_empty() => Login::None,
+            (token, None) => Login::Token(token),
+            (name, Some(_)) if name.is_empty() => return Err("the user is missing".into()),
+            (name, Some(password)) => Login::User { name, password: unescape(password)? },
+        };
+        let mut authority = None;
+        for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let file = PathBuf::from(unescape(value)?);
+            match name {
+                "ca" => authority = Some(file),
+                "nkey" | "creds" if login != Login::None => return Err("there is more than one way to log in".into()),
+                "nkey" => login = Login::Nkey(file),
+                "creds" => login = Login::Credentials(file),
+                // It may be the rest of a password with a '?' in it, so it is not told.
+                _ => return Err("only ca, nkey and creds may follow a '?'".into()),
             }
-            None => match address.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (address, None),
-            },
-        };
-        if host.is_empty() || host.bytes().any(|b| b.is_ascii_whitespace() || b.is_ascii_control()) {
-            return Err("the host is missing");
         }
-        let port = match port {
-            None => 4222,
-            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or("the port is not a number")?,
-        };
-        Ok(Self { host: host.to_owned(), port, login })
-    }
-}
-
-impl Login {
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        match text.split_once(':') {
-            None if text.is_empty() => Err("the token is empty"),
-            None => Ok(Self::Token(unescape(text)?)),
-            Some(("", _)) => Err("the user is missing"),
-            Some((name, password)) => Ok(Self::User { name: unescape(name)?, password: unescape(password)? }),
-        }
+        // A scheme with a host can have all of these.
+        let _ = (url.set_username(""), url.set_password(None), url.set_port(url.port().or(Some(PORT))));
+        Ok(Self { address: url, login, authority })
     }
 }
 
 /// Percent escapes, as in every URL.
-fn unescape(text: &str) -> Result<String, &'static str> {
+fn unescape(text: &str) -> Result<String, String> {
     let text = percent_encoding::percent_decode_str(text).decode_utf8();
-    text.map(Into::into).map_err(|_| "a percent escape is not text")
+    text.map(Into::into).map_err(|_| "a percent escape is not text".into())
 }
 
 impl fmt::Display for NatsUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nats://")?;
-        match &self.login {
-            Login::None => {}
-            Login::Token(_) => f.write_str("***@")?,
-            Login::User { name, .. } => write!(f, "{name}:***@")?,
-        }
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+        let mut url = self.address.clone();
+        let _ = match &self.login {
+            Login::Token(_) => url.set_username("***"),
+            Login::User { name, .. } => url.set_username(name).and_then(|()| url.set_password(Some("***"))),
+            Login::None | Login::Nkey(_) | Login::Credentials(_) => Ok(()),
+        };
+        url.fmt(f)
     }
 }
 
@@ -449,38 +444,47 @@ mod tests {
         assert_eq!("off".parse(), Ok(Wake::Off));
         assert_eq!("local".parse(), Ok(Wake::Local));
         assert_eq!("notify".parse(), Ok(Wake::Notify));
-        for (text, host, port, login) in [
-            ("nats://queue", "queue", 4222, Login::None),
-            ("nats://10.0.0.1:42/", "10.0.0.1", 42, Login::None),
-            ("nats://[::1]", "::1", 4222, Login::None),
-            ("nats://[::1]:7", "::1", 7, Login::None),
-            ("nats://s3cr%40t@h", "h", 4222, Login::Token("s3cr@t".into())),
-            ("nats://me:p%3aw@h:1", "h", 1, Login::User { name: "me".into(), password: "p:w".into() }),
-            ("nats://me:@h:1", "h", 1, Login::User { name: "me".into(), password: String::new() }),
+        let user = |name: &str, password: &str| Login::User { name: name.into(), password: password.into() };
+        for (text, address, login) in [
+            ("nats://queue", "nats://queue:4222", Login::None),
+            ("nats://10.0.0.1:42/", "nats://10.0.0.1:42/", Login::None),
+            ("tls://[::1]", "tls://[::1]:4222", Login::None),
+            ("nats://[::1]:7", "nats://[::1]:7", Login::None),
+            ("nats://s3cr%40t@h", "nats://h:4222", Login::Token("s3cr@t".into())),
+            ("nats://me:p%3aw@h:1", "nats://h:1", user("me", "p:w")),
+            ("tls://h?nkey=/a+b%20c", "tls://h:4222?nkey=/a+b%20c", Login::Nkey("/a+b c".into())),
+            ("nats://h/?creds=x", "nats://h:4222/?creds=x", Login::Credentials("x".into())),
         ] {
-            let url = NatsUrl { host: host.to_owned(), port, login };
+            let url = NatsUrl { address: address.parse().unwrap(), login, authority: None };
             assert_eq!(text.parse(), Ok(Wake::Nats(url)), "{text}");
         }
+        let Ok(Wake::Nats(url)) = "tls://t@h?ca=/ca.pem".parse() else { panic!("a file of authorities is refused") };
+        assert!(url.authority == Some("/ca.pem".into()) && url.login == Login::Token("t".into()));
         for bad in ["", "OFF", "on", "nats", "http://h", "nats:/h"] {
             assert_eq!(bad.parse::<Wake>(), Err(WakeError::Unknown), "{bad}");
         }
-        assert_eq!("tls://h".parse::<Wake>(), Err(WakeError::Tls));
         for bad in [
             "nats://",
-            "nats://@h",
-            "nats://:p@h",
-            "nats://h:",
+            "tls://:hush@h",
             "nats://h:0",
             "nats://h:x",
             "nats://h:70000",
             "nats://h/x",
+            "nats://h#x",
             "nats://[::1",
             "nats://[::1]x",
             "nats://a,b",
             "nats://%ff@h",
             "nats://a b",
+            "tls://h?cas=/ca.pem",
+            "tls://hush@h?creds=/x",
+            "tls://h?creds=/x&nkey=/y",
+            "nats://hu?sh@h",
+            "nats://me:hush?@h",
+            "nats://me:hush/@h",
         ] {
-            assert!(matches!(bad.parse::<Wake>(), Err(WakeError::Nats(_))), "{bad}");
+            let Err(WakeError::Nats(why)) = bad.parse::<Wake>() else { panic!("{bad} is taken") };
+            assert!(!why.contains("sh"), "{bad}: {why}");
         }
     }
 
@@ -489,7 +493,7 @@ mod tests {
         for (text, shown) in [
             ("nats://hush@h", "nats://***@h:4222"),
             ("nats://me:hush@h:1", "nats://me:***@h:1"),
-            ("nats://[::1]", "nats://[::1]:4222"),
+            ("tls://[::1]?ca=/ca.pem", "tls://[::1]:4222?ca=/ca.pem"),
         ] {
             let wake: Wake = text.parse().unwrap();
             assert_eq!(wake.to_string(), shown);

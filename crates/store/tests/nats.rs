@@ -12,8 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use nkeys::KeyPair;
 use store::{
-    Accept, Draft, Quota, Recent, Store, Target, TaskId, TenantId, Wake, clock, postgres, scratch, sqlite, wake,
+    Accept, Draft, Quota, Recent, Store, Target, TaskId, TenantId, Wake, clock, postgres,
+    scratch::{self, authority::certify},
+    sqlite, wake,
 };
 use tempfile::TempDir;
 use tokio::{io::AsyncWriteExt, time::timeout};
@@ -244,14 +248,133 @@ async fn a_server_may_ask_who_is_there() {
     assert!(b.hears(&a, PATIENCE).await);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_may_ask_for_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| {
+        let file = dir.path().join(name).to_string_lossy().into_owned();
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let (user, stranger) = (KeyPair::new_user(), KeyPair::new_user());
+    let known = write("known", format!("{}\n", user.seed().unwrap()));
+    let unknown = write("unknown", stranger.seed().unwrap());
+    let users = format!("authorization {{ users: [ {{ nkey: {} }} ] }}", user.public_key());
+    let server = Server::start(&["-c", &write("keys.conf", users)]);
+    let (a, b) = pair(&format!("nats://127.0.0.1:{}?nkey={known}", server.port)).await;
+    assert!(a.hears(&b, PATIENCE).await);
+    let refused = Instance::start("one", &format!("nats://127.0.0.1:{}?nkey={unknown}", server.port)).await;
+    assert!(!refused.hears(&a, Duration::from_secs(1)).await);
+
+    // The same key with a claim that an account has signed, which an operator has signed.
+    let (operator, account) = (KeyPair::new_operator(), KeyPair::new_account());
+    let server = Server::start(&[
+        "-c",
+        &write(
+            "claims.conf",
+            format!(
+                "operator: {}\nresolver: MEMORY\nresolver_preload: {{ {}: {} }}\n",
+                claim("operator", &operator, &operator),
+                account.public_key(),
+                claim("account", &account, &operator)
+            ),
+        ),
+    ]);
+    let credentials = write(
+        "creds",
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+            claim("user", &user, &account),
+            user.seed().unwrap()
+        ),
+    );
+    let (a, b) = pair(&format!("nats://127.0.0.1:{}?creds={credentials}", server.port)).await;
+    assert!(a.hears(&b, PATIENCE).await);
+}
+
+/// What `by` says of `who`, as NATS's own tools sign it.
+fn claim(kind: &str, who: &KeyPair, by: &KeyPair) -> String {
+    let limits = r#""subs":-1,"data":-1,"payload":-1,"imports":-1,"exports":-1,"conn":-1,"leaf":-1"#;
+    let nats = match kind {
+        "account" => format!(r#"{{"type":"account","version":2,"limits":{{{limits},"wildcards":true}}}}"#),
+        "user" => format!(r#"{{"type":"user","version":2,{limits}}}"#),
+        other => format!(r#"{{"type":"{other}","version":2}}"#),
+    };
+    let (sub, iss) = (who.public_key(), by.public_key());
+    let claims = format!(r#"{{"jti":"1","iat":1,"iss":"{iss}","name":"{kind}","sub":"{sub}","nats":{nats}}}"#);
+    let header = URL_SAFE_NO_PAD.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
+    let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(by.sign(signed.as_bytes()).unwrap()))
+}
+
+/// A server's certificate is checked by its authority and its name, and whoever names an authority speaks TLS.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_hear_each_other_by_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    certify(dir.path(), "ca", None);
+    certify(dir.path(), "other", None);
+    certify(dir.path(), "server", Some("ca"));
+    let server = Server::start(&["--tls", "--tlscert", &file("server.pem"), "--tlskey", &file("server.key")]);
+    let (port, ca, other) = (server.port, file("ca.pem"), file("other.pem"));
+    let (a, b) = pair(&format!("tls://localhost:{port}?ca={ca}")).await;
+    let c = Instance::start("one", &format!("nats://localhost:{port}?ca={ca}")).await;
+    c.will_hear(&a).await;
+    assert!(a.hears(&b, PATIENCE).await && b.hears(&c, PATIENCE).await);
+    let plain = Server::start(&[]);
+    for (url, why) in [
+        (format!("tls://localhost:{port}?ca={other}"), "another authority"),
+        (format!("tls://localhost:{port}"), "the system's authorities"),
+        (format!("tls://127.0.0.1:{port}?ca={ca}"), "another name"),
+        (format!("tls://localhost:{}?ca={ca}", plain.port), "a server without TLS"),
+    ] {
+        let (one, two) = (Instance::start("one", &url).await, Instance::start("one", &url).await);
+        assert!(!one.hears(&two, Duration::from_secs(1)).await, "{why}");
+        assert!(!a.hears(&one, Duration::from_millis(300)).await, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_is_told_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = sqlite::open(dir.path(), sqlite::Options::default()).unwrap();
+    for setting in ["ca", "nkey", "creds"] {
+        let wake: Wake = format!("tls://h?{setting}=/nowhere/file").parse().unwrap();
+        let error = wake::join(store.as_ref(), &wake).await.unwrap_err().to_string();
+        assert!(error.contains("/nowhere/file: No such file"), "{error}");
+    }
+}
+
+/// Whoever connects is let in and never heard of again: the instance commits at its usual pace, for as long as it lasts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_answer_delays_nobody() {
+    for hello in ["", "INFO {}\r\n", "INFO {}\r\nPONG\r\n"] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nats://127.0.0.1:{}", listener.local_addr().unwrap().port());
+        let instance = Instance::start("one", &url).await;
+        let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        stream.write_all(hello.as_bytes()).await.unwrap();
+        let since = Instant::now();
+        for _ in 0..1500 {
+            instance.write(TaskId::mint()).await;
+        }
+        assert!(since.elapsed() < PATIENCE, "{hello:?}");
+        timeout(Duration::from_secs(1), instance.store.close()).await.unwrap();
+    }
+}
+
 /// Whatever a server says, the instance lives, commits, and hears a real one that comes after.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nonsense_from_a_server_harms_nothing() {
-    let nonsense: [Vec<u8>; 9] = [
+    let nonsense: [Vec<u8>; 12] = [
         b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
         b"INFO not json\r\n".to_vec(),
         b"INFO {\"tls_required\":true}\r\n".to_vec(),
         b"-ERR 'go away'\r\n".to_vec(),
+        b"-ERR\r\n".to_vec(),
+        b"INFO {}\r\nPONG\r\n-ERR\r\n".to_vec(),
+        format!("INFO {{}}\r\nPONG\r\nMSG a 1 {}\r\nabc\r\n", usize::MAX).into_bytes(),
         b"INFO {}\r\nMSG a 1 99999999999999999999\r\n".to_vec(),
         b"INFO {}\r\nPONG\r\nMSG a 1 5\r\nsb1 x\r\nMSG a 1 4\r\n\xff\xfe\x00\x01\r\nMSG a 1 3\r\nabcde\r\n".to_vec(),
         b"\xff".repeat(200_000),
@@ -262,11 +385,11 @@ async fn nonsense_from_a_server_harms_nothing() {
     let port = listener.local_addr().unwrap().port();
     let url = format!("nats://127.0.0.1:{port}");
     let (a, b) = (Instance::start("one", &url).await, Instance::start("one", &url).await);
-    // Each piece twice, to whoever connects.
-    for n in 0..2 * nonsense.len() {
+    // Each piece to whoever connects.
+    for piece in nonsense {
         let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
         // The client may hang up first.
-        let _ = stream.write_all(&nonsense[n / 2]).await;
+        let _ = stream.write_all(&piece).await;
         let _ = stream.flush().await;
         a.write(TaskId::mint()).await;
     }

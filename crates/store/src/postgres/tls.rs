@@ -260,6 +260,7 @@ mod tests {
         super::pool::{Connector, Limits, Role},
         *,
     };
+    use crate::scratch::authority::certify;
 
     /// A server with a certificate for `localhost`, made by an authority of its own.
     struct Server {
@@ -277,29 +278,6 @@ mod tests {
         output
     }
 
-    const AUTHORITIES: &str = "[req]\ndistinguished_name=dn\nprompt=no\n[dn]\nCN=test\n\
-        [ca]\nbasicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n\
-        [server]\nbasicConstraints=critical,CA:FALSE\nsubjectAltName=DNS:localhost\n";
-
-    /// Makes `<name>.pem` and `<name>.key` in `dir`, signed by `by` or by itself.
-    fn certify(dir: &Path, name: &str, section: &str, by: Option<&str>) {
-        let mut openssl = Command::new("openssl");
-        openssl.current_dir(dir).args(["req", "-x509", "-config", "openssl.cnf", "-extensions", section, "-days", "2"]);
-        openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
-        openssl.args([
-            "-subj",
-            &format!("/CN={name}"),
-            "-keyout",
-            &format!("{name}.key"),
-            "-out",
-            &format!("{name}.pem"),
-        ]);
-        if let Some(by) = by {
-            openssl.args(["-CA", &format!("{by}.pem"), "-CAkey", &format!("{by}.key")]);
-        }
-        run(&mut openssl);
-    }
-
     impl Server {
         async fn start() -> Self {
             let output = run(Command::new(scripts()).arg("start"));
@@ -311,10 +289,9 @@ mod tests {
             let url: super::super::url::Url = value("SB_TEST_POSTGRES").parse().unwrap();
             let server = Self { dir: value("SB_TEST_POSTGRES_DIR").into(), port: url.config.get_ports()[0] };
             let dir = server.dir.join("data");
-            std::fs::write(dir.join("openssl.cnf"), AUTHORITIES).unwrap();
-            certify(&dir, "ca", "ca", None);
-            certify(&dir, "other", "ca", None);
-            certify(&dir, "server", "server", Some("ca"));
+            certify(&dir, "ca", None);
+            certify(&dir, "other", None);
+            certify(&dir, "server", Some("ca"));
             // The server wants its key to belong to whoever runs it.
             #[cfg(unix)]
             {
