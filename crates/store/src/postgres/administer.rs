@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_postgres::{Transaction, error::SqlState};
 
 use super::{
-    pool::{Pool, silent},
+    pool::{Pool, give_up, silent},
     registry::{TENANT, TOKEN, read_tenant, read_token},
 };
 use crate::{
@@ -37,18 +37,17 @@ const UPSERT: &str = "INSERT INTO settings (name, value) VALUES ($1, $2)
 macro_rules! in_turn {
     ($pool:expr, |$tx:ident| $body:expr) => {{
         let mut session = $pool.checkout().await?;
-        let bound = session.bound();
         let change = async {
-            let $tx = session.client.transaction().await?;
+            let $tx = session.transaction().await?;
             $tx.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
             // On an error the transaction is dropped, which rolls it back.
             let value = $body?;
             $tx.commit().await?;
             Ok(value)
         };
-        let outcome: Result<_> = timeout(bound, change).await.unwrap_or_else(|_| Err(silent()));
+        let outcome: Result<_> = timeout($pool.bound(), change).await.unwrap_or_else(|_| Err(silent()));
         if matches!(outcome, Err(Error::Unavailable(_))) {
-            session.give_up();
+            give_up(session);
         }
         outcome
     }};
@@ -95,9 +94,8 @@ pub(super) async fn heartbeat(pool: &Pool) -> Result<()> {
 pub(super) async fn find_room(pool: &Pool) -> Result<()> {
     let grow = "CREATE TEMPORARY TABLE room ON COMMIT DROP AS SELECT repeat('x', 1000) FROM generate_series(1, 500)";
     let mut session = pool.checkout().await?;
-    let bound = session.bound();
-    let grown = timeout(bound, async {
-        let transaction = session.client.transaction().await?;
+    let grown = timeout(pool.bound(), async {
+        let transaction = session.transaction().await?;
         transaction.batch_execute(grow).await?;
         transaction.rollback().await
     });
@@ -106,7 +104,7 @@ pub(super) async fn find_room(pool: &Pool) -> Result<()> {
         Ok(Err(error)) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Ok(()),
         Ok(grown) => Ok(grown?),
         Err(_) => {
-            session.give_up();
+            give_up(session);
             Err(silent())
         }
     }

@@ -7,32 +7,30 @@
 //! a pool must be such that twice is as good as once.
 
 use std::{
-    collections::HashMap,
-    ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use deadpool_postgres::{Connect, Hook, HookError, Manager, ManagerConfig, Object, PoolError, Runtime, Timeouts};
+use futures_util::future::BoxFuture;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
     time::{Instant, sleep, timeout, timeout_at},
 };
-use tokio_postgres::{Client, Config, Row, Socket, Statement, types::ToSql};
+use tokio_postgres::{Client, Config, Row, Socket, tls::MakeTlsConnect, types::ToSql};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{
-    tls::{self, MakeTls},
-    url::Url,
-};
+use super::{tls, url::Url};
 use crate::{Error, Result, error::is_lost};
 
 /// The values of a statement.
 pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The half of a connection that must be driven for the other half, a `Client`, to get answers.
-pub(super) type Link = tokio_postgres::Connection<Socket, tls::Stream<Socket>>;
+pub(super) type Link = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// What can be tuned.
 #[derive(Debug, Clone)]
@@ -66,45 +64,26 @@ pub(super) enum Role {
 #[derive(Clone)]
 pub(super) struct Connector {
     config: Box<Config>,
-    tls: MakeTls,
+    tls: MakeRustlsConnect,
     statement: Duration,
 }
 
 /// A bounded set of connections. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Pool {
-    inner: Arc<Inner>,
+    pool: deadpool_postgres::Pool,
+    limits: Limits,
+    /// Whether the last attempt to connect went well.
+    connected: Arc<AtomicBool>,
+    /// When a connection was last seen to be lost. Those that are older have most likely been lost with it, even if the
+    /// news has not arrived, and are not used again.
+    lost: Arc<Mutex<Option<std::time::Instant>>>,
 }
 
-struct Inner {
+/// Opens the connections of a pool.
+struct Opener {
     connector: Connector,
     role: Role,
-    limits: Limits,
-    room: Arc<Semaphore>,
-    idle: Mutex<Vec<Session>>,
-    /// How many there are, idle or not.
-    open: Arc<AtomicUsize>,
-    /// Whether the last attempt to connect went well.
-    connected: AtomicBool,
-}
-
-/// A connection and the statements that were prepared on it.
-pub(super) struct Session {
-    pub(super) client: Client,
-    statements: HashMap<String, Statement>,
-    _open: Open,
-}
-
-/// Counts a connection for as long as it is there.
-struct Open(Arc<AtomicUsize>);
-
-/// A connection that is taken out of a pool, and goes back when this is dropped, unless it broke.
-pub(super) struct Checkout {
-    session: Option<Session>,
-    /// The connection broke under a statement, as opposed to having been given up for its silence.
-    broke: bool,
-    pool: Arc<Inner>,
-    _room: OwnedSemaphorePermit,
 }
 
 /// The longest that a client waits for a connection to be set up, whatever the URL says about a single host.
@@ -116,25 +95,31 @@ const GRACE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// So much later than its time for a place is the end of a caller's time for a connection, so that it learns which of the
+/// two there was none of.
+const AFTER: Duration = Duration::from_millis(20);
+
 impl Connector {
     pub(super) fn new(url: &Url, limits: &Limits) -> Result<Self> {
-        Ok(Self { config: url.config.clone(), tls: MakeTls::new(&url.tls)?, statement: limits.statement })
+        Ok(Self { config: url.config.clone(), tls: tls::connector(&url.tls)?, statement: limits.statement })
     }
 
     /// A connection that drives itself, set up for its role. One attempt.
     pub(super) async fn open(&self, role: Role) -> Result<Client> {
-        let opened = timeout(OPEN, async {
-            let (client, link) = self.config.connect(self.tls.clone()).await?;
-            tokio::spawn(async move {
-                // It ends with an error that whoever uses the client learns too.
-                if let Err(error) = link.await {
-                    tracing::debug!(%error, "a connection to PostgreSQL has ended");
-                }
-            });
-            client.batch_execute(&self.set_up(role)).await?;
-            Ok::<_, tokio_postgres::Error>(client)
+        let (client, _) = timeout(OPEN, self.open_driven(role)).await.map_err(|_| silent())??;
+        Ok(client)
+    }
+
+    async fn open_driven(&self, role: Role) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+        let (client, link) = self.config.connect(self.tls.clone()).await?;
+        let driver = tokio::spawn(async move {
+            // It ends with an error that whoever uses the client learns too.
+            if let Err(error) = link.await {
+                tracing::debug!(%error, "a connection to PostgreSQL has ended");
+            }
         });
-        opened.await.map_err(|_| silent())?.map_err(Error::from)
+        client.batch_execute(&self.set_up(role)).await?;
+        Ok((client, driver))
     }
 
     /// A connection that its caller drives, for whoever wants what the server sends unasked. Nothing is set up.
@@ -160,43 +145,64 @@ impl Connector {
     }
 }
 
+impl Connect for Opener {
+    fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        Box::pin(self.connector.open_driven(self.role))
+    }
+}
+
 impl Pool {
     /// Opens nothing yet.
     pub(super) fn new(connector: Connector, role: Role, limits: Limits) -> Self {
-        let connections = limits.connections.max(1);
-        let limits = Limits { connections, ..limits };
-        let room = Arc::new(Semaphore::new(connections));
-        let idle = Mutex::new(Vec::with_capacity(connections));
-        let (open, connected) = (Arc::default(), AtomicBool::new(true));
-        Self { inner: Arc::new(Inner { connector, role, limits, room, idle, open, connected }) }
+        let lost = Arc::new(Mutex::new(None));
+        let config = (*connector.config).clone();
+        let manager = Manager::from_connect(config, Opener { connector, role }, ManagerConfig::default());
+        let since = Arc::clone(&lost);
+        let pool = deadpool_postgres::Pool::builder(manager)
+            .max_size(limits.connections.max(1))
+            .runtime(Runtime::Tokio1)
+            // The newest first: what is left over has died unnoticed or is not needed.
+            .queue_mode(deadpool_postgres::QueueMode::Lifo)
+            .pre_recycle(Hook::sync_fn(move |client, metrics| {
+                let lost = since.lock().unwrap_or_else(PoisonError::into_inner);
+                if client.is_closed() || lost.is_some_and(|lost| metrics.created <= lost) {
+                    return Err(HookError::message("lost"));
+                }
+                Ok(())
+            }))
+            .build()
+            .expect("the pool is told its runtime");
+        Self { pool, limits, connected: Arc::new(AtomicBool::new(true)), lost }
     }
 
     /// Gives out no more connections, and closes those that nobody uses.
     pub(super) fn close(&self) {
-        self.inner.room.close();
-        self.inner.idle().clear();
+        self.pool.close();
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.inner.room.is_closed()
+        self.pool.is_closed()
     }
 
     /// Whether the server was there when a connection was last wanted.
     #[cfg(test)]
     pub(super) fn is_connected(&self) -> bool {
-        self.inner.connected.load(Relaxed)
+        self.connected.load(Relaxed)
+    }
+
+    /// How long a client waits for a server that ought to have ended the statement by itself.
+    pub(super) fn bound(&self) -> Duration {
+        self.limits.statement + GRACE
     }
 
     /// Reads by one statement, on one snapshot.
     pub(super) async fn query(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>> {
-        let mut session = self.checkout().await?;
-        match session.query(sql, values).await {
-            Err(error) if session.broke => {
-                drop(session);
+        match self.run(sql, values).await? {
+            Err(error) if is_lost(&error) => {
                 tracing::debug!(%error, "a read is tried again on a fresh connection");
-                self.checkout_fresh().await?.query(sql, values).await
+                Ok(self.run(sql, values).await??)
             }
-            outcome => outcome,
+            outcome => Ok(outcome?),
         }
     }
 
@@ -210,76 +216,52 @@ impl Pool {
         self.query_opt(sql, values).await?.ok_or_else(|| Error::Damaged("a row was expected and none came".into()))
     }
 
-    /// A connection for as long as the caller keeps it.
-    pub(super) async fn checkout(&self) -> Result<Checkout> {
-        let deadline = Instant::now() + self.inner.limits.wait;
-        let room = self.room(deadline).await?;
-        let session = match self.inner.take_idle() {
-            Some(session) => session,
-            None => self.inner.connect(deadline).await?,
+    /// Runs one statement within the bound of time. It is prepared once per connection: only texts of this crate, of which
+    /// there are few, come here.
+    async fn run(&self, sql: &str, values: Values<'_>) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+        let client = self.checkout().await?;
+        let run = async {
+            let statement = client.prepare_cached(sql).await?;
+            client.query(&statement, values).await
         };
-        Ok(Checkout { session: Some(session), broke: false, pool: Arc::clone(&self.inner), _room: room })
-    }
-
-    /// A new connection, for whoever has just seen one break: those that lie idle have most likely broken with it, even if
-    /// the news has not arrived.
-    async fn checkout_fresh(&self) -> Result<Checkout> {
-        let deadline = Instant::now() + self.inner.limits.wait;
-        let room = self.room(deadline).await?;
-        self.inner.idle().clear();
-        let session = self.inner.connect(deadline).await?;
-        Ok(Checkout { session: Some(session), broke: false, pool: Arc::clone(&self.inner), _room: room })
-    }
-
-    async fn room(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
-        match timeout_at(deadline, Arc::clone(&self.inner.room).acquire_owned()).await {
-            Ok(Ok(room)) => Ok(room),
-            Ok(Err(_)) => Err(Error::Unavailable("the journal is closed".into())),
-            Err(_) => {
-                let busy = self.inner.limits.connections;
-                Err(Error::Unavailable(format!("all {busy} connections to the database are busy")))
-            }
+        let Ok(outcome) = timeout(self.bound(), run).await else {
+            give_up(client);
+            return Err(silent());
+        };
+        if outcome.as_ref().is_err_and(is_lost) {
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::time::Instant::now());
         }
-    }
-}
-
-impl Inner {
-    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(outcome)
     }
 
-    fn take_idle(&self) -> Option<Session> {
-        let mut idle = self.idle();
-        // The newest first: what is left over at the bottom has died unnoticed or is not needed.
-        while let Some(session) = idle.pop() {
-            if !session.client.is_closed() {
-                return Some(session);
-            }
-        }
-        None
-    }
-
-    /// Tries until the deadline, as long as trying again may help.
-    async fn connect(&self, deadline: Instant) -> Result<Session> {
+    /// A connection for as long as the caller keeps it. Tries until its time is over, as long as trying again may help.
+    pub(super) async fn checkout(&self) -> Result<deadpool_postgres::Client> {
+        let deadline = Instant::now() + self.limits.wait;
         let mut pause = FIRST_PAUSE;
         loop {
-            let attempt = timeout_at(deadline, self.connector.open(self.role)).await.unwrap_or_else(|_| Err(silent()));
-            match attempt {
-                Ok(client) => {
-                    if !self.connected.swap(true, Relaxed) {
+            let wait = Some(deadline.saturating_duration_since(Instant::now()));
+            let timeouts = Timeouts { wait, create: None, recycle: None };
+            let error = match timeout_at(deadline + AFTER, self.pool.timeout_get(&timeouts)).await {
+                Ok(Ok(client)) => {
+                    if Object::metrics(&client).recycle_count == 0 && !self.connected.swap(true, Relaxed) {
                         tracing::info!("PostgreSQL is back");
                     }
-                    let open = Open::count(&self.open);
-                    return Ok(Session { client, statements: HashMap::new(), _open: open });
+                    return Ok(client);
                 }
-                Err(error) => {
-                    if self.connected.swap(false, Relaxed) {
-                        tracing::warn!(%error, "PostgreSQL cannot be reached");
-                    }
-                    if !matches!(error, Error::Unavailable(_)) || Instant::now() + pause >= deadline {
-                        return Err(error);
-                    }
+                Ok(Err(PoolError::Closed)) => return Err(Error::Unavailable("the journal is closed".into())),
+                Ok(Err(PoolError::Timeout(_))) => {
+                    let busy = self.pool.status().max_size;
+                    return Err(Error::Unavailable(format!("all {busy} connections to the database are busy")));
                 }
+                Ok(Err(PoolError::Backend(error))) => Error::from(error),
+                Ok(Err(error)) => Error::Unavailable(error.to_string()),
+                Err(_) => silent(),
+            };
+            if self.connected.swap(false, Relaxed) {
+                tracing::warn!(%error, "PostgreSQL cannot be reached");
+            }
+            if !matches!(error, Error::Unavailable(_)) || Instant::now() + pause >= deadline {
+                return Err(error);
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -287,89 +269,9 @@ impl Inner {
     }
 }
 
-impl Open {
-    fn count(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Relaxed);
-        Self(Arc::clone(open))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Session {
-    /// The statement, prepared once per connection. Only texts of this crate, of which there are few, come here.
-    pub(super) async fn statement(&mut self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
-        if let Some(known) = self.statements.get(sql) {
-            return Ok(known.clone());
-        }
-        let statement = self.client.prepare(sql).await?;
-        self.statements.insert(sql.to_owned(), statement.clone());
-        Ok(statement)
-    }
-}
-
-impl Checkout {
-    /// Runs one statement within the pool's bound of time.
-    pub(super) async fn query(&mut self, sql: &str, values: Values<'_>) -> Result<Vec<Row>> {
-        let bound = self.bound();
-        let run = async {
-            let statement = self.statement(sql).await?;
-            self.client.query(&statement, values).await
-        };
-        match timeout(bound, run).await {
-            Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(error)) => {
-                if is_lost(&error) {
-                    self.broke = true;
-                    self.give_up();
-                }
-                Err(error.into())
-            }
-            Err(_) => {
-                self.give_up();
-                Err(silent())
-            }
-        }
-    }
-
-    /// How long a client waits for a server that ought to have ended the statement by itself.
-    pub(super) fn bound(&self) -> Duration {
-        self.pool.limits.statement + GRACE
-    }
-
-    /// The connection is of no use any more; it is closed instead of going back.
-    pub(super) fn give_up(&mut self) {
-        self.session = None;
-    }
-}
-
-impl Deref for Checkout {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        self.session.as_ref().expect("nobody uses a connection that was given up")
-    }
-}
-
-impl DerefMut for Checkout {
-    fn deref_mut(&mut self) -> &mut Session {
-        self.session.as_mut().expect("nobody uses a connection that was given up")
-    }
-}
-
-impl Drop for Checkout {
-    fn drop(&mut self) {
-        let Some(session) = self.session.take().filter(|session| !session.client.is_closed()) else { return };
-        let mut idle = self.pool.idle();
-        // Who saw a connection break may have opened one more than there should be.
-        if self.pool.open.load(Relaxed) <= self.pool.limits.connections && !self.pool.room.is_closed() {
-            idle.push(session);
-        }
-    }
+/// Closes a connection that is of no use any more, instead of letting it go back.
+pub(super) fn give_up(client: deadpool_postgres::Client) {
+    drop(Object::take(client));
 }
 
 pub(super) fn silent() -> Error {

@@ -1,65 +1,40 @@
 //! TLS to the server, by rustls: what of its certificate is checked follows `sslmode`.
 
-use std::{
-    future::Future,
-    io,
-    path::Path,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{path::Path, sync::Arc};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{
-        CertificateError, ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
-        client::{
-            WebPkiServerVerifier,
-            danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        },
-        crypto::{self, CryptoProvider},
-        pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
+    crypto::{self, CryptoProvider},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 
 use super::url::{Tls, Verify};
 use crate::{Error, Result};
 
-/// Makes TLS sessions over connections that the client library opens.
-#[derive(Clone)]
-pub(super) struct MakeTls {
-    config: Arc<ClientConfig>,
-}
-
-/// One session to be.
-pub(super) struct Handshake {
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
-}
-
-/// A connection inside a TLS session.
-pub(super) struct Stream<S>(tokio_rustls::client::TlsStream<S>);
-
-impl MakeTls {
-    /// Reads the authorities now, so that a missing file is an error at start and not at the next reconnect.
-    pub(super) fn new(tls: &Tls) -> Result<Self> {
-        let failed = |error: RustlsError| Error::Unavailable(format!("cannot set up TLS: {error}"));
-        let provider = Arc::new(crypto::aws_lc_rs::default_provider());
-        let verifier: Arc<dyn ServerCertVerifier> = match tls.verify {
-            Verify::Nothing => Arc::new(Unchecked(Arc::clone(&provider))),
-            Verify::Chain => Arc::new(ChainOnly(webpki(&provider, tls.root.as_deref())?)),
-            Verify::Full => webpki(&provider, tls.root.as_deref())?,
-        };
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(failed)?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        Ok(Self { config: Arc::new(config) })
-    }
+/// What makes TLS sessions over connections that the client library opens. Reads the authorities now, so that a missing
+/// file is an error at start and not at the next reconnect.
+pub(super) fn connector(tls: &Tls) -> Result<MakeRustlsConnect> {
+    let failed = |error: RustlsError| Error::Unavailable(format!("cannot set up TLS: {error}"));
+    let provider = Arc::new(crypto::aws_lc_rs::default_provider());
+    let verifier: Arc<dyn ServerCertVerifier> = match tls.verify {
+        Verify::Nothing => Arc::new(Unchecked(Arc::clone(&provider))),
+        Verify::Chain => Arc::new(ChainOnly(webpki(&provider, tls.root.as_deref())?)),
+        Verify::Full => webpki(&provider, tls.root.as_deref())?,
+    };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    // What `sslnegotiation=direct` needs; servers that do not know it pass over it.
+    config.alpn_protocols = vec![b"postgresql".to_vec()];
+    Ok(MakeRustlsConnect::new(config))
 }
 
 fn webpki(provider: &Arc<CryptoProvider>, root: Option<&Path>) -> Result<Arc<WebPkiServerVerifier>> {
@@ -96,73 +71,6 @@ fn roots_of_system() -> Result<RootCertStore> {
         return Err(Error::Unavailable(why.to_owned()));
     }
     Ok(roots)
-}
-
-// === impl MakeTls ===
-
-impl<S> MakeTlsConnect<S> for MakeTls
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    type Stream = Stream<S>;
-    type TlsConnect = Handshake;
-    type Error = io::Error;
-
-    fn make_tls_connect(&mut self, domain: &str) -> io::Result<Handshake> {
-        let name = ServerName::try_from(domain.to_owned())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(Handshake { config: Arc::clone(&self.config), name })
-    }
-}
-
-impl<S> TlsConnect<S> for Handshake
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    type Stream = Stream<S>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
-
-    fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { TlsConnector::from(self.config).connect(self.name, stream).await.map(Stream) })
-    }
-}
-
-// === impl Stream ===
-
-impl<S> TlsStream for Stream<S>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl<S> AsyncRead for Stream<S>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl<S> AsyncWrite for Stream<S>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
 }
 
 /// `verify-ca`: any name will do.
@@ -369,8 +277,12 @@ mod tests {
             let Err(error) = outcome else { panic!("{host} {query} was let through") };
             assert!(error.to_string().contains(why), "{host} {query}: {error}");
         }
-        // Passwords go through TLS too.
-        assert!(server.connect("guest:geheim", "127.0.0.1", "").await.unwrap());
+        // Passwords go through TLS too, and are bound to it: who passes them on from another session is found out.
+        for query in ["", "channel_binding=disable", "channel_binding=require"] {
+            assert!(server.connect("guest:geheim", "127.0.0.1", query).await.unwrap(), "{query}");
+        }
+        let unbound = server.connect("guest:geheim", "127.0.0.1", "sslmode=disable&channel_binding=require").await;
+        assert!(unbound.is_err(), "{unbound:?}");
         let refused = server.connect("guest:falsch", "127.0.0.1", "").await.unwrap_err();
         assert_eq!(
             refused.to_string(),

@@ -1,11 +1,11 @@
 //! Where the database is and how to talk to it: a connection URL as libpq reads it, which never shows its password.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::{
     Config,
-    config::{ChannelBinding, Host, SslMode},
+    config::{Host, SslMode},
 };
 
 /// A `postgres://user:password@host:port/database?…` URL. It prints without its password.
@@ -46,12 +46,6 @@ pub enum BadUrl {
     /// There is no default.
     #[error("the URL names no host; for a local socket add ?host=/var/run/postgresql")]
     NoHost,
-    /// One of libpq's that is not supported, or a misspelling.
-    #[error(
-        "unknown parameter {0:?} in the URL; known are sslmode, sslrootcert, application_name, connect_timeout, host, \
-         hostaddr, port, user, password, dbname, options and target_session_attrs"
-    )]
-    Parameter(String),
     /// Not one of the modes.
     #[error("sslmode={0:?} is none of disable, prefer, require, verify-ca and verify-full")]
     SslMode(String),
@@ -63,24 +57,10 @@ pub enum BadUrl {
     Malformed(String),
 }
 
-/// What is handed to the client library as it is.
-const PASSED_ON: [&str; 10] = [
-    "application_name",
-    "connect_timeout",
-    "host",
-    "hostaddr",
-    "port",
-    "user",
-    "password",
-    "dbname",
-    "options",
-    "target_session_attrs",
-];
-
-/// What the server's own statistics call us.
-const APPLICATION: &str = "switchboard";
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What holds unless the URL says otherwise, as its first parameters. A peer that has vanished without a word is noticed
+/// within half a minute.
+const DEFAULTS: &str = "application_name=switchboard&connect_timeout=5&keepalives_idle=10&keepalives_interval=5\
+    &keepalives_retries=3&tcp_user_timeout=25";
 
 impl Url {
     /// Whether a text is meant to be such a URL.
@@ -115,23 +95,17 @@ impl FromStr for Url {
             let why = "after the '?', an '@' is written %40; in a password, a '?' is written %3F";
             return Err(BadUrl::Malformed(why.to_owned()));
         }
-        let mut passed_on = Vec::new();
+        // The client library reads the rest as libpq does, but knows neither of these two.
+        let mut passed_on = format!("{base}?{DEFAULTS}");
         let (mut mode, mut root) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match name {
-                "sslmode" => mode = Some(decoded(value)),
-                "sslrootcert" => root = Some(decoded(value)),
-                name if PASSED_ON.contains(&name) => passed_on.push(pair),
-                name => return Err(BadUrl::Parameter(decoded(name))),
+            match pair.split_once('=') {
+                Some(("sslmode", value)) => mode = Some(decoded(value)),
+                Some(("sslrootcert", value)) => root = Some(decoded(value)),
+                _ => passed_on.extend(["&", pair]),
             }
         }
-        let mut plain = base.to_owned();
-        if !passed_on.is_empty() {
-            plain.push('?');
-            plain.push_str(&passed_on.join("&"));
-        }
-        let mut config: Config = plain.parse().map_err(|error| BadUrl::Malformed(causes(&error)))?;
+        let mut config: Config = passed_on.parse().map_err(|error| BadUrl::Malformed(causes(&error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(BadUrl::NoHost);
         }
@@ -139,20 +113,6 @@ impl FromStr for Url {
         // As in libpq, TLS is not for sockets: who reads those reads our memory too.
         let local = config.get_hosts().iter().all(is_socket) && config.get_hostaddrs().is_empty();
         config.ssl_mode(if local { SslMode::Disable } else { ssl_mode });
-        // The connector gives no binding data, so the library must not offer any.
-        config.channel_binding(ChannelBinding::Disable);
-        if config.get_application_name().is_none() {
-            config.application_name(APPLICATION);
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        // A peer that has vanished without a word is noticed within half a minute.
-        config.keepalives(true);
-        config.keepalives_idle(Duration::from_secs(10));
-        config.keepalives_interval(Duration::from_secs(5));
-        config.keepalives_retries(3);
-        config.tcp_user_timeout(Duration::from_secs(25));
         Ok(Self { masked: masked(text), config: Box::new(config), tls })
     }
 }
@@ -257,6 +217,8 @@ fn causes(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parse(text: &str) -> Url {
@@ -271,6 +233,11 @@ mod tests {
         assert_eq!(url.config.get_ports(), [6432]);
         assert_eq!((url.database(), url.config.get_application_name()), (Some("app"), Some("sb one")));
         assert_eq!((url.config.get_ssl_mode(), url.tls.verify), (SslMode::Prefer, Verify::Nothing));
+        let timeouts = |url: &Url| (url.config.get_connect_timeout().copied(), url.config.get_keepalives_idle());
+        let seconds = Duration::from_secs;
+        assert_eq!(timeouts(&url), (Some(seconds(5)), seconds(10)), "what holds unless something else is said");
+        let said = parse("postgres://h/d?connect_timeout=2&keepalives_idle=60");
+        assert_eq!(timeouts(&said), (Some(seconds(2)), seconds(60)));
         let socket = parse("postgresql:///app?host=/var/run/postgresql&user=me&sslmode=require");
         assert_eq!(socket.config.get_hosts(), [Host::Unix("/var/run/postgresql".into())]);
         assert_eq!(socket.config.get_ssl_mode(), SslMode::Disable, "sockets have no TLS");
@@ -301,7 +268,10 @@ mod tests {
         for (text, expected) in [
             ("mysql://me:geheim@h/d", BadUrl::Scheme),
             ("postgres:///d", BadUrl::NoHost),
-            ("postgres://me:geheim@h/d?sslmod=x", BadUrl::Parameter("sslmod".into())),
+            (
+                "postgres://me:geheim@h/d?sslmod=x",
+                BadUrl::Malformed("invalid connection string: unknown option `sslmod`".into()),
+            ),
             ("postgres://me:geheim@h/d?sslmode=allow", BadUrl::SslMode("allow".into())),
             ("postgres://me:geheim@h/d?sslmode=require&sslrootcert=system", BadUrl::WeakSystemRoot),
         ] {
