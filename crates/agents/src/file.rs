@@ -3,8 +3,6 @@
 //! A file is taken whole or not at all. What is wrong is said with the key and the line, and a key that
 //! does not exist with the one that was probably meant.
 
-mod units;
-
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -16,7 +14,10 @@ use exchange::{OnCrash, Profile, ReplyMode};
 use serde::Deserialize;
 use store::AgentId;
 
-use crate::command::{CommandSpec, OutputMode};
+use crate::{
+    command::{CommandSpec, OutputMode},
+    units::{Size, Span, nearest},
+};
 
 /// What `kind` may be.
 pub const KINDS: [&str; 1] = ["command"];
@@ -138,11 +139,11 @@ struct RawCommand {
     argv: Vec<String>,
     cwd: Option<PathBuf>,
     output: Option<RawOutput>,
-    timeout: Option<String>,
-    grace: Option<String>,
+    timeout: Option<Span>,
+    grace: Option<Span>,
     concurrency: Option<usize>,
     max_attempts: Option<u32>,
-    max_output: Option<String>,
+    max_output: Option<Size>,
     on_crash: Option<RawOnCrash>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -224,9 +225,7 @@ fn profile(id: AgentId, raw: RawFile) -> Result<Profile, String> {
     };
     profile.tenants = raw.tenants.map(|names| names.into_iter().collect());
     let command = raw.command;
-    if let Some(timeout) = &command.timeout {
-        profile.timeout = Some(units::duration("command.timeout", timeout)?);
-    }
+    profile.timeout = command.timeout.map(|timeout| timeout.0);
     profile.concurrency = at_least_one("command.concurrency", command.concurrency, profile.concurrency)?;
     profile.max_attempts = at_least_one("command.max_attempts", command.max_attempts, profile.max_attempts)?;
     profile.on_crash = match command.on_crash {
@@ -262,12 +261,8 @@ fn command(raw: &RawCommand, directory: &Path) -> Result<CommandSpec, String> {
     };
     spec.env = raw.env.clone();
     spec.pass_env = raw.pass_env.clone();
-    if let Some(grace) = &raw.grace {
-        spec.grace = units::duration("command.grace", grace)?;
-    }
-    if let Some(size) = &raw.max_output {
-        spec.max_output = units::size("command.max_output", size)?;
-    }
+    spec.grace = raw.grace.map_or(spec.grace, |grace| grace.0);
+    spec.max_output = at_least_one("command.max_output", raw.max_output.map(|size| size.0), spec.max_output)?;
     Ok(spec)
 }
 
@@ -345,11 +340,9 @@ fn explain(text: &str, error: &toml::de::Error) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let (known_words, meant) = match names.split_first() {
         Some((wrong, known)) if message.starts_with("unknown field") => {
-            (format!("unknown key `{wrong}`"), units::nearest(wrong, known))
+            (format!("unknown key `{wrong}`"), nearest(wrong, known))
         }
-        Some((wrong, known)) if message.starts_with("unknown variant") => {
-            (message.clone(), units::nearest(wrong, known))
-        }
+        Some((wrong, known)) if message.starts_with("unknown variant") => (message.clone(), nearest(wrong, known)),
         _ => (message.replace("missing field", "missing key"), None),
     };
     problem.push_str(&known_words);

@@ -5,6 +5,7 @@ mod demo;
 pub mod file;
 pub mod guard;
 mod numbers;
+pub mod units;
 mod watch;
 
 pub use command::CommandAgent;

@@ -4,6 +4,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use agents::units::Span;
 use client::{Connector, Limits, Policy, Secret, call_json, check_answer, parse_url, same_origin};
 use http::Method;
 use serde_json::Value;
@@ -12,7 +13,6 @@ use url::Url;
 
 use crate::{
     config::{self, Layer, LogFormat, Masked, process_environment},
-    duration::Span,
     failure::{Exit, Failure},
     journal,
     local::{AdminFile, Local, PrivateFile},

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use agents::units::Span;
 use clap::ValueEnum;
 use client::{
     Binding, Discovered, Error, Secret, discover,
@@ -27,7 +28,6 @@ use self::report::{Report, Tally};
 use crate::{
     admin::{self, Admin},
     config::LogFormat,
-    duration::Span,
     failure::Failure,
     logging,
     output::{self, Format},

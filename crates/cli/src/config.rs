@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use agents::units::{Span, nearest};
 use clap::ValueEnum;
 use serde::Deserialize;
 use store::{AgentId, Location, Wake};
@@ -22,7 +23,7 @@ use self::{
     limits::{Bounds, CorsTable, Limits},
     masked::masked,
 };
-use crate::{duration::Span, failure::Failure};
+use crate::failure::Failure;
 
 /// Where the environment comes from, so that tests can bring their own.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -362,23 +363,10 @@ fn refuse_unknown(
         return Ok(());
     };
     let failure = failure().because(format!("unknown key `{prefix}{unknown}`"));
-    Err(match similar(unknown, keys) {
+    Err(match nearest(unknown, keys) {
         Some(key) => failure.hint(format!("did you mean `{prefix}{key}`?")),
         None => failure.hint(format!("the keys are {prefix}{}", keys.join(&format!(", {prefix}")))),
     })
-}
-
-/// The key that was probably meant.
-fn similar(unknown: &str, keys: &[&'static str]) -> Option<&'static str> {
-    let normal = unknown.to_lowercase().replace('-', "_");
-    let mut best: Option<(f64, &str)> = None;
-    for &key in keys {
-        let likeness = strsim::jaro_winkler(&normal, key);
-        if likeness > best.map_or(0.75, |(best, _)| best) {
-            best = Some((likeness, key));
-        }
-    }
-    best.map(|(_, key)| key)
 }
 
 fn variable<T>(

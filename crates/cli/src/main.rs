@@ -12,7 +12,6 @@ mod completion;
 mod config;
 mod config_command;
 mod doctor;
-mod duration;
 mod failure;
 mod findings;
 mod journal;

@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use agents::units::Span;
 use client::{Connector, Limits, Policy, Secret, parse_url, same_origin};
 use url::Url;
 
 use crate::{
     config::{self, Environment, Layer, process_environment},
-    duration::Span,
     failure::{Exit, Failure},
     local::{Local, PrivateFile},
 };

@@ -1,11 +1,11 @@
 //! `sb tenant`: who may call.
 
+use agents::units::Span;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
     admin::{Admin, AdminArgs, list, print_change},
-    duration::Lifetime,
     failure::Failure,
     local::{Local, PrivateFile},
     output::{self, Format},
@@ -65,7 +65,7 @@ struct Rotate {
     token_name: Option<String>,
     /// When the new token ends: 30d, 12h, 90m [default: never]
     #[arg(long, value_name = "LIFETIME")]
-    expires: Option<Lifetime>,
+    expires: Option<Span>,
     #[command(flatten)]
     admin: AdminArgs,
 }

@@ -1,11 +1,11 @@
 //! `sb token`: what tenants authenticate with.
 
+use agents::units::Span;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
     admin::{Admin, AdminArgs, list, print_change},
-    duration::Lifetime,
     failure::Failure,
     output::{self, Format},
     table::{self, table},
@@ -43,7 +43,7 @@ struct Add {
     name: Option<String>,
     /// When it ends: 30d, 12h, 90m [default: never]
     #[arg(long, value_name = "LIFETIME")]
-    expires: Option<Lifetime>,
+    expires: Option<Span>,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -77,13 +77,13 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 /// The body of a request that makes a token.
-pub(crate) fn creation(name: Option<&str>, expires: Option<Lifetime>) -> Value {
+pub(crate) fn creation(name: Option<&str>, expires: Option<Span>) -> Value {
     let mut body = json!({});
     if let Some(name) = name {
         body["name"] = name.into();
     }
     if let Some(life) = expires {
-        body["expires_in_seconds"] = life.seconds.into();
+        body["expires_in_seconds"] = life.0.as_secs().max(1).into();
     }
     body
 }

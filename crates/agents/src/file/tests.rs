@@ -118,11 +118,12 @@ fn what_is_wrong_is_said() {
         ("kind = \"command\"\nname = \" \"\n[command]\nargv=[\"x\"]", "`name` is empty"),
         ("kind = \"command\"\nreply = \"tsk\"\n[command]\nargv=[\"x\"]", "did you mean `task`?"),
         ("kind = \"command\"\ninput_modes = [\"text\"]\n[command]\nargv=[\"x\"]", "`text` is not a media type"),
-        ("kind = \"command\"\n[command]\nargv=[\"x\"]\ntimeout = \"60\"", "`command.timeout`: `60` is not a duration"),
+        ("kind = \"command\"\n[command]\nargv=[\"x\"]\ntimeout = \"60\"", "line 4: `60` is not a duration"),
         ("kind = \"command\"\n[command]\nargv=[\"x\"]\ntimeout = 60", "line 4: invalid type"),
         ("kind = \"command\"\n[command]\nargv=[\"x\"]\nconcurrency = 0", "`command.concurrency` must be at least 1"),
         ("kind = \"command\"\n[command]\nargv=[\"x\"]\nmax_attempts = 0", "`command.max_attempts` must be at least 1"),
         ("kind = \"command\"\n[command]\nargv=[\"x\"]\nmax_output = \"64MB\"", "is not a size"),
+        ("kind = \"command\"\n[command]\nargv=[\"x\"]\nmax_output = 0", "`command.max_output` must be at least 1"),
         ("kind = \"command\"\n[command]\nargv=[\"x\"]\non_crash = \"resume\"", "expected one of"),
         ("kind = \"command\"\n[command]\nargv=[\"x\"]\npass_env = [\"A=B\"]", "`A=B` is not a name"),
     ] {

@@ -2,6 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
+use agents::units::{Size, Span};
 use serde::{
     Deserialize, Deserializer,
     de::{self, SeqAccess, Visitor},
@@ -9,16 +10,12 @@ use serde::{
 use server::{Cors, Rate};
 
 use super::{Environment, variable};
-use crate::{duration::Span, failure::Failure};
+use crate::failure::Failure;
 
 /// A number; where nothing else is said, 0 is no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Count(u64);
-
-/// A size in bytes: a plain number, or one with a unit such as `10MiB`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size(u64);
 
 /// A list of origins, or `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,61 +210,12 @@ impl FromStr for Count {
     }
 }
 
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refuse = || format!("`{text}` is not a size: write a number of bytes, or one with a unit, such as 10MiB");
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = text.split_at(digits);
-        let shift = match unit.trim_start() {
-            "" | "B" => 0,
-            "KiB" => 10,
-            "MiB" => 20,
-            "GiB" => 30,
-            "TiB" => 40,
-            _ => return Err(refuse()),
-        };
-        let number: u64 = number.parse().map_err(|_| refuse())?;
-        number.checked_mul(1 << shift).map(Self).ok_or_else(refuse)
-    }
-}
-
 impl FromStr for Origins {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let origins = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
         Ok(Self(origins.map(str::to_owned).collect()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Sizes;
-
-        impl Visitor<'_> for Sizes {
-            type Value = Size;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of bytes, or a text such as \"10MiB\"")
-            }
-
-            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
-                Ok(Size(bytes))
-            }
-
-            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
-                let unsigned = u64::try_from(bytes);
-                unsigned.map(Size).map_err(|_| E::invalid_value(de::Unexpected::Signed(bytes), &self))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_any(Sizes)
     }
 }
 
@@ -381,20 +329,6 @@ mod tests {
         let bounds = limits("requests_per_second = 5\nfailed_auth_per_second = 1\n").check().unwrap();
         let edge = edge(&bounds);
         assert_eq!((edge.request_rate.burst, edge.failed_auth_rate.burst), (10, 5));
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        for (text, bytes) in
-            [("0", 0), ("12", 12), ("12 B", 12), ("2KiB", 2048), ("10 MiB", 10 << 20), ("1TiB", 1 << 40)]
-        {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
-        }
-        for text in ["", "MiB", "1.5MiB", "-1", "1MB", "1k", "99999999TiB"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
-            assert!(toml::from_str::<Limits>(&format!("body_bytes = \"{text}\"")).is_err(), "{text}");
-        }
-        assert!(toml::from_str::<Limits>("body_bytes = -1").is_err());
     }
 
     #[test]
