@@ -28,6 +28,12 @@ impl Span {
     }
 }
 
+impl From<u64> for Size {
+    fn from(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
 impl FromStr for Span {
     type Err = String;
 

@@ -132,12 +132,12 @@ impl Common {
     /// Where the local server looks for agent files: by the configuration that is named, by what the server left, or
     /// by the configuration as it is.
     fn directory(&self) -> Result<Directory, Failure> {
-        let layer = self.target.layer(&process_environment)?;
-        let configured = layer.config_dir.as_ref().map(|directory| directory.join("agents"));
+        let settings = self.target.settings(&process_environment)?;
+        let configured = settings.agents_dir();
         if self.target.names_config() {
             return configured.map(Directory::new).ok_or_else(no_directory);
         }
-        let left = match layer.data_dir(&process_environment) {
+        let left = match settings.data_dir(&process_environment) {
             Ok(data_dir) => Local::load(&data_dir)?.agents,
             Err(_) => None,
         };
@@ -145,7 +145,7 @@ impl Common {
     }
 
     fn demo_agents(&self) -> Result<bool, Failure> {
-        Ok(self.target.layer(&process_environment)?.demo_agents.unwrap_or(true))
+        Ok(self.target.settings(&process_environment)?.keys.demo_agents())
     }
 }
 

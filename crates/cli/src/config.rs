@@ -1,26 +1,30 @@
 //! The configuration: flags over environment over one TOML file over defaults.
 //!
-//! Each source is one [`Layer`] with the same keys; the first layer that has a key decides it. This module
-//! reads and checks; nothing else looks at configuration variables.
+//! Each source is one [`Layer`] with the same keys, which are declared in [`keys`] and nowhere else; the first layer that
+//! has a key decides it. This module reads and checks; nothing else looks at configuration variables.
 
-mod limits;
+pub(crate) mod keys;
 mod masked;
+mod value;
 
 use std::{
+    collections::BTreeMap,
     net::{SocketAddr, ToSocketAddrs},
     path::{Path, PathBuf},
     str::FromStr,
-    time::Duration,
 };
 
-use agents::units::{Span, nearest};
-use clap::ValueEnum;
-use serde::Deserialize;
+use agents::units::nearest;
+use server::{Cors, Rate};
 use store::{AgentId, Location, Wake};
 
-pub(crate) use self::masked::Masked;
+pub(crate) use self::{
+    keys::Layer,
+    masked::Masked,
+    value::{LogFormat, Token},
+};
 use self::{
-    limits::{Bounds, CorsTable, Limits},
+    keys::{Key, Slot, keys},
     masked::masked,
 };
 use crate::failure::Failure;
@@ -28,117 +32,39 @@ use crate::failure::Failure;
 /// Where the environment comes from, so that tests can bring their own.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// One source of configuration. The names of the fields are the keys of the file and, in upper case behind
-/// `SB_`, of the environment; a table's name goes before its keys.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Layer {
-    pub(crate) listen: Option<String>,
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Where the journal is; may hold a password.
-    pub(crate) store: Option<Masked>,
-    pub(crate) store_connections: Option<u16>,
-    /// How instances wake each other; may hold a password.
-    pub(crate) wake: Option<Masked>,
-    pub(crate) public_url: Option<String>,
-    pub(crate) no_auth: Option<bool>,
-    pub(crate) demo_agents: Option<bool>,
-    pub(crate) default_agent: Option<String>,
-    pub(crate) blocking_cap: Option<Span>,
-    pub(crate) cancel_grace: Option<Span>,
-    pub(crate) lease: Option<Span>,
-    pub(crate) log_format: Option<LogFormat>,
-    pub(crate) cards: Option<Cards>,
-    #[serde(default)]
-    pub(crate) limits: Limits,
-    #[serde(default)]
-    pub(crate) cors: CorsTable,
-    /// Where the file is or would be, and beside it the agents' files. Not a key.
-    #[serde(skip)]
-    pub(crate) config_dir: Option<PathBuf>,
+/// All layers as one, and where each value comes from.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) keys: Layer,
+    /// The file that is read if it is there.
+    file: Option<PathBuf>,
+    is_there: bool,
+    /// Of the keys that are given.
+    sources: BTreeMap<&'static str, Source>,
 }
 
-/// Every key of a [`Layer`].
-const KEYS: [&str; 16] = [
-    "listen",
-    "data_dir",
-    "store",
-    "store_connections",
-    "wake",
-    "public_url",
-    "no_auth",
-    "demo_agents",
-    "default_agent",
-    "blocking_cap",
-    "cancel_grace",
-    "lease",
-    "log_format",
-    "cards",
-    "limits",
-    "cors",
-];
-
-/// How many connections read the journal when nothing is said, and at most.
-const CONNECTIONS: u16 = 8;
-const MAX_CONNECTIONS: usize = 1000;
-
-/// The tables among them, with their keys.
-const TABLES: [(&str, &[&str]); 3] = [("cards", &["compat"]), ("limits", Limits::KEYS), ("cors", CorsTable::KEYS)];
-
-/// What agent cards say.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Cards {
-    /// `"0.3"` puts the fields of that version beside those of 1.0, for clients that know no other.
-    pub(crate) compat: Option<Compat>,
-}
-
-/// A version of the protocol that cards can be made readable for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(crate) enum Compat {
-    #[serde(rename = "0.3")]
-    V03,
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    /// For people
-    #[default]
-    Human,
-    /// One JSON object a line
-    Json,
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Flag,
+    Variable,
+    File,
 }
 
 /// The server's configuration, checked.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) listen: SocketAddr,
+    /// Every key as it was given, or as it was worked out where that takes more than a default.
+    pub(crate) keys: Layer,
     /// What belongs to this instance alone; on SQLite, unless told otherwise, the journal as well.
     pub(crate) data_dir: PathBuf,
     /// Where the journal is.
     pub(crate) location: Location,
-    /// How many connections or threads read the journal.
-    pub(crate) store_connections: usize,
-    /// How instances wake each other.
-    pub(crate) wake: Wake,
-    pub(crate) public_url: Option<String>,
-    pub(crate) auth: bool,
-    pub(crate) demo_agents: bool,
-    pub(crate) default_agent: Option<AgentId>,
-    pub(crate) blocking_cap: Duration,
-    pub(crate) cancel_grace: Duration,
-    pub(crate) lease: Duration,
-    pub(crate) log_format: LogFormat,
-    /// The public card can be read by clients of the 0.3 line.
-    pub(crate) compat_03: bool,
-    /// Of what callers send, keep and cause.
-    pub(crate) bounds: Bounds,
-    /// Which web pages may call.
-    pub(crate) cors: server::Cors,
+    /// How the journal is opened.
+    pub(crate) open: store::OpenOptions,
+    pub(crate) exchange: exchange::Options,
+    pub(crate) edge: server::Options,
     /// Where agent files are looked for; nowhere when there is no home.
-    pub(crate) config_dir: Option<PathBuf>,
+    pub(crate) agents_dir: Option<PathBuf>,
 }
 
 /// The variables of this process; an empty one counts as unset.
@@ -147,51 +73,68 @@ pub(crate) fn process_environment(name: &str) -> Option<String> {
 }
 
 /// All layers as one. `file` is the `--config` flag.
-pub(crate) fn load(flags: Layer, file: Option<&Path>, environment: Environment<'_>) -> Result<Layer, Failure> {
-    let from_environment = Layer::from_environment(environment)?;
-    let given = file.map(Path::to_owned).or_else(|| environment("SB_CONFIG").map(PathBuf::from));
-    let path = given.clone().or_else(|| Some(config_home(environment)?.join("switchboard.toml")));
-    let mut from_file = match &path {
-        Some(path) => match (Layer::from_file(path)?, &given) {
-            (Some(layer), _) => layer,
-            (None, None) => Layer::default(),
-            (None, Some(path)) => {
-                return Err(Failure::usage(format!("there is no configuration file at `{}`", path.display()))
-                    .hint("check --config or SB_CONFIG, or leave it out to run with the defaults"));
-            }
-        },
-        None => Layer::default(),
-    };
-    from_file.config_dir = path.and_then(|path| Some(std::path::absolute(path).ok()?.parent()?.to_owned()));
-    Ok(flags.over(from_environment).over(from_file))
+pub(crate) fn load(mut flags: Layer, file: Option<&Path>, environment: Environment<'_>) -> Result<Settings, Failure> {
+    let named = file.map(Path::to_owned).or_else(|| environment("SB_CONFIG").map(PathBuf::from));
+    let is_named = named.is_some();
+    let file = named.or_else(|| Some(config_home(environment)?.join("switchboard.toml")));
+    let from_file = file.as_deref().map(read_file).transpose()?.flatten();
+    let is_there = from_file.is_some();
+    if let (Some(file), true, false) = (&file, is_named, is_there) {
+        return Err(Failure::usage(format!("there is no configuration file at `{}`", file.display()))
+            .hint("check --config or SB_CONFIG, or leave it out to run with the defaults"));
+    }
+    let mut layer = from_file.unwrap_or_default();
+    let mut sources = BTreeMap::new();
+    for Slot { key, value } in layer.slots() {
+        if value.shown().is_some() {
+            sources.insert(key.name, Source::File);
+        }
+        if let Some(text) = environment(&key.variable) {
+            value.read(&text).map_err(|reason| {
+                Failure::usage(format!("cannot use {}={}", key.variable, masked(&text))).because(reason)
+            })?;
+            sources.insert(key.name, Source::Variable);
+        }
+    }
+    for Slot { key, value } in flags.slots() {
+        if value.shown().is_some() {
+            sources.insert(key.name, Source::Flag);
+        }
+    }
+    Ok(Settings { keys: flags.over(layer), file, is_there, sources })
 }
 
-impl Config {
-    /// How the journal is opened.
-    pub(crate) fn open_options(&self) -> store::OpenOptions {
-        store::OpenOptions { connections: self.store_connections, wake: Some(self.wake.clone()) }
+impl Settings {
+    /// The file that was read.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref().filter(|_| self.is_there)
     }
 
-    /// Where agent files are looked for.
+    /// Where the value of a key comes from, for people.
+    pub(crate) fn source(&self, key: &Key) -> String {
+        match (self.sources.get(key.name), &self.file) {
+            (Some(Source::Flag), _) => format!("--{}", key.flag().unwrap_or_default()),
+            (Some(Source::Variable), _) => key.variable.clone(),
+            (Some(Source::File), Some(file)) => file.display().to_string(),
+            _ => "default".to_owned(),
+        }
+    }
+
+    /// Where agent files are looked for: beside the configuration file, be it there or not.
     pub(crate) fn agents_dir(&self) -> Option<PathBuf> {
-        Some(self.config_dir.as_ref()?.join("agents"))
+        Some(std::path::absolute(self.file.as_ref()?).ok()?.parent()?.join("agents"))
     }
-}
 
-impl Layer {
     /// The server's configuration.
-    pub(crate) fn check(self, environment: Environment<'_>) -> Result<Config, Failure> {
+    pub(crate) fn check(&self, environment: Environment<'_>) -> Result<Config, Failure> {
+        let mut keys = self.keys.clone();
+        refuse_out_of_range(&mut keys)?;
         let data_dir = self.data_dir(environment)?;
         let location = self.location(environment)?;
         let wake = self.wake(&location)?;
-        let store_connections = usize::from(self.store_connections.unwrap_or(CONNECTIONS));
-        if !(1..=MAX_CONNECTIONS).contains(&store_connections) {
-            return Err(Failure::usage(format!("`store_connections` is {store_connections}"))
-                .because(format!("it has to be 1 to {MAX_CONNECTIONS}")));
-        }
-        let listen = address(self.listen.as_deref().unwrap_or("127.0.0.1:8765"))?;
-        let public_url = self.public_url.as_deref().map(public_url).transpose()?;
-        let auth = !self.no_auth.unwrap_or(false);
+        let listen = address(&keys.listen())?;
+        let public_url = keys.public_url.as_deref().map(public_url).transpose()?;
+        let auth = !keys.no_auth();
         if !auth && !listen.ip().is_loopback() {
             return Err(Failure::usage(format!("refusing to serve {listen} without authentication"))
                 .because("--no-auth is accepted on a loopback address only")
@@ -202,39 +145,64 @@ impl Layer {
                 .because("agent cards have to name an address that callers can reach")
                 .hint("add --public-url https://agents.example.org, or listen on one address"));
         }
-        let demo_agents = self.demo_agents.unwrap_or(true);
-        let default_agent = match self.default_agent.as_deref() {
+        let default_agent = match keys.default_agent.as_deref() {
             Some(id) => Some(AgentId::from_str(id).map_err(|reason| {
                 Failure::usage(format!("`default_agent` is `{id}`, which is not an agent id")).because(reason)
             })?),
-            None if demo_agents => "echo".parse().ok(),
+            None if keys.demo_agents() => "echo".parse().ok(),
             None => None,
         };
-        let defaults = exchange::Options::default();
-        Ok(Config {
-            listen,
-            data_dir,
-            location,
-            store_connections,
-            wake,
+        let cors = Cors::parse(&keys.cors.origins().0)
+            .map_err(|reason| Failure::usage("cannot use `cors.origins`").because(reason))?;
+
+        // What was worked out is shown instead of what was left out.
+        keys.data_dir = Some(data_dir.clone());
+        keys.store = Some(Masked::new(location.to_string()));
+        keys.wake = Some(Masked::new(wake.to_string()));
+        keys.listen = Some(listen.to_string());
+        keys.public_url.clone_from(&public_url);
+        keys.default_agent = default_agent.as_ref().map(AgentId::to_string);
+        let limits = &mut keys.limits;
+        let (requests, failed_auth) = (limits.requests_per_second(), limits.failed_auth_per_second());
+        let request_rate = rate(requests, limits.request_burst.get_or_insert((requests * 2).max(1)));
+        let failed_auth_rate = rate(failed_auth, limits.failed_auth_burst.get_or_insert((failed_auth * 5).max(1)));
+
+        let bound = |limit: u64| (limit > 0).then_some(limit);
+        let exchange = exchange::Options {
+            blocking_cap: keys.blocking_cap().0,
+            cancel_grace: keys.cancel_grace().0,
+            lease: keys.lease().0,
+            default_agent,
+            limits: a2a::Limits {
+                id_bytes: count(keys.limits.id_bytes().0),
+                metadata_bytes: count(keys.limits.metadata_bytes().0),
+                parts: count(keys.limits.parts()),
+                json_depth: count(keys.limits.json_depth()),
+            },
+            quota: store::Quota { tasks: bound(keys.limits.tasks()), bytes: bound(keys.limits.stored_bytes().0) },
+            max_streams: bound(keys.limits.streams()).map(count),
+            ..exchange::Options::default()
+        };
+        let edge = server::Options {
             public_url,
             auth,
-            demo_agents,
-            default_agent,
-            blocking_cap: self.blocking_cap.map_or(defaults.blocking_cap, |span| span.0),
-            cancel_grace: self.cancel_grace.map_or(defaults.cancel_grace, |span| span.0),
-            lease: self.lease.map_or(defaults.lease, |span| span.0),
-            log_format: self.log_format.unwrap_or_default(),
-            compat_03: self.cards.is_some_and(|cards| cards.compat == Some(Compat::V03)),
-            bounds: self.limits.check()?,
-            cors: self.cors.check()?,
-            config_dir: self.config_dir,
-        })
+            compat_03: keys.cards.compat.is_some(),
+            body_limit: count(keys.limits.body_bytes().0),
+            header_timeout: keys.limits.header_timeout().0,
+            body_timeout: keys.limits.body_timeout().0,
+            max_connections: count(keys.limits.connections()),
+            request_rate,
+            failed_auth_rate,
+            cors,
+            ..server::Options::new(listen)
+        };
+        let open = store::OpenOptions { connections: count(keys.store_connections()), wake: Some(wake) };
+        Ok(Config { keys, data_dir, location, open, exchange, edge, agents_dir: self.agents_dir() })
     }
 
     /// Where the server keeps its files, and the CLI finds what the server left for it.
     pub(crate) fn data_dir(&self, environment: Environment<'_>) -> Result<PathBuf, Failure> {
-        if let Some(directory) = &self.data_dir {
+        if let Some(directory) = &self.keys.data_dir {
             return Ok(directory.clone());
         }
         let home = xdg(environment, "XDG_DATA_HOME", ".local/share").ok_or_else(|| {
@@ -247,7 +215,7 @@ impl Layer {
 
     /// Where the journal is: SQLite in the data directory when nothing is said.
     pub(crate) fn location(&self, environment: Environment<'_>) -> Result<Location, Failure> {
-        let Some(store) = &self.store else {
+        let Some(store) = &self.keys.store else {
             return self.data_dir(environment).map(Location::Sqlite);
         };
         Location::parse(store.expose()).map_err(|reason| {
@@ -261,131 +229,94 @@ impl Layer {
     fn wake(&self, location: &Location) -> Result<Wake, Failure> {
         let failure = |wake: &Masked| Failure::usage(format!("cannot use the wake-up channel `{wake}`"));
         let hint = "it is given by --wake, SB_WAKE or `wake` in the configuration file";
-        let wanted = match &self.wake {
+        let wanted = match &self.keys.wake {
             None => None,
             Some(wake) => {
                 Some(wake.expose().parse::<Wake>().map_err(|error| failure(wake).caused_by(&error).hint(hint))?)
             }
         };
         location.wake(wanted.as_ref()).map_err(|reason| {
-            let named = self.wake.clone().unwrap_or_default();
+            let named = self.keys.wake.clone().unwrap_or_default();
             failure(&named).because(reason).hint("leave it out, or write local, off, nats://HOST or tls://HOST")
         })
     }
+}
 
-    /// This layer, and where it is silent the one below.
-    fn over(self, below: Self) -> Self {
-        Self {
-            listen: self.listen.or(below.listen),
-            data_dir: self.data_dir.or(below.data_dir),
-            store: self.store.or(below.store),
-            store_connections: self.store_connections.or(below.store_connections),
-            wake: self.wake.or(below.wake),
-            public_url: self.public_url.or(below.public_url),
-            no_auth: self.no_auth.or(below.no_auth),
-            demo_agents: self.demo_agents.or(below.demo_agents),
-            default_agent: self.default_agent.or(below.default_agent),
-            blocking_cap: self.blocking_cap.or(below.blocking_cap),
-            cancel_grace: self.cancel_grace.or(below.cancel_grace),
-            lease: self.lease.or(below.lease),
-            log_format: self.log_format.or(below.log_format),
-            cards: self.cards.or(below.cards),
-            limits: self.limits.over(below.limits),
-            cors: self.cors.over(below.cors),
-            config_dir: self.config_dir.or(below.config_dir),
-        }
+/// What a file says. `None` when there is no such file.
+fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
+    let failure = || Failure::usage(format!("cannot use the configuration file `{}`", path.display()));
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failure().caused_by(&error)),
+    };
+    // What is wrong with a file is shown with its line, which may hold a password.
+    let wrong = |error: toml::de::Error| failure().because(masked(error.to_string().trim_end()));
+    let table: toml::Table = text.parse().map_err(wrong)?;
+    if let Some((reason, hint)) = unknown(&table, "", &keys()) {
+        return Err(failure().because(reason).hint(hint));
     }
-
-    fn from_environment(environment: Environment<'_>) -> Result<Self, Failure> {
-        Ok(Self {
-            listen: environment("SB_LISTEN"),
-            data_dir: environment("SB_DATA_DIR").map(PathBuf::from),
-            store: environment("SB_STORE").map(Masked::new),
-            store_connections: variable(environment, "SB_STORE_CONNECTIONS", |text| {
-                text.parse().map_err(|_| format!("it has to be a number from 1 to {MAX_CONNECTIONS}"))
-            })?,
-            wake: environment("SB_WAKE").map(Masked::new),
-            public_url: environment("SB_PUBLIC_URL"),
-            no_auth: variable(environment, "SB_NO_AUTH", yes_or_no)?,
-            demo_agents: variable(environment, "SB_DEMO_AGENTS", yes_or_no)?,
-            default_agent: environment("SB_DEFAULT_AGENT"),
-            blocking_cap: variable(environment, "SB_BLOCKING_CAP", str::parse)?,
-            cancel_grace: variable(environment, "SB_CANCEL_GRACE", str::parse)?,
-            lease: variable(environment, "SB_LEASE", str::parse)?,
-            log_format: variable(environment, "SB_LOG_FORMAT", |text| LogFormat::from_str(text, true))?,
-            cards: None,
-            limits: Limits::from_environment(environment)?,
-            cors: CorsTable::from_environment(environment)?,
-            config_dir: None,
-        })
+    let mut layer: Layer = toml::from_str(&text).map_err(wrong)?;
+    // A path in a file is meant from where the file is, whoever starts the server from wherever.
+    if let (Some(directory), Some(base)) = (&layer.data_dir, path.parent()) {
+        layer.data_dir = Some(base.join(directory));
     }
+    if let (Some(store), Some(base)) = (&layer.store, path.parent())
+        && let Some(directory) = store.expose().strip_prefix("sqlite:").filter(|directory| !directory.is_empty())
+    {
+        let directory = base.join(directory.strip_prefix("//").unwrap_or(directory));
+        layer.store = Some(Masked::new(format!("sqlite:{}", directory.display())));
+    }
+    Ok(Some(layer))
+}
 
-    /// `None` when there is no such file.
-    fn from_file(path: &Path) -> Result<Option<Self>, Failure> {
-        let failure = || Failure::usage(format!("cannot use the configuration file `{}`", path.display()));
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failure().caused_by(&error)),
-        };
-        // What is wrong with a file is shown with its line, which may hold a password.
-        let wrong = |error: toml::de::Error| failure().because(masked(error.to_string().trim_end()));
-        let table: toml::Table = text.parse().map_err(wrong)?;
-        refuse_unknown(&table, "", &KEYS, failure)?;
-        for (name, keys) in TABLES {
-            if let Some(toml::Value::Table(table)) = table.get(name) {
-                refuse_unknown(table, &format!("{name}."), keys, failure)?;
+/// The first name in a file that is no key of a file: what is wrong with it, and what to do. `prefix` stands before the
+/// names of this table.
+fn unknown(table: &toml::Table, prefix: &str, keys: &[Key]) -> Option<(String, String)> {
+    for (name, value) in table {
+        let name = format!("{prefix}{name}");
+        let below = format!("{name}.");
+        match keys.iter().find(|key| key.name == name) {
+            Some(key) if key.in_file => {}
+            Some(key) => return Some((format!("`{name}` cannot stand in a file"), format!("set {}", key.variable))),
+            None if keys.iter().any(|key| key.name.starts_with(&below)) => {
+                if let Some(found) = value.as_table().and_then(|table| unknown(table, &below, keys)) {
+                    return Some(found);
+                }
+            }
+            None => {
+                let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+                let hint = match nearest(&name, &names) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => "`sb config docs` prints all keys".to_owned(),
+                };
+                return Some((format!("unknown key `{name}`"), hint));
             }
         }
-        let mut layer: Self = toml::from_str(&text).map_err(wrong)?;
-        // A path in a file is meant from where the file is, whoever starts the server from wherever.
-        if let (Some(directory), Some(base)) = (&layer.data_dir, path.parent()) {
-            layer.data_dir = Some(base.join(directory));
-        }
-        if let (Some(store), Some(base)) = (&layer.store, path.parent())
-            && let Some(directory) = store.expose().strip_prefix("sqlite:").filter(|directory| !directory.is_empty())
+    }
+    None
+}
+
+fn refuse_out_of_range(keys: &mut Layer) -> Result<(), Failure> {
+    for Slot { key, value } in keys.slots() {
+        if let (Some(range), Some(number)) = (&key.range, value.number())
+            && !range.numbers.contains(&number)
         {
-            let directory = base.join(directory.strip_prefix("//").unwrap_or(directory));
-            layer.store = Some(Masked::new(format!("sqlite:{}", directory.display())));
+            return Err(Failure::usage(format!("`{}` cannot be {number}", key.name))
+                .because(format!("it has to be {}", range.text)));
         }
-        Ok(Some(layer))
     }
+    Ok(())
 }
 
-/// Refuses a table with a key that is not one of `keys`. `prefix` is what stands before them.
-fn refuse_unknown(
-    table: &toml::Table,
-    prefix: &str,
-    keys: &[&'static str],
-    failure: impl FnOnce() -> Failure,
-) -> Result<(), Failure> {
-    let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) else {
-        return Ok(());
-    };
-    let failure = failure().because(format!("unknown key `{prefix}{unknown}`"));
-    Err(match nearest(unknown, keys) {
-        Some(key) => failure.hint(format!("did you mean `{prefix}{key}`?")),
-        None => failure.hint(format!("the keys are {prefix}{}", keys.join(&format!(", {prefix}")))),
-    })
+/// How many or how much, on a machine that cannot count further.
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn variable<T>(
-    environment: Environment<'_>,
-    name: &str,
-    parse: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<Option<T>, Failure> {
-    let Some(value) = environment(name) else {
-        return Ok(None);
-    };
-    parse(&value).map(Some).map_err(|reason| Failure::usage(format!("cannot use {name}={value}")).because(reason))
-}
-
-fn yes_or_no(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Ok(true),
-        "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("it has to be true or false".to_owned()),
-    }
+fn rate(per_second: u64, burst: &u64) -> Rate {
+    let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Rate { per_second: number(per_second), burst: number(*burst) }
 }
 
 fn address(text: &str) -> Result<SocketAddr, Failure> {
@@ -418,6 +349,10 @@ fn xdg(environment: Environment<'_>, variable: &str, below_home: &str) -> Option
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use clap::{Args, FromArgMatches};
+
     use super::*;
 
     fn environment(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
@@ -433,6 +368,13 @@ mod tests {
         (directory, path)
     }
 
+    /// The configuration of a file, and nothing else but a home.
+    fn check_file(text: &str) -> Result<Config, Failure> {
+        let (_keep, path) = file(text);
+        let home = environment(&[("HOME", "/h")]);
+        load(Layer::default(), Some(&path), &home)?.check(&home)
+    }
+
     #[test]
     fn flags_win_over_environment_over_file_over_defaults() {
         let (_keep, path) = file("listen = \"127.0.0.1:3\"\nblocking_cap = \"3s\"\nlease = \"3s\"\n");
@@ -440,51 +382,178 @@ mod tests {
             environment(&[("SB_LISTEN", "127.0.0.1:2"), ("SB_BLOCKING_CAP", "2s"), ("SB_DATA_DIR", "/data")]);
         let flags = Layer { listen: Some("127.0.0.1:1".to_owned()), ..Layer::default() };
         let config = load(flags, Some(&path), &variables).unwrap().check(&variables).unwrap();
-        assert_eq!(config.listen.port(), 1, "flag");
-        assert_eq!(config.blocking_cap, Duration::from_secs(2), "environment");
-        assert_eq!(config.lease, Duration::from_secs(3), "file");
-        assert_eq!(config.cancel_grace, exchange::Options::default().cancel_grace, "default");
-        assert!(config.auth && config.demo_agents);
-        assert_eq!(config.default_agent.unwrap().as_str(), "echo");
+        assert_eq!(config.edge.listen.port(), 1, "flag");
+        assert_eq!(config.exchange.blocking_cap, Duration::from_secs(2), "environment");
+        assert_eq!(config.exchange.lease, Duration::from_secs(3), "file");
+        assert_eq!(config.exchange.cancel_grace, Duration::from_secs(5), "default");
     }
 
     #[test]
-    fn every_key_can_stand_in_the_file() {
-        let (_keep, path) = file(
-            r#"
-            listen = "0.0.0.0:1"
-            data_dir = "data"
-            store = "sqlite:journal"
-            store_connections = 3
-            wake = "off"
-            public_url = "https://agents.example.org/"
-            no_auth = false
-            demo_agents = false
-            default_agent = "research"
-            blocking_cap = "2m"
-            cancel_grace = "500ms"
-            lease = "10s"
-            log_format = "json"
-            cards.compat = "0.3"
-            limits.tasks = 5
-            cors.origins = ["https://app.example.org"]
-            "#,
-        );
-        let nothing = environment(&[]);
-        let config = load(Layer::default(), Some(&path), &nothing).unwrap().check(&nothing).unwrap();
-        assert_eq!(config.public_url.unwrap(), "https://agents.example.org");
+    fn nothing_given_is_the_default() {
+        let config = check_file("").unwrap();
+        let echo = "echo".parse().ok();
+        let exchange = exchange::Options { default_agent: echo, ..exchange::Options::default() };
+        assert_eq!(format!("{:?}", config.exchange), format!("{exchange:?}"));
+        let edge = server::Options::new(([127, 0, 0, 1], 8765).into());
+        assert_eq!(format!("{:?}", config.edge), format!("{edge:?}"));
+    }
+
+    /// Every key, a value as a variable or a flag has it, and as the file has it.
+    const SAMPLES: [(&str, &str, &str); 33] = [
+        ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
+        ("data_dir", "/d", "\"/d\""),
+        ("store", "postgres://u@h/d", "\"postgres://u@h/d\""),
+        ("store_connections", "3", "3"),
+        ("wake", "off", "\"off\""),
+        ("public_url", "https://h", "\"https://h\""),
+        ("no_auth", "yes", "true"),
+        ("demo_agents", "0", "false"),
+        ("default_agent", "research", "\"research\""),
+        ("blocking_cap", "60s", "\"1m\""),
+        ("cancel_grace", "500ms", "\"500ms\""),
+        ("lease", "10s", "\"10s\""),
+        ("log", "debug", "\"debug\""),
+        ("log_format", "json", "\"json\""),
+        ("bootstrap_token", "a-token-from-outside", ""),
+        ("admin_token", "a-token-from-outside", ""),
+        ("cards.compat", "0.3", "\"0.3\""),
+        ("limits.body_bytes", "1048576", "\"1MiB\""),
+        ("limits.json_depth", "7", "7"),
+        ("limits.parts", "8", "8"),
+        ("limits.id_bytes", "128", "128"),
+        ("limits.metadata_bytes", "2KiB", "\"2048B\""),
+        ("limits.header_timeout", "1s", "\"1s\""),
+        ("limits.body_timeout", "2s", "\"2s\""),
+        ("limits.connections", "9", "9"),
+        ("limits.requests_per_second", "10", "10"),
+        ("limits.request_burst", "11", "11"),
+        ("limits.failed_auth_per_second", "12", "12"),
+        ("limits.failed_auth_burst", "13", "13"),
+        ("limits.tasks", "14", "14"),
+        ("limits.stored_bytes", "1GiB", "\"1GiB\""),
+        ("limits.streams", "15", "15"),
+        ("cors.origins", "https://a, https://b", "[\"https://a\", \"https://b\"]"),
+    ];
+
+    #[test]
+    fn every_key_says_the_same_wherever_it_stands() {
+        assert_eq!(keys().iter().map(|key| key.name).collect::<Vec<_>>(), SAMPLES.map(|(name, ..)| name));
+        for (key, (name, text, in_file)) in keys().iter().zip(SAMPLES) {
+            let value = |mut settings: Settings| {
+                let source = settings.source(key);
+                let slot = settings.keys.slots().into_iter().find(|slot| slot.key.name == name).unwrap();
+                (slot.value.shown().unwrap().json, source)
+            };
+            let pairs = [(key.variable.as_str(), text)];
+            let (given, source) = value(load(Layer::default(), None, &environment(&pairs)).unwrap());
+            assert_eq!(source, key.variable);
+            assert_ne!(Some(&given), key.default.as_ref().map(|default| &default.json), "{name} is the default");
+            let (_keep, path) = file(&format!("{name} = {}\n", if key.in_file { in_file } else { "\"x\"" }));
+            let loaded = load(Layer::default(), Some(&path), &environment(&[]));
+            if key.in_file {
+                assert_eq!(value(loaded.unwrap()), (given.clone(), path.display().to_string()), "{name}");
+            } else {
+                assert_eq!(loaded.unwrap_err().hint.unwrap(), format!("set {}", key.variable));
+            }
+            if let Some(flag) = key.flag() {
+                let command = Layer::augment_args(clap::Command::new("sb"));
+                let matches = command.get_matches_from(["sb".to_owned(), format!("--{flag}={text}")]);
+                let flags = Layer::from_arg_matches(&matches).unwrap();
+                let (_keep, path) = file("");
+                let loaded = load(flags, Some(&path), &environment(&[])).unwrap();
+                assert_eq!(value(loaded), (given, format!("--{flag}")), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_key_arrives() {
+        let (_keep, path) = file("");
+        let mut pairs: Vec<(String, &str)> =
+            keys().into_iter().map(|key| key.variable).zip(SAMPLES.map(|(_, text, _)| text)).collect();
+        pairs.retain(|(name, _)| name != "SB_STORE");
+        let variables =
+            |name: &str| pairs.iter().find(|(known, _)| known == name).map(|(_, value)| (*value).to_owned());
+        let config = load(Layer::default(), Some(&path), &variables).unwrap().check(&variables).unwrap();
+        assert_eq!(config.data_dir, Path::new("/d"));
+        assert_eq!(config.location.to_string(), "sqlite:/d");
+        assert_eq!((config.open.connections, config.open.wake), (3, Some(Wake::Off)));
+        assert_eq!(config.agents_dir, path.parent().map(|directory| directory.join("agents")));
+        let exchange = exchange::Options {
+            blocking_cap: Duration::from_secs(60),
+            cancel_grace: Duration::from_millis(500),
+            lease: Duration::from_secs(10),
+            default_agent: "research".parse().ok(),
+            limits: a2a::Limits { id_bytes: 128, metadata_bytes: 2048, parts: 8, json_depth: 7 },
+            quota: store::Quota { tasks: Some(14), bytes: Some(1 << 30) },
+            max_streams: Some(15),
+            ..exchange::Options::default()
+        };
+        assert_eq!(format!("{:?}", config.exchange), format!("{exchange:?}"));
+        let edge = server::Options {
+            public_url: Some("https://h".to_owned()),
+            auth: false,
+            compat_03: true,
+            body_limit: 1 << 20,
+            header_timeout: Duration::from_secs(1),
+            body_timeout: Duration::from_secs(2),
+            max_connections: 9,
+            request_rate: Rate { per_second: 10, burst: 11 },
+            failed_auth_rate: Rate { per_second: 12, burst: 13 },
+            cors: Cors::Only(vec!["https://a".to_owned(), "https://b".to_owned()]),
+            ..server::Options::new(([127, 0, 0, 1], 1).into())
+        };
+        assert_eq!(format!("{:?}", config.edge), format!("{edge:?}"));
+        assert!(!config.keys.demo_agents() && config.keys.log_format() == LogFormat::Json);
+        assert_eq!(config.keys.admin_token.unwrap().expose(), "a-token-from-outside");
+    }
+
+    #[test]
+    fn paths_in_the_file_are_meant_from_there() {
+        let (_keep, path) = file("data_dir = \"data\"\nstore = \"sqlite:journal\"\n");
+        let config = load(Layer::default(), Some(&path), &environment(&[])).unwrap();
+        let config = config.check(&environment(&[])).unwrap();
         assert_eq!(config.data_dir, path.parent().unwrap().join("data"));
         assert_eq!(config.location.directory(), Some(path.parent().unwrap().join("journal").as_path()));
-        assert_eq!((config.store_connections, config.wake), (3, Wake::Off));
-        assert_eq!(config.log_format, LogFormat::Json);
-        assert!(config.compat_03);
-        assert_eq!(config.cancel_grace, Duration::from_millis(500));
-        assert_eq!(config.bounds.exchange().quota.tasks, Some(5));
-        assert_eq!(config.cors, server::Cors::Only(vec!["https://app.example.org".to_owned()]));
-        let text = std::fs::read_to_string(&path).unwrap();
-        for key in KEYS {
-            assert!(text.contains(key), "{key} is not in this test");
+    }
+
+    #[test]
+    fn zero_is_no_bound_where_that_makes_sense() {
+        let text = "[limits]\ntasks = 0\nstored_bytes = 0\nstreams = 0\nrequests_per_second = 0\n";
+        let Config { exchange, edge, .. } = check_file(text).unwrap();
+        assert_eq!((exchange.quota, exchange.max_streams), (store::Quota::default(), None));
+        assert_eq!(edge.request_rate.per_second, 0);
+        for (key, value, range) in [
+            ("limits.body_bytes", "0", "1KiB to 256MiB"),
+            ("limits.json_depth", "0", "1 to 120"),
+            ("limits.json_depth", "121", "1 to 120"),
+            ("limits.id_bytes", "8", "64B to 64KiB"),
+            ("limits.connections", "0", "1 to 1000000"),
+            ("store_connections", "1001", "1 to 1000"),
+        ] {
+            let failure = check_file(&format!("{key} = {value}")).unwrap_err();
+            assert_eq!(failure.error, format!("`{key}` cannot be {value}"));
+            assert_eq!(failure.causes, [format!("it has to be {range}")]);
+            assert_eq!(failure.exit as u8, 2);
         }
+    }
+
+    #[test]
+    fn a_burst_follows_its_rate() {
+        let config = check_file("[limits]\nrequests_per_second = 5\nfailed_auth_per_second = 1\n").unwrap();
+        assert_eq!((config.edge.request_rate.burst, config.edge.failed_auth_rate.burst), (10, 5));
+        assert_eq!(config.keys.limits.request_burst, Some(10), "and is shown");
+    }
+
+    #[test]
+    fn origins_are_a_list_or_a_star() {
+        let cors = |text: &str| check_file(text).map(|config| config.edge.cors);
+        assert_eq!(cors("").unwrap(), Cors::Nobody);
+        assert_eq!(cors("cors.origins = \"*\"").unwrap(), Cors::Everybody);
+        assert_eq!(cors("cors.origins = [\"*\"]").unwrap(), Cors::Everybody);
+        let failure = cors("cors.origins = [\"a\"]").unwrap_err();
+        assert!(failure.error.contains("cors.origins") && failure.causes[0].contains("`a`"), "{failure:?}");
+        assert!(cors("cors.origins = 5").is_err());
     }
 
     #[test]
@@ -507,17 +576,19 @@ mod tests {
         }
         let (_keep, path) = file("zzz = 1\n");
         let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
-        assert!(failure.hint.unwrap().starts_with("the keys are"));
+        assert_eq!(failure.hint.unwrap(), "`sb config docs` prints all keys");
     }
 
     #[test]
     fn bad_values_are_usage_errors() {
-        for text in ["listen = 5", "lease = \"5\"", "log_format = \"xml\"", "listen = "] {
+        for text in ["listen = 5", "lease = \"5\"", "log_format = \"xml\"", "listen = ", "limits = 5"] {
             let (_keep, path) = file(text);
             let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
             assert_eq!(failure.exit as u8, 2, "{text}");
         }
-        for (name, value) in [("SB_NO_AUTH", "maybe"), ("SB_LEASE", "soon"), ("SB_LOG_FORMAT", "xml")] {
+        for (name, value) in
+            [("SB_NO_AUTH", "maybe"), ("SB_LEASE", "soon"), ("SB_LOG_FORMAT", "xml"), ("SB_STORE_CONNECTIONS", "many")]
+        {
             let failure = load(Layer::default(), None, &environment(&[(name, value)])).unwrap_err();
             assert!(failure.error.contains(name));
         }
@@ -530,7 +601,7 @@ mod tests {
             let given = environment(&pairs);
             let variables = |name: &str| given(name).filter(|value| !value.is_empty());
             let config = load(Layer::default(), None, &variables)?.check(&variables)?;
-            Ok::<_, Failure>((config.location.to_string(), config.wake.to_string()))
+            Ok::<_, Failure>((config.location.to_string(), config.open.wake.unwrap().to_string()))
         };
         let is = |store: &str, wake: &str| (store.to_owned(), wake.to_owned());
         assert_eq!(location("", "").unwrap(), is("sqlite:/data", "local"));
@@ -553,12 +624,6 @@ mod tests {
             assert!(failure.hint.is_some());
             let said = format!("{failure:?}");
             assert!(!said.contains("sec"), "{said}");
-        }
-        for connections in ["0", "1001", "many", "-1"] {
-            let pairs = [("SB_STORE_CONNECTIONS", connections), ("SB_DATA_DIR", "/data")];
-            let variables = environment(&pairs);
-            let checked = load(Layer::default(), None, &variables).and_then(|layer| layer.check(&variables));
-            assert_eq!(checked.unwrap_err().exit as u8, 2);
         }
     }
 
@@ -586,9 +651,8 @@ mod tests {
             ("SB_DATA_DIR", "/data"),
         ]);
         let config = load(Layer::default(), Some(&path), &variables).unwrap().check(&variables).unwrap();
-        let options = config.bounds.exchange();
-        assert_eq!((options.quota.tasks, options.max_streams), (Some(3), Some(2)));
-        assert_eq!(config.cors, server::Cors::Only(vec!["https://a".to_owned(), "https://b".to_owned()]));
+        assert_eq!((config.exchange.quota.tasks, config.exchange.max_streams), (Some(3), Some(2)));
+        assert_eq!(config.edge.cors, Cors::Only(vec!["https://a".to_owned(), "https://b".to_owned()]));
         for (name, value) in [("SB_LIMITS_TASKS", "many"), ("SB_LIMITS_BODY_BYTES", "10MB")] {
             let failure = load(Layer::default(), None, &environment(&[(name, value)])).unwrap_err();
             assert!(failure.error.contains(name));
@@ -604,7 +668,9 @@ mod tests {
 
     #[test]
     fn the_data_directory_follows_xdg() {
-        let at = |pairs: &[(&str, &str)]| Layer::default().data_dir(&environment(pairs)).ok();
+        let at = |pairs: &[(&str, &str)]| {
+            load(Layer::default(), None, &environment(pairs)).unwrap().data_dir(&environment(pairs)).ok()
+        };
         assert_eq!(at(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]), Some("/x/switchboard".into()));
         assert_eq!(at(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]), Some("/h/.local/share/switchboard".into()));
         assert_eq!(at(&[]), None);
@@ -620,7 +686,7 @@ mod tests {
                 public_url: public_url.map(str::to_owned),
                 ..Layer::default()
             };
-            layer.check(&home).map_err(|failure| failure.exit as u8)
+            load(layer, None, &home).and_then(|settings| settings.check(&home)).map_err(|failure| failure.exit as u8)
         };
         let url = Some("https://agents.example.org");
         assert!(check("127.0.0.1:0", true, None).is_ok());

@@ -7,7 +7,7 @@ mod server;
 use store::Location;
 
 use crate::{
-    config::{self, LogFormat, process_environment},
+    config::{LogFormat, process_environment},
     config_command,
     failure::Failure,
     findings::{self, Finding, Level},
@@ -39,13 +39,12 @@ pub(crate) fn run(args: &Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
-    let loaded = config::load(args.server.flags(), args.server.config(), &process_environment);
-    let layer = match loaded {
-        Ok(layer) => layer,
+    let settings = match args.server.settings() {
+        Ok(settings) => settings,
         Err(failure) => return Ok(vec![Finding::failure("configuration", failure)]),
     };
-    let mut findings = vec![config_command::configuration(args.server.config(), layer.clone())];
-    let Ok(config) = layer.check(&process_environment) else {
+    let mut findings = vec![config_command::configuration(&settings)];
+    let Ok(config) = settings.check(&process_environment) else {
         // The first finding says why, and everything else would look at the wrong place.
         return Ok(findings);
     };
@@ -63,6 +62,6 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
     findings.push(server::port(&config, running.as_ref()));
     findings.push(machine::clock(running.as_ref().and_then(|server| server.date)).await);
     findings.push(server::public_url(&config, running.as_ref()).await);
-    findings.extend(findings::agent_files(config.agents_dir()));
+    findings.extend(findings::agent_files(config.agents_dir));
     Ok(findings)
 }

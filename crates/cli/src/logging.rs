@@ -12,7 +12,11 @@ use crate::{
 /// Sets up logging for the process. `flag` wins over RUST_LOG, which wins over `default`.
 pub(crate) fn start(flag: Option<&str>, default: &str, format: LogFormat) -> Result<(), Failure> {
     let given = flag.map(str::to_owned).or_else(|| process_environment("RUST_LOG"));
-    let filter = given.unwrap_or_else(|| default.to_owned());
+    let mut filter = given.unwrap_or_else(|| default.to_owned());
+    // What the client of NATS says of every attempt, the store says once for each outage.
+    if !filter.contains("async_nats") {
+        filter.push_str(",async_nats=off");
+    }
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
         Failure::usage(format!("`{filter}` is not a log filter"))
             .caused_by(&error)

@@ -142,7 +142,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     let log = cli.log.as_deref();
     match cli.command {
-        Command::Serve(args) => serve::run(args, log),
+        Command::Serve(args) => serve::run(&args),
         Command::Send(args) => send::run(args, log),
         Command::Chat(args) => chat::run(args, log),
         Command::Task(args) => task::run(args, log),

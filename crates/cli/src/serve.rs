@@ -1,11 +1,6 @@
 //! `sb serve`: everything wired together, from the configuration to the last connection.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use agents::{
     AgentFiles,
@@ -20,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admin_token,
     bootstrap::bootstrap,
-    config::{self, Config, Layer, LogFormat, Masked, process_environment},
+    config::{self, Config, Layer, Settings, Token, process_environment},
     failure::Failure,
     journal,
     local::PrivateFile,
@@ -33,60 +28,23 @@ const GRACE: Duration = Duration::from_secs(10);
 /// `sb serve …`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 picks a free one [env: SB_LISTEN] [default: 127.0.0.1:8765]
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<String>,
-    /// Where the server keeps its files [env: SB_DATA_DIR] [default: switchboard in the XDG data directory]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// Where the journal is: postgres://USER@HOST/DATABASE or sqlite:DIR [env: SB_STORE] [default: SQLite in the data
-    /// directory]
-    #[arg(long, value_name = "URL")]
-    store: Option<Masked>,
-    /// How instances wake each other: off, local, notify, nats://HOST, tls://HOST [env: SB_WAKE] [default: notify on
-    /// PostgreSQL, local on SQLite]
-    #[arg(long, value_name = "CHANNEL")]
-    wake: Option<Masked>,
+    #[command(flatten)]
+    flags: Layer,
     /// The configuration file [env: SB_CONFIG] [default: switchboard/switchboard.toml in the XDG config directory]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What the URLs on agent cards begin with [env: SB_PUBLIC_URL] [default: the listen address]
-    #[arg(long, value_name = "URL")]
-    public_url: Option<String>,
-    /// Serve without tokens; on a loopback address only [env: SB_NO_AUTH]
-    #[arg(long)]
-    no_auth: bool,
-    /// How log lines look [env: SB_LOG_FORMAT] [default: human]
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    log_format: Option<LogFormat>,
 }
 
 impl Args {
-    /// What the flags say about the configuration.
-    pub(crate) fn flags(&self) -> Layer {
-        Layer {
-            listen: self.listen.clone(),
-            data_dir: self.data_dir.clone(),
-            store: self.store.clone(),
-            wake: self.wake.clone(),
-            public_url: self.public_url.clone(),
-            no_auth: self.no_auth.then_some(true),
-            log_format: self.log_format,
-            ..Layer::default()
-        }
-    }
-
-    /// The configuration file, when it is named.
-    pub(crate) fn config(&self) -> Option<&Path> {
-        self.config.as_deref()
+    /// The configuration that these flags make, together with what stands elsewhere.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+        config::load(self.flags.clone(), self.config.as_deref(), &process_environment)
     }
 }
 
-pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
-    let layer = config::load(args.flags(), args.config(), &process_environment)?;
-    let config = layer.check(&process_environment)?;
-    // What the client of NATS says of every attempt, the store says once for each outage.
-    logging::start(log, "info,async_nats=off", config.log_format)?;
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let config = args.settings()?.check(&process_environment)?;
+    logging::start(Some(&config.keys.log()), "info", config.keys.log_format())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -100,34 +58,23 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
 
-    let store = journal::open(&config.location, config.open_options()).await?;
+    let store = journal::open(&config.location, config.open.clone()).await?;
     let _presence = announce_instance(&config, store.instance())?;
-    let bootstrap = bootstrap(store.as_ref(), &config.data_dir, process_environment("SB_BOOTSTRAP_TOKEN")).await?;
-    admin_token::ensure(store.as_ref(), &config.data_dir, process_environment("SB_ADMIN_TOKEN")).await?;
+    let bootstrap_token = config.keys.bootstrap_token.clone().map(Token::expose);
+    let bootstrap = bootstrap(store.as_ref(), &config.data_dir, bootstrap_token).await?;
+    let admin_token = config.keys.admin_token.clone().map(Token::expose);
+    admin_token::ensure(store.as_ref(), &config.data_dir, admin_token).await?;
 
     let instance = store.instance().to_string();
     let _guard = guard_programs(&config, &instance)?;
     let agents = Agents::default();
     let _files = load_agents(&config, &agents, instance)?;
 
-    let options = exchange::Options {
-        blocking_cap: config.blocking_cap,
-        cancel_grace: config.cancel_grace,
-        lease: config.lease,
-        default_agent: config.default_agent.clone(),
-        ..config.bounds.exchange()
-    };
-    let exchange = Exchange::start(store, agents, options)
+    let exchange = Exchange::start(store, agents, config.exchange.clone())
         .await
         .map_err(|error| Failure::failed("cannot start the exchange").caused_by(&error))?;
 
-    let mut options = server::Options::new(config.listen);
-    options.public_url = config.public_url.clone();
-    options.auth = config.auth;
-    options.compat_03 = config.compat_03;
-    options.drain = GRACE;
-    options.cors = config.cors.clone();
-    config.bounds.apply(&mut options);
+    let options = server::Options { drain: GRACE, ..config.edge.clone() };
     let server = match Server::bind(exchange.clone(), options).await {
         Ok(server) => server,
         Err(error) => {
@@ -138,7 +85,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
 
     let mut local = bootstrap.local;
     local.url = Some(server.base_url().to_owned());
-    local.agents = config.agents_dir();
+    local.agents.clone_from(&config.agents_dir);
     local.save(&config.data_dir)?;
     announce(&server, bootstrap.fresh.as_deref());
 
@@ -196,12 +143,12 @@ fn guard_programs(config: &Config, instance: &str) -> Result<Option<Guard>, Fail
 
 /// The demo agents and those of the configuration directory, which is watched from here on.
 fn load_agents(config: &Config, agents: &Agents, instance: String) -> Result<Option<AgentFiles>, Failure> {
-    let builtins = if config.demo_agents { agents::demo() } else { Vec::new() };
-    let Some(directory) = config.agents_dir() else {
+    let builtins = if config.keys.demo_agents() { agents::demo() } else { Vec::new() };
+    let Some(directory) = &config.agents_dir else {
         builtins.into_iter().for_each(|entry| agents.insert(entry));
         return Ok(None);
     };
-    match AgentFiles::start(&directory, agents, agents::Options { builtins, instance }) {
+    match AgentFiles::start(directory, agents, agents::Options { builtins, instance }) {
         Ok(files) => Ok(Some(files)),
         Err(error) => Err(Failure::failed(format!("cannot read the agents in `{}`", directory.display()))
             .caused_by(&error)
@@ -228,7 +175,7 @@ fn announce_instance(config: &Config, instance: InstanceId) -> Result<Option<Pre
 }
 
 fn bind_failure(config: &Config, error: &io::Error) -> Failure {
-    let failure = Failure::failed(format!("cannot listen on {}", config.listen)).caused_by(error);
+    let failure = Failure::failed(format!("cannot listen on {}", config.edge.listen)).caused_by(error);
     match error.kind() {
         io::ErrorKind::AddrInUse => failure
             .hint("something listens there already, maybe another `sb serve`: stop it, or choose another --listen"),

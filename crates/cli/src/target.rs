@@ -7,7 +7,7 @@ use client::{Connector, Limits, Policy, Secret, parse_url, same_origin};
 use url::Url;
 
 use crate::{
-    config::{self, Environment, Layer, process_environment},
+    config::{self, Environment, Layer, Settings, process_environment},
     failure::{Exit, Failure},
     local::{Local, PrivateFile},
 };
@@ -73,7 +73,7 @@ impl TargetArgs {
     }
 
     /// The configuration that the command line and the local server share.
-    pub(crate) fn layer(&self, environment: Environment<'_>) -> Result<Layer, Failure> {
+    pub(crate) fn settings(&self, environment: Environment<'_>) -> Result<Settings, Failure> {
         let flags = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
         config::load(flags, self.config.as_deref(), environment)
     }
@@ -84,9 +84,9 @@ impl TargetArgs {
     }
 
     fn find(&self, url: Option<&str>, agent: Option<&str>, environment: Environment<'_>) -> Result<Target, Failure> {
-        let layer = self.layer(environment)?;
+        let settings = self.settings(environment)?;
         // Without a home there is no local server either, which matters only if nothing else was named.
-        let local = match layer.data_dir(environment) {
+        let local = match settings.data_dir(environment) {
             Ok(directory) => Local::load(&directory),
             Err(_) => Ok(Local::default()),
         };

@@ -51,8 +51,11 @@ pub(super) fn masked(text: &str) -> String {
         let end = url.find('\n').unwrap_or(url.len());
         let (line, after) = url.split_at(end);
         let login = line.rfind('@').unwrap_or(0);
-        if login > 0 {
-            out.push_str("***");
+        match line[..login].strip_suffix(":***") {
+            // Hidden before, by someone who knows which part is the user's name.
+            Some(user) if !user.contains([':', '@', '/']) => out.push_str(&line[..login]),
+            _ if login > 0 => out.push_str("***"),
+            _ => {}
         }
         out.push_str(&without_password(&line[login..]));
         rest = after;
@@ -80,6 +83,8 @@ mod tests {
     fn no_login_is_shown() {
         for (text, shown) in [
             ("postgres://u:p@h/d", "postgres://***@h/d"),
+            ("postgres://u:***@h/d", "postgres://u:***@h/d"),
+            ("postgres://u:p@:***@h/d", "postgres://***@h/d"),
             ("postgres://u:p/@?w@h/d", "postgres://***@h/d"),
             ("postgres://h/d?PassWord=x&a=b", "postgres://h/d?PassWord=***&a=b"),
             ("nats://token@h:4222", "nats://***@h:4222"),

@@ -80,7 +80,7 @@ fn durability(found: &Inspection) -> Finding {
 
 fn connections(config: &Config, found: &Inspection) -> Finding {
     let subject = "connections";
-    let wanted = config.store_connections + BESIDE;
+    let wanted = config.open.connections + BESIDE;
     let there = usize::try_from(found.max_connections).unwrap_or_default();
     let detail = format!("this instance may use {wanted}, the server has {there} for all");
     if wanted >= there {

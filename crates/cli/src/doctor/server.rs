@@ -43,7 +43,7 @@ pub(super) async fn find(config: &Config) -> Option<Running> {
     {
         return Some(running);
     }
-    if config.listen.port() == 0 {
+    if config.edge.listen.port() == 0 {
         return None;
     }
     ask(&listening(config)?).await
@@ -51,7 +51,7 @@ pub(super) async fn find(config: &Config) -> Option<Running> {
 
 pub(super) fn port(config: &Config, running: Option<&Running>) -> Finding {
     let subject = "port";
-    let listen = config.listen;
+    let listen = config.edge.listen;
     let ours = running.filter(|server| server.base.port_or_known_default() == Some(listen.port()));
     if let Some(server) = ours {
         return Finding::ok(subject, format!("a server of ours answers at {}", server.base));
@@ -82,10 +82,11 @@ pub(super) fn port(config: &Config, running: Option<&Running>) -> Finding {
 pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Finding {
     let subject = "public URL";
     let Some(server) = running else {
-        let told = config.public_url.as_deref().unwrap_or("the listen address");
+        let told = config.edge.public_url.as_deref().unwrap_or("the listen address");
         return Finding::ok(subject, format!("{told}; not compared, since no server runs"));
     };
-    let expected = config.public_url.clone().unwrap_or_else(|| server.base.as_str().trim_end_matches('/').to_owned());
+    let expected =
+        config.edge.public_url.clone().unwrap_or_else(|| server.base.as_str().trim_end_matches('/').to_owned());
     for interface in &server.card.supported_interfaces {
         if !is_below(&interface.url, &expected) {
             return Finding::fail(
@@ -95,7 +96,7 @@ pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Fi
             );
         }
     }
-    let Some(public) = config.public_url.as_deref().and_then(|url| parse_url(url).ok()) else {
+    let Some(public) = config.edge.public_url.as_deref().and_then(|url| parse_url(url).ok()) else {
         return Finding::ok(subject, format!("{expected}, as on the card"));
     };
     match ask(&public).await {
@@ -125,7 +126,7 @@ fn is_below(url: &str, base: &str) -> bool {
 
 /// How to reach what listens there from this machine.
 fn listening(config: &Config) -> Option<Url> {
-    let mut address = config.listen;
+    let mut address = config.edge.listen;
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() {
             std::net::Ipv4Addr::LOCALHOST.into()

@@ -14,8 +14,11 @@ fn config_show_tells_where_values_come_from() {
     let file = home.write("sb.toml", "lease = \"7s\"\ndemo_agents = false\n[limits]\ntasks = 5\n");
     let args = ["config", "show", "--config", &file, "--listen", "127.0.0.1:4242", "-o", "json"];
     let mut command = home.command(&args);
-    let output = command.env("SB_CANCEL_GRACE", "500ms").env("SB_LEASE", "8s").output().unwrap();
-    let shown: Value = serde_json::from_str(&worked(&output)).unwrap();
+    let command = command.env("SB_CANCEL_GRACE", "500ms").env("SB_LEASE", "8s");
+    let output = command.env("SB_ADMIN_TOKEN", "hunter2-hunter2-hunter2").output().unwrap();
+    let shown = worked(&output);
+    assert!(!shown.contains("hunter"), "{shown}");
+    let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["file"], file.as_str());
     for (key, value, source) in [
         ("listen", Value::from("127.0.0.1:4242"), "--listen"),
@@ -24,6 +27,7 @@ fn config_show_tells_where_values_come_from() {
         ("lease", Value::from("8s"), "SB_LEASE"),
         ("demo_agents", Value::from(false), file.as_str()),
         ("limits.tasks", Value::from(5), file.as_str()),
+        ("admin_token", Value::from("***"), "SB_ADMIN_TOKEN"),
         ("public_url", Value::Null, "default"),
         ("no_auth", Value::from(false), "default"),
         ("log_format", Value::from("human"), "default"),
@@ -33,6 +37,8 @@ fn config_show_tells_where_values_come_from() {
     let shown = home.ok(&["config", "show"]);
     assert!(shown.starts_with("KEY ") && shown.contains("SB_DATA_DIR"), "{shown}");
     home.fails(&["config", "show", "--listen", "0.0.0.0:1", "--no-auth"], 2);
+    home.ok(&["config", "show", "--listen", "192.0.2.1:1", "--no-auth=false"]);
+    assert!(home.ok(&["config", "docs"]).contains("`SB_LISTEN`"));
 }
 
 #[test]

@@ -1,0 +1,269 @@
+//! Every key of the configuration, declared once. The flags of `sb serve`, the variables, the file, the defaults, `sb
+//! config show` and `docs/config.md` are all made from these declarations.
+
+use std::{ops::RangeInclusive, path::PathBuf};
+
+use agents::units::{Size, Span};
+use clap::{Arg, ArgMatches, Command};
+use serde::Deserialize;
+
+use super::{
+    masked::Masked,
+    value::{Compat, Held, LogFormat, Origins, Shown, Token, Value},
+};
+
+/// What is declared about a key.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// As in the file; a table's name stands before its keys.
+    pub(crate) name: &'static str,
+    pub(crate) variable: String,
+    /// What its flag takes, if it has one.
+    pub(crate) takes: Option<&'static str>,
+    /// Whether it may stand in the file.
+    pub(crate) in_file: bool,
+    pub(crate) default: Option<Shown>,
+    /// What counts when nothing is given and there is no value to write down.
+    pub(crate) otherwise: Option<&'static str>,
+    pub(crate) range: Option<Range>,
+    about: &'static str,
+}
+
+/// The numbers that a key may have.
+#[derive(Debug)]
+pub(crate) struct Range {
+    pub(crate) numbers: RangeInclusive<u64>,
+    pub(crate) text: String,
+}
+
+/// A key and its value in one layer.
+pub(crate) struct Slot<'a> {
+    pub(crate) key: Key,
+    pub(crate) value: &'a mut dyn Held,
+}
+
+/// Declares a table of the configuration. For each key: its sentence; its name, and what its flag takes if it has one;
+/// its type; its default or, behind `else`, what counts instead; behind `in` what a number may be. A key without another
+/// variable behind `as` has `SB_` and its name in upper case.
+macro_rules! table {
+    ($(#[$about:meta])* $table:ident, $prefix:literal:
+        $($(#[doc = $doc:literal])+ $key:ident $(($takes:literal))? $(as $variable:literal)?: $type:ty
+            $(= $default:expr)? $(, else $otherwise:literal)? $(, in $range:expr)?;)+
+        $([$below:ident]: $below_type:ident;)*
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Default, Deserialize)]
+        pub(crate) struct $table {
+            $($(#[doc = $doc])+ pub(crate) $key: Option<$type>,)+
+            $(#[serde(default)] pub(crate) $below: $below_type,)*
+        }
+
+        impl $table {
+            $($(
+                /// What was given, or the default.
+                pub(crate) fn $key(&self) -> $type {
+                    self.$key.clone().unwrap_or_else(|| $default)
+                }
+            )?)+
+
+            /// This layer, and where it is silent the one below.
+            pub(super) fn over(self, below: Self) -> Self {
+                Self {
+                    $($key: self.$key.or(below.$key),)+
+                    $($below: self.$below.over(below.$below),)*
+                }
+            }
+
+            /// Every key with its place in this layer.
+            pub(crate) fn slots(&mut self) -> Vec<Slot<'_>> {
+                let own: Vec<Slot<'_>> = vec![$(Slot {
+                    key: Key {
+                        name: concat!($prefix, stringify!($key)),
+                        variable: optional!($($variable.to_owned())?)
+                            .unwrap_or_else(|| variable(concat!($prefix, stringify!($key)))),
+                        takes: optional!($($takes)?),
+                        in_file: <$type as Value>::IN_FILE,
+                        default: optional!($(Shown::of::<$type>(&$default))?),
+                        otherwise: optional!($($otherwise)?),
+                        range: optional!($(Range::of::<$type>($range))?),
+                        about: concat!($($doc),+),
+                    },
+                    value: &mut self.$key,
+                }),+];
+                [own, $(self.$below.slots()),*].into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+
+/// More than any machine has to spare for one request.
+const MAX_BYTES: u64 = 256 << 20;
+const MANY: u64 = 1_000_000;
+
+table! {
+    /// One source of configuration, or all of them as one.
+    Layer, "":
+    /// Where to listen; port 0 picks a free one.
+    listen("HOST:PORT"): String = "127.0.0.1:8765".to_owned();
+    /// Where the server keeps its files.
+    data_dir("DIR"): PathBuf, else "`switchboard` in the XDG data directory";
+    /// Where the journal is: `postgres://USER@HOST/DATABASE` or `sqlite:DIR`.
+    store("URL"): Masked, else "SQLite in the data directory";
+    /// How many connections or threads read the journal; who finds none free waits.
+    store_connections("NUMBER"): u64 = 8, in 1..=1000;
+    /// How instances wake each other: `off`, `local`, `notify`, `nats://HOST` or `tls://HOST`.
+    wake("CHANNEL"): Masked, else "`notify` on PostgreSQL, `local` on SQLite";
+    /// What the URLs on agent cards begin with.
+    public_url("URL"): String, else "the listen address";
+    /// Serve without tokens; on a loopback address only.
+    no_auth("BOOL"): bool = false;
+    /// Offer the agents that come with the server.
+    demo_agents("BOOL"): bool = true;
+    /// Who answers a message that names no agent.
+    default_agent("ID"): String, else "`echo` if there are demo agents";
+    /// How long a blocking send waits before it returns the working task.
+    blocking_cap("DURATION"): Span = Span::seconds(120);
+    /// How long a canceled turn has to end by itself.
+    cancel_grace("DURATION"): Span = Span::seconds(5);
+    /// How long an instance may be silent before others take its work over.
+    lease("DURATION"): Span = Span::seconds(30);
+    /// What to log: a level or `target=level,…`.
+    log("FILTER") as "RUST_LOG": String = "info".to_owned();
+    /// How log lines look: `human`, or `json` for one object a line.
+    log_format("FORMAT"): LogFormat = LogFormat::Human;
+    /// The first token of the tenant `default`, instead of one that the first start makes.
+    bootstrap_token: Token, else "made by the first start";
+    /// The token for administration, in the place of any other.
+    admin_token: Token, else "made by the first start";
+    [cards]: Cards;
+    [limits]: Limits;
+    [cors]: CrossOrigin;
+}
+
+table! {
+    /// What agent cards say.
+    Cards, "cards.":
+    /// `0.3` lets clients read the public card that know no other version.
+    compat: Compat, else "1.0 only";
+}
+
+table! {
+    /// Bounds of everything that callers send, keep and cause.
+    Limits, "limits.":
+    /// The size of a request's body.
+    body_bytes: Size = Size(10 << 20), in 1024..=MAX_BYTES;
+    // A reader of JSON goes 128 levels deep, and the request around a value needs some of them.
+    /// How deep `metadata` and `data` may nest.
+    json_depth: u64 = 100, in 1..=120;
+    /// How many parts a message may have, and entries each of its other lists.
+    parts: u64 = 1000, in 1..=MANY;
+    // Ids that are made here have 36 characters and must come back.
+    /// The size of an id, a file name or a media type.
+    id_bytes: Size = Size(1 << 10), in 64..=65_536;
+    /// The size of each `metadata` object.
+    metadata_bytes: Size = Size(1 << 20), in 2..=MAX_BYTES;
+    /// How long a request's head may take.
+    header_timeout: Span = Span::seconds(10);
+    /// How long a request's body may stand still.
+    body_timeout: Span = Span::seconds(30);
+    /// How many connections may be open; new ones wait until one is free.
+    connections: u64 = 10_000, in 1..=MANY;
+    /// How many requests a tenant may send; 0 is no bound.
+    requests_per_second: u64 = 50_000, in 0..=MANY;
+    /// How many of them at once.
+    request_burst: u64, else "twice `requests_per_second`", in 1..=MANY;
+    /// How many requests without a valid token may come from one address; 0 is no bound.
+    failed_auth_per_second: u64 = 20, in 0..=MANY;
+    /// How many of them at once.
+    failed_auth_burst: u64, else "five times `failed_auth_per_second`", in 1..=MANY;
+    /// How many tasks of a tenant may be under way; 0 is no bound.
+    tasks: u64 = 10_000;
+    /// How much of a tenant is stored; 0 is no bound.
+    stored_bytes: Size = Size(0);
+    /// How many streams of a tenant may be open; 0 is no bound.
+    streams: u64 = 10_000;
+}
+
+table! {
+    /// Which web pages may call.
+    CrossOrigin, "cors.":
+    /// The origins whose web pages may call, or `*`; a list in the file, with commas in the variable.
+    origins: Origins = Origins::default(), else "none";
+}
+
+/// `SB_LIMITS_TASKS` is `limits.tasks`.
+fn variable(name: &str) -> String {
+    format!("SB_{}", name.replace('.', "_").to_uppercase())
+}
+
+/// Every key, in the order of their declaration.
+pub(crate) fn keys() -> Vec<Key> {
+    Layer::default().slots().into_iter().map(|slot| slot.key).collect()
+}
+
+impl Key {
+    /// What it is, in full sentences.
+    pub(crate) fn about(&self) -> &'static str {
+        self.about.trim_start()
+    }
+
+    /// The flag that `sb serve` has for it.
+    pub(crate) fn flag(&self) -> Option<String> {
+        self.takes.map(|_| self.name.replace('_', "-"))
+    }
+
+    /// What counts when nothing is given.
+    pub(crate) fn fallback(&self) -> &str {
+        self.otherwise.or(self.default.as_ref().map(|default| default.text.as_str())).unwrap_or("none")
+    }
+}
+
+impl Range {
+    fn of<T: Value + From<u64>>(numbers: RangeInclusive<u64>) -> Self {
+        let text = format!("{} to {}", T::from(*numbers.start()).text(), T::from(*numbers.end()).text());
+        Self { numbers, text }
+    }
+}
+
+impl clap::Args for Layer {
+    fn augment_args(command: Command) -> Command {
+        let mut layer = Self::default();
+        layer.slots().into_iter().fold(command, |command, Slot { key, value }| {
+            let Some(flag) = key.flag() else { return command };
+            let about = key.about().trim_end_matches('.');
+            let help = format!("{about} [env: {}] [default: {}]", key.variable, key.fallback());
+            command
+                .arg(value.argument(Arg::new(key.name).long(flag).value_name(key.takes.unwrap_or_default()).help(help)))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Layer {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut layer = Self::default();
+        layer.update_from_arg_matches(matches)?;
+        Ok(layer)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for Slot { key, value } in self.slots() {
+            if key.takes.is_some() {
+                value.take(matches, key.name);
+            }
+        }
+        Ok(())
+    }
+}
