@@ -5,7 +5,6 @@
 
 mod closed_loop;
 mod followers;
-mod histogram;
 mod report;
 
 use std::{

@@ -3,18 +3,21 @@
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use client::Error;
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::histogram::Histogram;
+/// How often each latency was seen: nanoseconds, to three digits.
+#[derive(Debug)]
+pub(crate) struct Latencies(Histogram<u64>);
 
 /// What has been counted since the measurement began.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Operations that worked; for followers, frames.
     pub(crate) done: u64,
-    pub(crate) latency: Histogram,
+    pub(crate) latency: Latencies,
     /// Until the first frame of a stream.
-    pub(crate) first: Histogram,
+    pub(crate) first: Latencies,
     pub(crate) frames: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
@@ -45,6 +48,32 @@ pub(crate) struct Report {
     pub(crate) subscribers: Option<Subscribers>,
     /// How often the server's journal was committed meanwhile, where it tells.
     pub(crate) commits: Option<u64>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(Histogram::new(3).expect("three digits are among those it can keep"))
+    }
+}
+
+impl Latencies {
+    pub(crate) fn record(&mut self, value: Duration) {
+        // It grows with what it is given, and only centuries are too much for it.
+        let _ = self.0.record(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn json(&self) -> Value {
+        if self.0.is_empty() {
+            return Value::Null;
+        }
+        let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+        json!({
+            "p50": microseconds(self.0.value_at_quantile(0.5)),
+            "p99": microseconds(self.0.value_at_quantile(0.99)),
+            "max": microseconds(self.0.max()),
+            "mean": self.0.mean() / 1000.0,
+        })
+    }
 }
 
 impl Tally {
@@ -103,8 +132,8 @@ impl Report {
             "seconds": self.elapsed.as_secs_f64(),
             "count": tally.done,
             "per_second": self.rate(tally.done),
-            "latency_us": latencies(&tally.latency),
-            "first_frame_us": latencies(&tally.first),
+            "latency_us": tally.latency.json(),
+            "first_frame_us": tally.first.json(),
             "frames": tally.frames,
             "errors": { "count": tally.error_count(), "kinds": tally.errors },
             "bytes": { "sent": tally.sent_bytes, "received": tally.received_bytes },
@@ -134,13 +163,13 @@ impl Report {
             );
         }
         let _ = writeln!(out, "throughput   {:.1} {}s/s  ({} in all)", self.rate(tally.done), self.unit, tally.done);
-        for (label, histogram) in [("latency", &tally.latency), ("first frame", &tally.first)] {
+        for (label, Latencies(histogram)) in [("latency", &tally.latency), ("first frame", &tally.first)] {
             if !histogram.is_empty() {
                 let _ = writeln!(
                     out,
                     "{label:<12} p50 {}  p99 {}  max {}",
-                    shown(histogram.per_mille(500)),
-                    shown(histogram.per_mille(990)),
+                    shown(histogram.value_at_quantile(0.5)),
+                    shown(histogram.value_at_quantile(0.99)),
                     shown(histogram.max())
                 );
             }
@@ -160,21 +189,8 @@ impl Report {
     }
 }
 
-fn latencies(histogram: &Histogram) -> Value {
-    if histogram.is_empty() {
-        return Value::Null;
-    }
-    let microseconds = |value: Duration| value.as_nanos() as f64 / 1000.0;
-    json!({
-        "p50": microseconds(histogram.per_mille(500)),
-        "p99": microseconds(histogram.per_mille(990)),
-        "max": microseconds(histogram.max()),
-        "mean": microseconds(histogram.mean()),
-    })
-}
-
-fn shown(value: Duration) -> String {
-    format!("{:.2} ms", value.as_secs_f64() * 1000.0)
+fn shown(nanoseconds: u64) -> String {
+    format!("{:.2} ms", nanoseconds as f64 / 1e6)
 }
 
 #[cfg(test)]
@@ -206,10 +222,23 @@ mod tests {
     fn a_report_is_one_object() {
         let json = report().json();
         assert_eq!(json["per_second"], 10.0);
-        assert_eq!(json["latency_us"]["max"], 2000.0);
+        let max = json["latency_us"]["max"].as_f64().unwrap();
+        assert!((1998.0..=2002.0).contains(&max), "{max}");
         assert_eq!(json["first_frame_us"], Value::Null);
         assert_eq!(json["errors"], json!({ "count": 2, "kinds": { "timeout": 2 } }));
         assert_eq!(json["commits_per_send"], Value::Null);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_what_was_recorded() {
+        let mut latencies = Latencies::default();
+        (1..=1000).for_each(|microseconds| latencies.record(Duration::from_micros(microseconds)));
+        latencies.record(Duration::MAX);
+        let json = latencies.json();
+        for (name, expected) in [("p50", 501.0), ("p99", 991.0)] {
+            let found = json[name].as_f64().unwrap();
+            assert!((found - expected).abs() <= expected / 1000.0, "{name}: {found}");
+        }
     }
 
     #[test]
