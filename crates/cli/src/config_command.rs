@@ -1,9 +1,6 @@
 //! `sb config`: the configuration as the server would take it, where each value comes from, and whether it is right.
 
-use std::{
-    fmt::Write,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write, path::PathBuf};
 
 use serde_json::{Value, json};
 
@@ -85,10 +82,8 @@ fn show(args: &Show) -> Result<(), Failure> {
     }
     match args.output {
         Format::Json => {
-            output::line(
-                &json!({"file": settings.file().map(Path::display).map(|file| file.to_string()), "keys": objects})
-                    .to_string(),
-            );
+            let file = settings.file().map(|file| file.display().to_string());
+            output::line(&json!({"file": file, "keys": objects}).to_string());
         }
         Format::Text => output::print(&table(&["KEY", "VALUE", "SOURCE"], &rows)),
     }
