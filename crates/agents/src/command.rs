@@ -19,7 +19,7 @@ use std::{
 use a2a::{Message, Part};
 use async_trait::async_trait;
 use exchange::{Agent, Outcome, Output, Turn};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::ChildStdin,
@@ -31,41 +31,57 @@ use self::{
     process::{Process, Tail, refused, unread},
     text::Text,
 };
+use crate::{
+    file::Table,
+    kind::{Built, Context, Kind},
+    units::{Size, Span},
+};
+
+/// Programs, described by the table `[command]`.
+pub const KIND: Kind = Kind { name: "command", moved: &["timeout", "concurrency", "max_attempts", "on_crash"], build };
 
 /// Bytes taken from the program at once.
 const READ_BYTES: usize = 16 << 10;
 
-/// What to run and how.
-#[derive(Debug, Clone)]
-pub struct CommandSpec {
-    /// The program and its arguments.
-    pub argv: Vec<String>,
-    /// Where it runs; an absolute path.
-    pub cwd: PathBuf,
+/// What to run and how: the table `[command]` of a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandSpec {
+    /// The program, which is always there, and its arguments.
+    argv: Vec<String>,
+    /// Where it runs; an absolute path once the file's directory is known.
+    #[serde(default)]
+    cwd: PathBuf,
     /// What its output means.
-    pub output: OutputMode,
-    /// Variables it gets.
-    pub env: BTreeMap<String, String>,
-    /// Names of the server's variables that it gets.
-    pub pass_env: Vec<String>,
+    #[serde(default)]
+    output: OutputMode,
     /// How long it has between SIGTERM and SIGKILL.
-    pub grace: Duration,
+    #[serde(default = "default_grace")]
+    grace: Span,
     /// How many bytes it may print in one turn.
-    pub max_output: u64,
+    #[serde(default = "default_max_output")]
+    max_output: Size,
+    /// Variables it gets.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Names of the server's variables that it gets.
+    #[serde(default)]
+    pass_env: Vec<String>,
 }
 
 /// What a program's output means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputMode {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OutputMode {
     /// All of it is the text of one artifact.
+    #[default]
     Text,
     /// Each line is an event.
     Events,
 }
 
 /// A program that takes turns.
-#[derive(Debug)]
-pub struct CommandAgent {
+struct CommandAgent {
     spec: CommandSpec,
     instance: Arc<str>,
 }
@@ -96,52 +112,66 @@ enum End {
     Lost(String),
 }
 
+fn default_grace() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+fn default_max_output() -> Size {
+    Size(64 << 20)
+}
+
+fn build(table: Table<'_>, context: &Context) -> Result<Built, String> {
+    let spec = CommandSpec::read(table, context)?;
+    if spec.max_output.0 == 0 {
+        return Err("`command.max_output`: must be more than zero".to_owned());
+    }
+    let warnings = spec.problems();
+    Ok((Arc::new(CommandAgent { spec, instance: Arc::clone(&context.instance) }), warnings))
+}
+
 impl CommandSpec {
-    /// A program whose output is text, with the default limits.
-    pub fn new(argv: Vec<String>, cwd: PathBuf) -> Self {
-        Self {
-            argv,
-            cwd,
-            output: OutputMode::Text,
-            env: BTreeMap::new(),
-            pass_env: Vec::new(),
-            grace: Duration::from_secs(2),
-            max_output: 64 << 20,
+    fn read(table: Table<'_>, context: &Context) -> Result<Self, String> {
+        let mut spec: Self = table.read()?;
+        if spec.argv.first().is_none_or(String::is_empty) {
+            return Err("`command.argv` needs a program".to_owned());
         }
+        if spec.argv.iter().any(|argument| argument.contains('\0')) {
+            return Err("`command.argv` holds a NUL character".to_owned());
+        }
+        let is_name = |name: &&String| !name.is_empty() && !name.contains(['=', '\0']);
+        if let Some(name) = spec.env.keys().chain(&spec.pass_env).find(|name| !is_name(name)) {
+            return Err(format!("`{}` is not a name of an environment variable", name.escape_default()));
+        }
+        if let Some((name, _)) = spec.env.iter().find(|(_, value)| value.contains('\0')) {
+            return Err(format!("`command.env.{name}` holds a NUL character"));
+        }
+        spec.cwd = context.resolve(&spec.cwd);
+        Ok(spec)
     }
 
     /// What will go wrong when it is run: a program or a directory that is not there.
-    pub fn problems(&self) -> Vec<String> {
+    fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !self.cwd.is_dir() {
-            problems.push(format!("`{}` is not a directory", self.cwd.display()));
+            problems.push(format!("tasks will fail: `{}` is not a directory", self.cwd.display()));
         }
         let program = self.program();
-        let named = self.argv.first().map(String::as_str).unwrap_or_default();
-        if program.is_absolute() {
-            if !program.is_file() {
-                problems.push(format!("the program `{named}` is not there"));
-            }
+        let (found, place) = if program.is_absolute() {
+            (program.is_file(), "there")
         } else {
             let path = self.env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-            if !std::env::split_paths(&path).any(|directory| directory.join(&program).is_file()) {
-                problems.push(format!("the program `{named}` is not in PATH"));
-            }
+            (std::env::split_paths(&path).any(|directory| directory.join(&program).is_file()), "in PATH")
+        };
+        if !found {
+            problems.push(format!("tasks will fail: the program `{}` is not {place}", self.argv[0]));
         }
         problems
     }
 
     /// The program: as it stands when PATH is to be searched, and otherwise seen from `cwd`.
     fn program(&self) -> PathBuf {
-        let program = Path::new(self.argv.first().map(String::as_str).unwrap_or_default());
+        let program = Path::new(&self.argv[0]);
         if program.components().count() > 1 { self.cwd.join(program) } else { program.to_owned() }
-    }
-}
-
-impl CommandAgent {
-    /// An agent that runs this program. `instance` marks its processes for [`crate::guard`].
-    pub fn new(spec: CommandSpec, instance: impl Into<Arc<str>>) -> Self {
-        Self { spec, instance: instance.into() }
     }
 }
 
@@ -207,7 +237,7 @@ impl CommandAgent {
                 () = turn.cancel.cancelled(), if !canceled => {
                     canceled = true;
                     process.terminate();
-                    kill_at = Some(Instant::now() + self.spec.grace);
+                    kill_at = Some(Instant::now() + self.spec.grace.0);
                 }
                 () = at(kill_at) => {
                     kill_at = None;
@@ -264,8 +294,9 @@ impl CommandAgent {
 
     async fn take(&self, bytes: &[u8], total: &mut u64, reader: &mut Reader, out: &Output) -> Result<(), String> {
         *total += bytes.len() as u64;
-        if *total > self.spec.max_output {
-            return Err(format!("the program printed more than {} bytes", self.spec.max_output));
+        let Size(allowed) = self.spec.max_output;
+        if *total > allowed {
+            return Err(format!("the program printed more than {allowed} bytes"));
         }
         match reader {
             Reader::Text(text) => {
@@ -319,5 +350,18 @@ async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_table_gets_the_defaults() {
+        let spec: CommandSpec = toml::from_str("argv = [\"cat\"]").unwrap();
+        assert_eq!((spec.argv, spec.cwd, spec.output), (vec!["cat".to_owned()], PathBuf::new(), OutputMode::Text));
+        assert_eq!((spec.grace, spec.max_output), (Span(Duration::from_secs(2)), Size(64 << 20)));
+        assert!(spec.env.is_empty() && spec.pass_env.is_empty());
     }
 }

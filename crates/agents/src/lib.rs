@@ -1,13 +1,15 @@
-//! What runs: the built-in demo agents, and programs as agents, each described by one file of a directory.
+//! What runs: the built-in demo agents, and agents that are described by one file each of a directory.
 
 pub mod command;
 mod demo;
 pub mod file;
 pub mod guard;
+pub mod kind;
 mod numbers;
 pub mod units;
 mod watch;
 
-pub use command::CommandAgent;
 pub use demo::demo;
-pub use watch::{AgentFiles, FileState, Options};
+pub use file::{AgentFile, FileState, Reader};
+pub use kind::KINDS;
+pub use watch::{AgentFiles, Options};

@@ -20,10 +20,7 @@ use std::{
 use exchange::{Agents, Entry};
 use store::AgentId;
 
-use crate::{
-    command::CommandAgent,
-    file::{self, AgentFile},
-};
+use crate::file::{self, FileState, Reader};
 
 /// How often the directory is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -32,21 +29,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 pub struct Options {
     /// Agents that exist without a file, unless a file has their id.
     pub builtins: Vec<Entry>,
-    /// The mark of this server's programs, see [`crate::guard`].
-    pub instance: String,
-}
-
-/// A file and what became of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileState {
-    /// The agent's id, or the file's name where that is none.
-    pub id: String,
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with the file as it stands.
-    pub error: Option<String>,
-    /// Whether the agent runs, in its last good version if there is an error.
-    pub loaded: bool,
+    /// Who reads the files.
+    pub reader: Reader,
 }
 
 /// The agents of a directory. Cheap to clone; the last clone that is dropped ends the watching.
@@ -61,7 +45,7 @@ struct Files {
     directory: PathBuf,
     agents: Agents,
     builtins: BTreeMap<AgentId, Entry>,
-    instance: Arc<str>,
+    reader: Reader,
     known: BTreeMap<PathBuf, Known>,
     /// Whether the directory could not be read, so that it is said once.
     unreadable: bool,
@@ -70,8 +54,8 @@ struct Files {
 struct Known {
     stamp: Stamp,
     text: Option<String>,
-    id: Option<AgentId>,
-    error: Option<String>,
+    state: FileState,
+    /// Whether the agent runs, in its last good version if the file is broken.
     loaded: bool,
 }
 
@@ -96,7 +80,7 @@ impl AgentFiles {
             directory: std::path::absolute(directory)?,
             agents: agents.clone(),
             builtins,
-            instance: options.instance.into(),
+            reader: options.reader,
             known: BTreeMap::new(),
             unreadable: false,
         };
@@ -117,36 +101,20 @@ impl AgentFiles {
         lock(&self.files).look();
     }
 
-    /// The files and what became of them, by path.
+    /// The files as they stand, by path.
     pub fn snapshot(&self) -> Vec<FileState> {
-        let files = lock(&self.files);
-        let state = |(path, known): (&PathBuf, &Known)| FileState {
-            id: match &known.id {
-                Some(id) => id.to_string(),
-                None => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            },
-            path: path.clone(),
-            error: known.error.clone(),
-            loaded: known.loaded,
-        };
-        files.known.iter().map(state).collect()
-    }
-
-    /// The directory.
-    pub fn directory(&self) -> PathBuf {
-        lock(&self.files).directory.clone()
+        lock(&self.files).known.values().map(|known| known.state.clone()).collect()
     }
 }
 
 impl Files {
     fn look(&mut self) {
-        let found = match list(&self.directory) {
+        // A directory that is gone takes its agents along; one that cannot be read changes nothing.
+        let found = match stamps(&self.directory) {
             Ok(found) => {
                 self.unreadable = false;
                 found
             }
-            // A directory that is gone takes its agents along; one that cannot be read changes nothing.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => {
                 if !self.unreadable {
                     tracing::warn!(path = %self.directory.display(), error = %error, "the agent directory cannot be read; its agents stay as they are");
@@ -167,74 +135,66 @@ impl Files {
     }
 
     fn load(&mut self, path: PathBuf, stamp: Stamp) {
-        let before = self.known.remove(&path);
-        let (text, read) = match fs::read_to_string(&path) {
-            Ok(text) => {
-                let read = file::parse(&path, &text);
-                (Some(text), read)
-            }
-            Err(source) => (None, Err(file::Error::Read { path: path.clone(), source })),
-        };
-        if let Some(known) = before.as_ref().filter(|known| text.is_some() && known.text == text) {
+        let text = file::read(&path);
+        if let (Some(known), Ok(text)) = (self.known.get_mut(&path), &text)
+            && known.text.as_ref() == Some(text)
+        {
             // Touched, not changed.
-            let known = Known { stamp, text, id: known.id.clone(), error: known.error.clone(), loaded: known.loaded };
-            self.known.insert(path, known);
+            known.stamp = stamp;
             return;
         }
-        let loaded_before = before.as_ref().is_some_and(|known| known.loaded);
-        let known = match read {
-            Ok(AgentFile { profile, command }) => {
-                let id = profile.id.clone();
-                for problem in command.problems() {
-                    tracing::warn!(agent.name = %id, path = %path.display(), "agent `{id}` will fail: {problem}");
+        let (text, read) = match text {
+            Ok(text) => {
+                let read = self.reader.parse(&path, &text);
+                (Some(text), read)
+            }
+            Err(error) => (None, Err(error)),
+        };
+        let state = FileState::of(&path, &read);
+        let loaded_before = self.known.get(&path).is_some_and(|known| known.loaded);
+        let loaded = loaded_before || read.is_ok();
+        match read {
+            Ok(file) => {
+                let id = &state.id;
+                for warning in &state.warnings {
+                    tracing::warn!(agent.name = %id, path = %path.display(), "agent `{id}`: {warning}");
                 }
+                self.agents.insert(file.entry);
                 let verb = if loaded_before { "reloaded" } else { "loaded" };
-                self.agents
-                    .insert(Entry::new(profile, Arc::new(CommandAgent::new(command, Arc::clone(&self.instance)))));
                 tracing::info!(agent.name = %id, path = %path.display(), "{verb} agent `{id}`");
-                Known { stamp, text, id: Some(id), error: None, loaded: true }
             }
             Err(error) => {
-                let id = file::id_of(&path).ok();
-                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
                 if loaded_before {
                     tracing::warn!(path = %path.display(), error = %error, "`{name}` is broken; its last good version stays");
                 } else {
                     tracing::error!(path = %path.display(), error = %error, "`{name}` is broken; there is no such agent");
-                    if let Some(id) = &id {
-                        self.agents.remove(id);
+                    if let Ok(id) = file::id_of(&path) {
+                        self.agents.remove(&id);
                     }
                 }
-                Known { stamp, text, id, error: Some(error.to_string()), loaded: loaded_before }
             }
-        };
-        self.known.insert(path, known);
+        }
+        self.known.insert(path, Known { stamp, text, state, loaded });
     }
 
     fn remove(&mut self, path: &Path) {
-        let Some(Known { id: Some(id), loaded, .. }) = self.known.remove(path) else { return };
+        let (Some(known), Ok(id)) = (self.known.remove(path), file::id_of(path)) else { return };
         if let Some(builtin) = self.builtins.get(&id) {
             self.agents.insert(again(builtin));
             tracing::info!(agent.name = %id, path = %path.display(), "the built-in agent `{id}` is back");
-        } else if loaded {
+        } else if known.loaded {
             self.agents.remove(&id);
             tracing::info!(agent.name = %id, path = %path.display(), "removed agent `{id}`");
         }
     }
 }
 
-/// The files of agents in a directory, with what changes when they do.
-fn list(directory: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
+/// The agent files of a directory, with what changes when they do.
+fn stamps(directory: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if hidden || path.extension().is_none_or(|ending| ending != "toml") {
-            continue;
-        }
-        // Links are followed; what went away in between is not there.
-        let Ok(metadata) = fs::metadata(&path) else { continue };
-        if metadata.is_file() {
+    for path in file::list(directory)? {
+        if let Ok(metadata) = fs::metadata(&path) {
             let stamp = Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino() };
             found.insert(path, stamp);
         }

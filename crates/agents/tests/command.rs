@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use a2a::{PartContent, SendMessageResponse, TaskState};
 use rig::{Rig, alive, appears, dies, message, reply_to, status, text};
 
-const EVENTS: &str = "output = \"events\"";
+const EVENTS: &str = "command.output = \"events\"";
 
 #[tokio::test]
 async fn text_is_one_artifact() {
@@ -228,7 +228,7 @@ async fn output_is_capped() {
     let (state, text) = status(&rig.say("line", "x").await);
     assert_eq!(state, TaskState::Failed);
     assert!(text.starts_with("line 1: longer than 1048576 bytes: {\"x\": \"yyy") && text.ends_with('…'), "{text}");
-    rig.shell("much", "max_output = \"100KiB\"", "yes");
+    rig.shell("much", "command.max_output = \"100KiB\"", "yes");
     assert_eq!(
         status(&rig.say("much", "x").await),
         (TaskState::Failed, "the program printed more than 102400 bytes".to_owned())
@@ -257,7 +257,7 @@ async fn who_ignores_sigterm_is_killed() {
     let rig = Rig::new().await;
     rig.shell(
         "stubborn",
-        "grace = \"200ms\"",
+        "command.grace = \"200ms\"",
         "trap '' TERM\nsleep 60 & echo $! > child\necho $$ > pid\nwhile :; do sleep 0.02; done",
     );
     let id = rig.start("stubborn", "x").await;
@@ -294,7 +294,7 @@ async fn the_environment_is_cleared() {
     let rig = Rig::new().await;
     rig.shell(
         "env",
-        "env = { LANG = \"C\", GREETING = \"hello\" }\npass_env = [\"CARGO_PKG_NAME\", \"NOT_SET\"]",
+        "command.env = { LANG = \"C\", GREETING = \"hello\" }\ncommand.pass_env = [\"CARGO_PKG_NAME\", \"NOT_SET\"]",
         "env; pwd",
     );
     let task = rig.say("env", "x").await;

@@ -17,8 +17,8 @@ async fn with(folder: &str) -> Rig {
         let path = file.unwrap().path();
         fs::copy(&path, rig.dir.join(path.file_name().unwrap())).unwrap();
         if path.extension().is_some_and(|ending| ending == "toml") {
-            let checked = agents::file::check(&path).unwrap();
-            assert_eq!(checked.warnings, Vec::<String>::new());
+            let state = agents::Reader::default().state(&path);
+            assert_eq!((state.error, state.warnings), (None, vec![]));
         }
     }
     rig.files.refresh();

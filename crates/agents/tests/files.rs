@@ -40,8 +40,8 @@ async fn files_come_change_and_go() {
     rig.files.refresh();
     assert_eq!(text(&rig.say("say", "x").await), "three", "the last good version");
     let [state] = rig.files.snapshot().try_into().unwrap();
-    assert!(state.loaded && state.id == "say" && state.path == path);
-    assert!(state.error.unwrap().ends_with("say.toml: line 3: unknown key `agrv`; did you mean `argv`?"));
+    assert!(state.id == "say" && state.path == path);
+    assert!(state.error.unwrap().starts_with("line 3: unknown key `agrv`; did you mean `argv`?"));
 
     rig.write("say.toml", &file("four!"));
     rig.files.refresh();
@@ -64,8 +64,7 @@ async fn a_file_that_never_was_good_is_no_agent() {
     let states = rig.files.snapshot();
     let ids: Vec<&str> = states.iter().map(|state| state.id.as_str()).collect();
     assert_eq!(ids, ["bad", "tasks"]);
-    assert!(states.iter().all(|state| state.error.is_some() && !state.loaded));
-    assert!(!has(&rig, "bad"));
+    assert!(states.iter().all(|state| state.error.is_some() && !has(&rig, &state.id)));
 }
 
 #[tokio::test]

@@ -7,10 +7,11 @@ pub(crate) mod files;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use agents::{FileState, Reader};
 use client::{Client, discover};
 use serde_json::{Value, json};
 
-use self::files::{Directory, FileAgent};
+use self::files::Directory;
 use crate::{
     config::{LogFormat, process_environment},
     failure::{Exit, Failure},
@@ -115,6 +116,7 @@ struct Listed {
     source: Option<String>,
     state: &'static str,
     error: Option<String>,
+    warnings: Vec<String>,
 }
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
@@ -211,7 +213,7 @@ async fn known(url: Option<&str>, common: &Common) -> Result<Vec<Listed>, Failur
     for (id, name) in offered {
         let (kind, source) = if remote { (None, None) } else { (Some("builtin"), Some("built-in".to_owned())) };
         let state = if runs { "running" } else { "stopped" };
-        agents.push(Listed { id, name: Some(name), kind, source, state, error: None });
+        agents.push(Listed { id, name: Some(name), kind, source, state, error: None, warnings: vec![] });
     }
     agents.sort_by(|a, b| a.id.cmp(&b.id));
     if !runs {
@@ -221,9 +223,9 @@ async fn known(url: Option<&str>, common: &Common) -> Result<Vec<Listed>, Failur
 }
 
 /// A file's agent; `offered` is its name on the server's card, if it is there.
-fn listed(file: FileAgent, offered: Option<String>, runs: bool) -> Listed {
+fn listed(file: FileState, offered: Option<String>, runs: bool) -> Listed {
     let source = Some(file.path.display().to_string());
-    let state = match (&file.problem, &offered) {
+    let state = match (&file.error, &offered) {
         (None, Some(_)) => "running",
         // Another tenant's, or too new.
         (None, None) if runs => "hidden",
@@ -231,14 +233,15 @@ fn listed(file: FileAgent, offered: Option<String>, runs: bool) -> Listed {
         (Some(_), Some(_)) => "stale",
         (Some(_), None) => "broken",
     };
-    Listed { id: file.id, name: offered.or(file.name), kind: file.kind, source, state, error: file.problem }
+    let FileState { id, name, kind, error, warnings, .. } = file;
+    Listed { id, name: offered.or(name), kind, source, state, error, warnings }
 }
 
 impl Listed {
     fn json(&self) -> Value {
         json!({
             "id": self.id, "name": self.name, "kind": self.kind, "source": self.source,
-            "state": self.state, "error": self.error,
+            "state": self.state, "error": self.error, "warnings": self.warnings,
         })
     }
 }
@@ -259,6 +262,7 @@ async fn list(args: &List) -> Result<(), Failure> {
         rows.push(vec![agent.id.clone(), agent.kind.unwrap_or("-").to_owned(), source, state]);
     }
     output::print(&table(&["ID", "KIND", "SOURCE", "STATE"], &rows));
+    agents.iter().for_each(|agent| warn(&agent.id, &agent.warnings));
     Ok(())
 }
 
@@ -291,6 +295,7 @@ async fn show(args: &Show) -> Result<(), Failure> {
         ("state", Some(agent.state.to_owned())),
         ("error", agent.error),
     ];
+    pairs.extend(agent.warnings.into_iter().map(|warning| ("warning", Some(warning))));
     if let Some(found) = card {
         let card = found.card;
         let skills: Vec<String> = card.skills.into_iter().map(|skill| skill.id).collect();
@@ -310,15 +315,26 @@ async fn show(args: &Show) -> Result<(), Failure> {
 fn add(args: &Add) -> Result<(), Failure> {
     let added = args.common.directory()?.add(&args.file, args.id.as_deref(), args.replace)?;
     match args.common.output {
-        Format::Json => output::line(&added.json().to_string()),
+        Format::Json => output::line(&checked_json(&added).to_string()),
         Format::Text => {
             output::line(&format!("added agent {} as {}", added.id, added.path.display()));
         }
     }
-    for warning in &added.warnings {
-        output::error_line("warning", &format!("agent `{}` will fail: {warning}", added.id));
-    }
+    warn(&added.id, &added.warnings);
     Ok(())
+}
+
+fn warn(id: &str, warnings: &[String]) {
+    for warning in warnings {
+        output::error_line("warning", &format!("agent `{id}`: {warning}"));
+    }
+}
+
+fn checked_json(file: &FileState) -> Value {
+    json!({
+        "id": file.id, "name": file.name, "kind": file.kind, "source": file.path.display().to_string(),
+        "ok": file.error.is_none(), "error": file.error, "warnings": file.warnings,
+    })
 }
 
 fn remove(args: &Remove) -> Result<(), Failure> {
@@ -341,25 +357,25 @@ fn check(args: &Check) -> Result<(), Failure> {
         // A path when it looks like one, and an agent's id otherwise.
         let is_path = named.contains(std::path::MAIN_SEPARATOR) || named.ends_with(".toml");
         let path = if is_path { PathBuf::from(named) } else { args.common.directory()?.path(named) };
-        checked.push(FileAgent::read(&path));
+        checked.push(Reader::default().state(&path));
     }
     let mut rows = Vec::new();
     for file in &checked {
         if args.common.output == Format::Json {
-            output::line(&file.json().to_string());
+            output::line(&checked_json(file).to_string());
             continue;
         }
-        let verdict = match (&file.problem, file.warnings.as_slice()) {
+        let verdict = match (&file.error, file.warnings.as_slice()) {
             (Some(problem), _) => format!("broken: {problem}"),
             (None, []) => "ok".to_owned(),
-            (None, warnings) => format!("ok, but will fail: {}", warnings.join("; ")),
+            (None, warnings) => format!("ok, but {}", warnings.join("; ")),
         };
         rows.push(vec![file.id.clone(), file.path.display().to_string(), verdict]);
     }
     if args.common.output == Format::Text {
         output::print(&table(&["ID", "FILE", "RESULT"], &rows));
     }
-    match checked.iter().filter(|file| file.problem.is_some()).count() {
+    match checked.iter().filter(|file| file.error.is_some()).count() {
         0 => Ok(()),
         1 => Err(Failure::failed("an agent file is broken")),
         broken => Err(Failure::failed(format!("{broken} agent files are broken"))),

@@ -114,14 +114,14 @@ pub(crate) fn agent_files(directory: Option<PathBuf>) -> Vec<Finding> {
     for file in files {
         let subject = format!("agent {}", file.id);
         let path = file.path.display();
-        findings.push(match file.problem {
+        findings.push(match file.error {
             Some(problem) => {
                 Finding::fail(subject, format!("{path}: {problem}"), "correct the file; docs/agents.md describes it")
             }
             None if !file.warnings.is_empty() => Finding::warn(
                 subject,
                 format!("{path}: {}", file.warnings.join("; ")),
-                "the agent loads, and its tasks will fail until this is there",
+                "the agent loads all the same; change what the line says",
             ),
             None => Finding::ok(subject, path.to_string()),
         });

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use agents::{
-    AgentFiles,
+    AgentFiles, KINDS, Reader,
     guard::{self, Guard},
 };
 use exchange::{Agents, Exchange};
@@ -148,7 +148,8 @@ fn load_agents(config: &Config, agents: &Agents, instance: String) -> Result<Opt
         builtins.into_iter().for_each(|entry| agents.insert(entry));
         return Ok(None);
     };
-    match AgentFiles::start(directory, agents, agents::Options { builtins, instance }) {
+    let reader = Reader::new(KINDS, instance);
+    match AgentFiles::start(directory, agents, agents::Options { builtins, reader }) {
         Ok(files) => Ok(Some(files)),
         Err(error) => Err(Failure::failed(format!("cannot read the agents in `{}`", directory.display()))
             .caused_by(&error)

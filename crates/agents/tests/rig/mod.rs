@@ -13,7 +13,7 @@ use a2a::{
     CancelTaskRequest, GetTaskRequest, Message, Part, Role, SendMessageRequest, SendMessageResponse,
     SubscribeToTaskRequest, Task, TaskState,
 };
-use agents::{AgentFiles, Options};
+use agents::{AgentFiles, KINDS, Options, Reader, kind::Kind};
 use exchange::{Agents, Call, Caller, Exchange};
 use store::{TaskId, scratch::Scratch};
 
@@ -32,6 +32,10 @@ impl Rig {
     }
 
     pub(crate) async fn with(options: exchange::Options) -> Self {
+        Self::of(KINDS, options).await
+    }
+
+    pub(crate) async fn of(kinds: &'static [Kind], options: exchange::Options) -> Self {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("agents");
         fs::create_dir(&dir).unwrap();
@@ -40,8 +44,8 @@ impl Rig {
         let tenant = store.create_tenant("default").await.unwrap().id;
         let agents = Agents::default();
         let builtins = agents::demo();
-        let files =
-            AgentFiles::start(&dir, &agents, Options { builtins, instance: TaskId::mint().to_string() }).unwrap();
+        let reader = Reader::new(kinds, TaskId::mint().to_string());
+        let files = AgentFiles::start(&dir, &agents, Options { builtins, reader }).unwrap();
         let exchange = Exchange::start(store, agents, options).await.unwrap();
         let call = Call::new(Caller { tenant, name: "default".into() });
         Self { exchange, files, call, dir, _scratch: scratch, _temp: temp }
@@ -54,7 +58,7 @@ impl Rig {
         path
     }
 
-    /// An agent that runs this shell script, with more lines for `[command]`.
+    /// An agent that runs this shell script, with more lines for its file.
     pub(crate) fn shell(&self, id: &str, more: &str, script: &str) {
         self.program(id, "sh", more, script);
     }
@@ -65,14 +69,11 @@ impl Rig {
 
     fn program(&self, id: &str, interpreter: &str, more: &str, script: &str) {
         self.write(&format!("{id}.script"), script);
-        let argv = format!("argv = [\"{interpreter}\", \"{id}.script\"]");
-        self.write(
-            &format!("{id}.toml"),
-            &format!("kind = \"command\"\nreply = \"auto\"\n[command]\n{argv}\n{more}\n"),
-        );
+        let argv = format!("command.argv = [\"{interpreter}\", \"{id}.script\"]");
+        self.write(&format!("{id}.toml"), &format!("kind = \"command\"\nreply = \"auto\"\n{argv}\n{more}\n"));
         self.files.refresh();
         let state = self.files.snapshot().into_iter().find(|state| state.id == id).unwrap();
-        assert_eq!(state.error, None);
+        assert_eq!((state.error, state.warnings), (None, vec![]));
     }
 
     pub(crate) async fn try_send(&self, agent: &str, message: Message) -> SendMessageResponse {

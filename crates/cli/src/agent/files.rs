@@ -5,27 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agents::file;
-use serde_json::{Value, json};
+use agents::{FileState, Reader, file};
 
 use crate::failure::Failure;
 
 /// Where agent files are.
 pub(crate) struct Directory {
     path: PathBuf,
-}
-
-/// A file and what is in it.
-pub(crate) struct FileAgent {
-    /// The agent's id, or what the file is called where that is none.
-    pub(crate) id: String,
-    pub(crate) path: PathBuf,
-    pub(crate) name: Option<String>,
-    pub(crate) kind: Option<&'static str>,
-    /// Why it cannot be loaded.
-    pub(crate) problem: Option<String>,
-    /// What will go wrong when the agent is called.
-    pub(crate) warnings: Vec<String>,
 }
 
 impl Directory {
@@ -39,29 +25,16 @@ impl Directory {
     }
 
     /// All files, by name. A directory that is not there is empty.
-    pub(crate) fn agents(&self) -> Result<Vec<FileAgent>, Failure> {
-        let failure = |error: &io::Error| {
-            Failure::failed(format!("cannot read the agents in `{}`", self.path.display())).caused_by(error)
-        };
-        let entries = match fs::read_dir(&self.path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failure(&error)),
-        };
-        let mut paths = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|error| failure(&error))?.path();
-            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            if !hidden && path.extension().is_some_and(|ending| ending == "toml") && path.is_file() {
-                paths.push(path);
-            }
-        }
-        paths.sort();
-        Ok(paths.iter().map(|path| FileAgent::read(path)).collect())
+    pub(crate) fn agents(&self) -> Result<Vec<FileState>, Failure> {
+        let paths = file::list(&self.path).map_err(|error| {
+            Failure::failed(format!("cannot read the agents in `{}`", self.path.display())).caused_by(&error)
+        })?;
+        let reader = Reader::default();
+        Ok(paths.iter().map(|path| reader.state(path)).collect())
     }
 
-    /// Copies a file here. It runs where it ran: what is relative to the file's directory stays relative to that.
-    pub(crate) fn add(&self, from: &Path, id: Option<&str>, replace: bool) -> Result<FileAgent, Failure> {
+    /// Copies a file here. It runs where it ran: what is meant from the file's directory stays meant from that.
+    pub(crate) fn add(&self, from: &Path, id: Option<&str>, replace: bool) -> Result<FileState, Failure> {
         let refuse = |error: &file::Error| {
             Failure::failed(format!("`{}` is not an agent file that can be added", from.display()))
                 .caused_by(error)
@@ -78,20 +51,18 @@ impl Directory {
             .map_err(|error| Failure::failed(format!("cannot read `{}`", from.display())).caused_by(&error))?;
         // Checked under the name that it will have.
         let source = std::path::absolute(from).map_err(|error| Failure::failed("no such path").caused_by(&error))?;
-        let read = file::parse(&source.with_file_name(format!("{id}.toml")), &text).map_err(|error| refuse(&error))?;
+        let source = source.with_file_name(format!("{id}.toml"));
+        let reader = Reader::default();
+        let read = reader.parse(&source, &text).map_err(|error| refuse(&error))?;
         let to = self.path(&id);
-        let text = settled(&text, &to, &read.command.cwd).ok_or_else(|| {
-            Failure::failed(format!("`{}` runs relative to its own directory", from.display()))
-                .because("and its text has no simple place to say so once it is copied")
-                .hint(format!("add `cwd = \"{}\"` below `[command]`", read.command.cwd.display()))
-        })?;
+        let text = if read.relative && source.parent() != to.parent() { settled(&text, &source)? } else { text };
         if !replace && to.exists() {
             return Err(Failure::failed(format!("there is an agent file `{}` already", to.display()))
                 .hint("--replace puts the new one in its place"));
         }
         write(&to, &text)
             .map_err(|error| Failure::failed(format!("cannot write `{}`", to.display())).caused_by(&error))?;
-        Ok(FileAgent::read(&to))
+        Ok(reader.state(&to))
     }
 
     /// Deletes an agent's file.
@@ -116,60 +87,14 @@ impl Directory {
     }
 }
 
-impl FileAgent {
-    pub(crate) fn read(path: &Path) -> Self {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        match file::check(path) {
-            Ok(checked) => Self {
-                id: checked.file.profile.id.to_string(),
-                path: path.to_owned(),
-                name: Some(checked.file.profile.name),
-                kind: Some(checked.file.profile.kind),
-                problem: None,
-                warnings: checked.warnings,
-            },
-            Err(error) => {
-                let problem = match error {
-                    file::Error::Invalid { problem, .. } => problem,
-                    error => error.to_string(),
-                };
-                Self {
-                    id: stem,
-                    path: path.to_owned(),
-                    name: None,
-                    kind: None,
-                    problem: Some(problem),
-                    warnings: vec![],
-                }
-            }
-        }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "id": self.id, "name": self.name, "kind": self.kind, "source": self.path.display().to_string(),
-            "ok": self.problem.is_none(), "error": self.problem, "warnings": self.warnings,
-        })
-    }
-}
-
-/// The file's text so that, standing at `to`, it runs in `cwd`. `None` when there is no simple way to say that in it.
-fn settled(text: &str, to: &Path, cwd: &Path) -> Option<String> {
-    let runs_there = |text: &str| file::parse(to, text).is_ok_and(|read| read.command.cwd == cwd);
-    if runs_there(text) {
-        return Some(text.to_owned());
-    }
-    let line = format!("cwd = {}", toml::Value::String(cwd.to_str()?.to_owned()));
-    let mut lines: Vec<&str> = text.lines().collect();
-    let header = lines.iter().position(|line| line.split('#').next().unwrap_or_default().trim() == "[command]")?;
-    let is_cwd =
-        |line: &&str| line.trim_start().strip_prefix("cwd").is_some_and(|rest| rest.trim_start().starts_with('='));
-    match lines[header + 1..].iter().take_while(|line| !line.starts_with('[')).position(is_cwd) {
-        Some(offset) => lines[header + 1 + offset] = &line,
-        None => lines.insert(header + 1, &line),
-    }
-    let settled = lines.join("\n") + "\n";
-    runs_there(&settled).then_some(settled)
+/// The text of a file that leaves its directory, with a line that names it.
+fn settled(text: &str, source: &Path) -> Result<String, Failure> {
+    let Some(directory) = source.parent().and_then(Path::to_str) else {
+        return Err(Failure::failed(format!("`{}` is not UTF-8 text", source.display()))
+            .hint("what runs relative to its own directory can only be added from one that is"));
+    };
+    let text = text.trim_start_matches('\u{feff}');
+    Ok(format!("directory = {}\n{text}", toml::Value::String(directory.to_owned())))
 }
 
 /// Writes a file as a whole: whoever looks sees the old one or the new one.
@@ -190,21 +115,31 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const FILE: &str = "kind = \"command\"\n[command] # runs\nargv = [\"sh\", \"x.sh\"]\n";
-
     #[test]
     fn a_copied_file_runs_where_it_ran() {
-        let to = Path::new("/agents/x.toml");
-        let cwd = Path::new("/home/me/\"x\"");
-        let text = settled(FILE, to, cwd).unwrap();
-        assert_eq!(file::parse(to, &text).unwrap().command.cwd, cwd);
-        let relative = FILE.replace("[command] # runs\n", "[command]\ncwd = \"below\"\n");
-        let text = settled(&relative, to, cwd).unwrap();
-        assert_eq!(file::parse(to, &text).unwrap().command.cwd, cwd);
-        assert!(!text.contains("below"));
-        let absolute = FILE.replace("# runs\n", "\ncwd = \"/srv\"\n");
-        assert_eq!(settled(&absolute, to, Path::new("/srv")).unwrap(), absolute, "nothing to change");
-        let inline = "kind = \"command\"\ncommand = { argv = [\"sh\"] }\n";
-        assert!(settled(inline, to, cwd).is_none());
+        let (home, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let directory = Directory::new(place.path().to_owned());
+        let source = home.path().join("a \"quoted\" one");
+        fs::create_dir(&source).unwrap();
+        let line = format!("directory = {}\n", toml::Value::String(source.to_str().unwrap().to_owned()));
+        for (text, moved) in [
+            ("kind = \"command\"\n[command] # runs\nargv = [\"./run\"]\n", true),
+            ("kind = \"command\"\ncommand = { argv = [\"./run\"], cwd = \".\" }\n", true),
+            ("\u{feff}kind = \"command\"\n[command]\nargv = [\"./run\"]\n", true),
+            ("kind = \"command\"\n[command]\nargv = [\"true\"]\ncwd = \"/\"\n", false),
+            ("kind = \"command\"\ndirectory = \"/\"\n[command]\nargv = [\"true\"]\n", false),
+        ] {
+            fs::write(source.join("x.toml"), text).unwrap();
+            fs::write(source.join("run"), "").unwrap();
+            let added = directory.add(&source.join("x.toml"), None, true).unwrap();
+            assert_eq!((added.error, added.warnings), (None, vec![]), "its program is where it was\n{text}");
+            let expected = if moved { line.clone() + text.trim_start_matches('\u{feff}') } else { text.to_owned() };
+            assert_eq!(fs::read_to_string(added.path).unwrap(), expected);
+        }
+        let there = place.path().join("x.toml");
+        let text = "kind = \"command\"\n[command]\nargv = [\"true\"]\n";
+        fs::write(&there, text).unwrap();
+        directory.add(&there, None, true).unwrap();
+        assert_eq!(fs::read_to_string(&there).unwrap(), text, "it has not moved");
     }
 }

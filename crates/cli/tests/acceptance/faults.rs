@@ -30,11 +30,11 @@ use crate::{
 const WORKER: &str = r#"
 kind = "command"
 description = "Counts slowly"
+concurrency = 48
+max_attempts = 50
 [command]
 argv = ["sh", "$DIR/worker.sh"]
 output = "text"
-concurrency = 48
-max_attempts = 50
 "#;
 const WORKER_SCRIPT: &str = "i=0\nwhile [ $i -lt 15 ]; do echo \"line $i\"; i=$((i+1)); sleep 0.1; done\n";
 
@@ -42,11 +42,11 @@ const WORKER_SCRIPT: &str = "i=0\nwhile [ $i -lt 15 ]; do echo \"line $i\"; i=$(
 const SILENT: &str = r#"
 kind = "command"
 description = "Waits"
+concurrency = 48
+max_attempts = 50
 [command]
 argv = ["sh", "$DIR/worker-silent.sh"]
 output = "text"
-concurrency = 48
-max_attempts = 50
 "#;
 const SILENT_SCRIPT: &str = "i=0\nwhile [ $i -lt 50 ]; do i=$((i+1)); sleep 0.1; done\n";
 

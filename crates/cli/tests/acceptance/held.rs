@@ -27,7 +27,7 @@ echo '{"message":{"parts":[{"text":"here I am"}]}}'
 async fn rig(fault: Option<&'static str>) -> Rig {
     let agent = |seconds: &str| {
         let command = format!("argv = [\"sh\", \"reply.sh\", \"{seconds}\"]\noutput = \"events\"\n");
-        format!("kind = \"command\"\nreply = \"auto\"\n[command]\n{command}concurrency = 16\n")
+        format!("kind = \"command\"\nreply = \"auto\"\nconcurrency = 16\n[command]\n{command}")
     };
     let agents = [("soon.toml", agent("0.6")), ("late.toml", agent("3.5")), ("reply.sh", SCRIPT.to_owned())];
     let agents = agents.each_ref().map(|(name, file)| (*name, file.as_str()));

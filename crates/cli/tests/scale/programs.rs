@@ -67,7 +67,7 @@ impl Programs {
         let argv = [Path::new("sh"), &script, &starts, &self.pace_file(name)];
         let argv: Vec<String> = argv.iter().map(|argument| format!("{:?}", argument.display().to_string())).collect();
         let file = format!(
-            "kind = \"command\"\n[command]\nargv = [{}]\non_crash = \"{policy}\"\nconcurrency = {concurrency}\n",
+            "kind = \"command\"\non_crash = \"{policy}\"\nconcurrency = {concurrency}\n[command]\nargv = [{}]\n",
             argv.join(", ")
         );
         write(&self.agents.join(format!("{name}.toml")), &file);

@@ -44,7 +44,7 @@ const BASE: [File; 4] = [
 const SEEDED: [File; 11] = [
     ("index", "echo", "", ""),
     ("research", "echo", r#"tenants = ["alice"]"#, ""),
-    ("single", "slow", "", "concurrency = 1"),
+    ("single", "slow", "concurrency = 1", ""),
     ("fails", "fails", "", ""),
     ("rejects", "rejects", "", ""),
     ("breaks", "breaks", "", ""),

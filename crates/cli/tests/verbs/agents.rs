@@ -1,10 +1,14 @@
 //! `sb agent`: files that come, break and go, and what the server makes of them.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Stdio},
+};
 
 use serde_json::Value;
 
-use crate::rig::{Home, eventually, failed};
+use crate::rig::{Home, eventually, failed, text, worked};
 
 const UPPER: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargv = [\"sh\", \"upper.sh\"]\n";
 const BROKEN: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargvv = [\"sh\"]\n";
@@ -75,7 +79,7 @@ fn a_broken_file_is_not_added() {
     assert!(home.fails(&["agent", "add", &path("upper.toml")], 1).contains("--replace"));
     home.fails(&["agent", "add", &path("broken.toml"), "--id", "upper", "--replace"], 1);
     let kept = fs::read_to_string(home.agents().join("upper.toml")).unwrap();
-    assert!(kept.contains("upper.sh") && kept.contains("cwd = "), "{kept}");
+    assert!(kept.contains("upper.sh") && kept.starts_with("directory = "), "{kept}");
     let added = home.json(&["agent", "add", &path("upper.toml"), "--id", "second"]).remove(0);
     assert_eq!((added["id"].as_str(), added["ok"].as_bool()), (Some("second"), Some(true)));
     home.ok(&["agent", "add", &path("upper.toml"), "--replace"]);
@@ -105,6 +109,47 @@ fn files_are_checked() {
     failed(&output, 1);
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(table.contains("good") && table.contains("broken: line 5"), "{table}");
+}
+
+#[test]
+fn an_older_form_is_shown_the_new_one_wherever_files_are_read() {
+    const OLD: &str = "kind = \"command\"\n[command]\nargv = [\"sh\", \"upper.sh\"]\ntimeout = \"60s\"\n";
+    const NEW_FORM: &str = "keys that now stand at the top of the file, above all tables: `timeout = \"60s\"`";
+    let home = Home::new();
+    let project = project(&home);
+    fs::write(project.join("old.toml"), OLD).unwrap();
+    let output = home.run(&["agent", "add", project.join("old.toml").to_str().unwrap()]);
+    assert!(worked(&output).starts_with("added agent old") && text(&output.stderr).contains(NEW_FORM));
+    for args in [&["agent", "check"][..], &["agent", "show", "old"], &["config", "check"]] {
+        let shown = home.ok(args);
+        assert!(shown.contains(NEW_FORM), "{args:?}: {shown}");
+    }
+    let listed = home.run(&["agent", "list"]);
+    assert!(text(&listed.stderr).contains(NEW_FORM), "{}", text(&listed.stderr));
+    let said = find(&home, "old").unwrap()["warnings"][0].as_str().unwrap().to_owned();
+    assert!(said.contains(NEW_FORM), "{said}");
+    assert!(find(&home, "echo").unwrap()["warnings"].as_array().unwrap().is_empty());
+
+    let log = home.path("log");
+    let mut command = home.command(&["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
+    let server = command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let _server = Killed(server);
+    let warned =
+        |time: &str| fs::read_to_string(&log).unwrap().contains(&format!("above all tables: `timeout = \\\"{time}"));
+    eventually("the start warns", || warned("60s"));
+    fs::write(home.agents().join("old.toml"), OLD.replace("60s", "61s")).unwrap();
+    eventually("the reload warns", || warned("61s"));
+}
+
+/// A process that ends with its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

@@ -1,0 +1,49 @@
+//! The kinds of agents: what `kind` may say in a file, and who makes an agent of that kind's own table.
+//!
+//! A new kind is a module with a [`Kind`], and its line in [`KINDS`]. What every agent has, whatever its kind, is read by
+//! [`crate::file`].
+
+use std::{
+    cell::Cell,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use exchange::Agent;
+
+use crate::{command, file::Table};
+
+/// Every kind there is.
+pub const KINDS: &[Kind] = &[command::KIND];
+
+/// One kind of agent.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// What `kind` says, and the name of the kind's own table.
+    pub name: &'static str,
+    /// Keys of every agent that older files have in this kind's table. They are read there too, with a warning.
+    pub moved: &'static [&'static str],
+    /// Makes an agent of the kind's own table, which is empty where a file has none. An error says what is wrong.
+    pub build: fn(Table<'_>, &Context) -> Result<Built, String>,
+}
+
+/// An agent, and what its operator should know: each a sentence about the agent, without its name.
+pub type Built = (Arc<dyn Agent>, Vec<String>);
+
+/// What a file does not say of itself.
+pub struct Context {
+    /// The mark of this server's programs, see [`crate::guard`].
+    pub instance: Arc<str>,
+    pub(crate) directory: PathBuf,
+    /// Whether something in the file is meant from the directory.
+    pub(crate) relative: Cell<bool>,
+}
+
+impl Context {
+    /// A path of the file, which is meant from the file's directory.
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        self.relative.set(self.relative.get() || path.is_relative());
+        // Joined with nothing, a path would end in a slash.
+        if path.as_os_str().is_empty() { self.directory.clone() } else { self.directory.join(path) }
+    }
+}
