@@ -180,7 +180,10 @@ fn what_is_wrong_is_said() {
             "kind = \"toy\"\nreply = \"tsk\"",
             "line 2: `reply`: unknown value `tsk`; did you mean `task`? values are: task, auto",
         ),
-        ("kind = \"toy\"\non_crash = \"cry\"", "line 2: `on_crash`: unknown value `cry`; values are: retry, fail, ask, resume"),
+        (
+            "kind = \"toy\"\non_crash = \"cry\"",
+            "line 2: `on_crash`: unknown value `cry`; values are: retry, fail, ask, resume",
+        ),
         (
             "kind = \"toy\"\ntimeout = \"60\"",
             "line 2: `timeout`: `60` is not a duration: write a number and a unit: 500ms, 120s, 2m, 1h or 30d",

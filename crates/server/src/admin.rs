@@ -259,7 +259,7 @@ async fn perform(
             check_tenant_name(&name).map_err(|why| Error::invalid("name", why))?;
             let (token, hash) = new_secret()?;
             let taken = Refusal::Exists(format!("there is a tenant `{name}` already"));
-            let changed = change(store, actor, Change::CreateTenant { name, hash }, taken).await?;
+            let changed = change(store, actor, Change::CreateTenant { name, hash: Some(hash) }, taken).await?;
             let mut answer = tenant_json(&changed.tenant, &[]);
             show_once(&mut answer, &token, changed.token.as_ref());
             Ok(ok(201, &answer))

@@ -5,7 +5,6 @@
 //! operation means: it decides only what may follow what ([`machine`]) and in which order.
 
 pub mod archive;
-mod audit;
 pub mod clock;
 mod codec;
 #[cfg(feature = "testing")]
@@ -44,6 +43,9 @@ pub use types::{
     Token, Turn, Usage, View,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
+
+/// Who did what nobody asked for, in the audit log.
+const SYSTEM: &str = "system";
 
 /// A `Result` of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -155,12 +157,17 @@ pub trait Store: Send + Sync + 'static {
     async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()>;
 
     /// Creates a tenant. [`Error::Exists`] when the name is taken. In the audit log the system did it.
-    async fn create_tenant(&self, name: &str) -> Result<Tenant>;
+    async fn create_tenant(&self, name: &str) -> Result<Tenant> {
+        let create = Change::CreateTenant { name: name.to_owned(), hash: None };
+        Ok(self.administer(SYSTEM, create).await?.tenant)
+    }
     /// All tenants, by name.
     async fn tenants(&self) -> Result<Vec<Tenant>>;
     /// Adds a token (its hash; the token itself is never stored). [`Error::Exists`] for a known hash. In the
     /// audit log the system did it.
-    async fn add_token(&self, token: NewToken) -> Result<Token>;
+    async fn add_token(&self, token: NewToken) -> Result<Token> {
+        self.administer(SYSTEM, Change::AddToken(token)).await?.token.ok_or(Error::NotFound)
+    }
     /// The live token with this hash, of a tenant that is enabled.
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>>;
     /// A tenant's tokens, oldest first, those that are revoked or expired included.

@@ -1,9 +1,10 @@
-//! The operations that write tasks, once for every backend: what is decided, in which order it is read and written.
+//! The operations that write, once for every backend: what is decided, in which order it is read and written.
 //!
 //! An operation sees the journal through [`Tx`] and never through SQL. It decides whether it is refused before its
 //! first write, so that a refusal leaves nothing behind; what fails after that fails the transaction.
 
 mod accept;
+mod administer;
 mod append;
 mod cancel;
 pub(crate) mod columns;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 
 pub(crate) use self::{
     accept::accept,
+    administer::{Registry, administer, set_setting},
     append::append,
     cancel::{force, mark, reveal, wake},
     columns::task_columns,

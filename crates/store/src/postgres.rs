@@ -52,8 +52,8 @@ pub use self::{
 };
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Event, Filter,
-    Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store, Tailed,
-    TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
+    Holder, Hub, InstanceId, Lease, LeasedTurn, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead,
+    TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -245,16 +245,8 @@ impl Store for PostgresStore {
         administer::set_setting(&self.writers, actor, name, &value).await
     }
 
-    async fn create_tenant(&self, name: &str) -> Result<Tenant> {
-        administer::create_tenant(&self.writers, audit::SYSTEM, name).await
-    }
-
     async fn tenants(&self) -> Result<Vec<Tenant>> {
         registry::tenants(&self.readers).await
-    }
-
-    async fn add_token(&self, token: NewToken) -> Result<Token> {
-        administer::add_token(&self.writers, audit::SYSTEM, &token).await
     }
 
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {

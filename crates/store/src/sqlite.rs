@@ -34,8 +34,8 @@ pub use self::{
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store,
-    Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, audit, hub::LOOK, ops, waiter::Counters,
+    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, Page, Position, Result, Snapshot, Stats, Store, Tailed,
+    TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -281,17 +281,8 @@ impl Store for SqliteStore {
         self.writer.run(move |batch| administer::set_setting(batch, &actor, &name, &value)).await
     }
 
-    async fn create_tenant(&self, name: &str) -> Result<Tenant> {
-        let name = name.to_owned();
-        self.writer.run(move |batch| administer::create_tenant(batch, audit::SYSTEM, &name)).await
-    }
-
     async fn tenants(&self) -> Result<Vec<Tenant>> {
         self.readers.run(registry::tenants).await
-    }
-
-    async fn add_token(&self, token: NewToken) -> Result<Token> {
-        self.writer.run(move |batch| administer::add_token(batch, audit::SYSTEM, &token)).await
     }
 
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {

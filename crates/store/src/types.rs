@@ -524,12 +524,12 @@ impl Token {
 /// A change of tenants and tokens, for [`Store::administer`](crate::Store::administer).
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A new tenant with its first token, which is called `first`.
+    /// A new tenant.
     CreateTenant {
         /// Its name.
         name: String,
-        /// SHA-256 of the token.
-        hash: [u8; 32],
+        /// SHA-256 of its first token, which is called `first`; without one it has no token yet.
+        hash: Option<[u8; 32]>,
     },
     /// Whether a tenant's tokens are honoured.
     SetEnabled {

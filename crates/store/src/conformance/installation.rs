@@ -71,7 +71,7 @@ pub(super) async fn settings_can_be_replaced(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn a_disabled_tenant_has_no_live_token(store: Arc<dyn Store>) {
-    let create = Change::CreateTenant { name: "acme".into(), hash: [1; 32] };
+    let create = Change::CreateTenant { name: "acme".into(), hash: Some([1; 32]) };
     let created = store.administer("admin", create.clone()).await.unwrap();
     assert!(created.tenant.enabled && created.token.is_some());
     assert_eq!(store.token(&[1; 32]).await.unwrap(), created.token);
@@ -127,8 +127,8 @@ pub(super) async fn a_refused_change_is_not_audited(store: Arc<dyn Store>) {
     let before = actions(&store).await;
     let nobody = TenantId(tenant.0 + 1000);
     for change in [
-        Change::CreateTenant { name: "acme".into(), hash: [5; 32] },
-        Change::CreateTenant { name: "new".into(), hash: [1; 32] },
+        Change::CreateTenant { name: "acme".into(), hash: Some([5; 32]) },
+        Change::CreateTenant { name: "new".into(), hash: Some([1; 32]) },
         Change::SetEnabled { tenant: nobody, enabled: false },
         Change::AddToken(new_token(nobody, 5)),
         Change::AddToken(new_token(tenant, 1)),
@@ -144,7 +144,7 @@ pub(super) async fn a_refused_change_is_not_audited(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn every_change_is_audited(store: Arc<dyn Store>) {
-    let create = Change::CreateTenant { name: "acme".into(), hash: [1; 32] };
+    let create = Change::CreateTenant { name: "acme".into(), hash: Some([1; 32]) };
     let tenant = store.administer("admin", create).await.unwrap().tenant.id;
     let token = store.administer("local", Change::AddToken(new_token(tenant, 2))).await.unwrap().token.unwrap();
     store.administer("admin", Change::SetEnabled { tenant, enabled: false }).await.unwrap();

@@ -1,26 +1,23 @@
-//! Changes of tenants, tokens and settings, each with its entry of the audit log in the same transaction.
+//! The statements behind the changes of tenants, tokens and settings, and the audit log. The rules are [`ops`]'.
 //!
 //! They run beside the writer, on connections of their own, and one after the other in the whole installation: each takes
 //! the same advisory lock first and keeps it until its commit. So what was looked up stays true until the change is made,
 //! and entries of the audit log become visible in the order of their numbers. There are a few a day, not thousands
 //! a second. A change whose commit was not answered is [`Error::Unavailable`] and may have been made.
 
-use serde_json::{Value, json};
+use a2a::Timestamp;
+use deadpool_postgres::Transaction;
 use tokio::time::timeout;
-use tokio_postgres::{Transaction, error::SqlState};
+use tokio_postgres::error::SqlState;
 
 use super::{
-    pool::{Pool, give_up, silent},
-    registry::{TENANT, TOKEN, read_tenant, read_token},
+    pool::{Pool, Values, give_up, silent},
+    registry::{TENANT, read_tenant, read_token, tokens_of},
 };
 use crate::{
-    AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token,
-    audit::{self, detail, tenant_state, token_state},
-    clock, codec,
+    AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock, codec,
+    ops::{self, Registry},
 };
-
-/// The name of a tenant's first token.
-const FIRST: &str = "first";
 
 /// The advisory lock of whoever changes something here.
 const LOCK: i64 = 0x5357_4954_4348_0002;
@@ -54,19 +51,11 @@ macro_rules! in_turn {
 }
 
 pub(super) async fn administer(pool: &Pool, actor: &str, change: &Change) -> Result<Changed> {
-    in_turn!(pool, |tx| apply(&tx, actor, change).await)
-}
-
-pub(super) async fn create_tenant(pool: &Pool, actor: &str, name: &str) -> Result<Tenant> {
-    in_turn!(pool, |tx| insert_tenant(&tx, actor, name).await)
-}
-
-pub(super) async fn add_token(pool: &Pool, actor: &str, new: &NewToken) -> Result<Token> {
-    in_turn!(pool, |tx| audited_token(&tx, actor, new).await)
+    in_turn!(pool, |tx| ops::administer(&tx, actor, change).await)
 }
 
 pub(super) async fn set_setting(pool: &Pool, actor: &str, name: &str, value: &[u8]) -> Result<()> {
-    in_turn!(pool, |tx| replace_setting(&tx, actor, name, value).await)
+    in_turn!(pool, |tx| ops::set_setting(&tx, actor, name, value).await)
 }
 
 /// A setting that the first who asks creates. The second of two at once waits for the first one's commit.
@@ -111,7 +100,7 @@ pub(super) async fn find_room(pool: &Pool) -> Result<()> {
 }
 
 /// A write that means the same if it is done twice, so that a lost answer does not matter.
-async fn write_again(pool: &Pool, sql: &str, values: super::pool::Values<'_>) -> Result<()> {
+async fn write_again(pool: &Pool, sql: &str, values: Values<'_>) -> Result<()> {
     pool.query(sql, values).await.map(drop)
 }
 
@@ -132,135 +121,57 @@ pub(super) async fn audit(pool: &Pool, before: Option<i64>, limit: usize) -> Res
     Ok(entries)
 }
 
-async fn apply(tx: &Transaction<'_>, actor: &str, change: &Change) -> Result<Changed> {
-    match change {
-        Change::CreateTenant { name, hash } => {
-            refuse_known_hash(tx, hash).await?;
-            let tenant = insert_tenant(tx, actor, name).await?;
-            let first = NewToken { tenant: tenant.id, hash: *hash, name: FIRST.to_owned(), expires: None };
-            let token = insert_token(tx, &first).await?;
-            Ok(Changed { tenant, token: Some(token) })
-        }
-        Change::SetEnabled { tenant, enabled } => {
-            let tenant = set_enabled(tx, actor, *tenant, *enabled).await?;
-            Ok(Changed { tenant, token: None })
-        }
-        Change::AddToken(new) => {
-            let token = audited_token(tx, actor, new).await?;
-            Ok(Changed { tenant: find_tenant(tx, new.tenant).await?, token: Some(token) })
-        }
-        Change::RevokeToken { tenant, token } => {
-            let (tenant, token) = revoke(tx, actor, *tenant, *token).await?;
-            Ok(Changed { tenant, token: Some(token) })
-        }
-        Change::Rotate(new) => rotate(tx, actor, new).await,
+impl Registry for Transaction<'_> {
+    async fn tenant(&self, id: TenantId) -> Result<Tenant> {
+        let row = self.query_opt(&format!("SELECT {TENANT} FROM tenants WHERE id = $1"), &[&id.0]).await?;
+        read_tenant(&row.ok_or(Error::NotFound)?)
     }
-}
 
-async fn insert_tenant(tx: &Transaction<'_>, actor: &str, name: &str) -> Result<Tenant> {
-    let created_at = clock::now();
-    let insert = "INSERT INTO tenants (name, enabled, created_at) VALUES ($1, true, $2)
-                  ON CONFLICT (name) DO NOTHING RETURNING id";
-    let row = tx.query_opt(insert, &[&name, &created_at.as_millis()]).await?.ok_or(Error::Exists)?;
-    let id = TenantId(row.try_get(0)?);
-    let tenant = Tenant { id, name: name.to_owned(), enabled: true, created_at };
-    write_down(tx, actor, "create_tenant", &detail("tenant", id.0, Value::Null, tenant_state(&tenant))).await?;
-    Ok(tenant)
-}
-
-async fn audited_token(tx: &Transaction<'_>, actor: &str, new: &NewToken) -> Result<Token> {
-    find_tenant(tx, new.tenant).await?;
-    let token = insert_token(tx, new).await?;
-    write_down(tx, actor, "create_token", &detail("token", token.id, Value::Null, token_state(&token))).await?;
-    Ok(token)
-}
-
-async fn replace_setting(tx: &Transaction<'_>, actor: &str, name: &str, value: &[u8]) -> Result<()> {
-    tx.execute(UPSERT, &[&name, &value]).await?;
-    let detail = audit::of_setting(name);
-    write_down(tx, actor, "set_setting", &detail).await
-}
-
-async fn set_enabled(tx: &Transaction<'_>, actor: &str, id: TenantId, enabled: bool) -> Result<Tenant> {
-    let before = find_tenant(tx, id).await?;
-    if before.enabled == enabled {
-        return Ok(before);
+    async fn has_name(&self, name: &str) -> Result<bool> {
+        Ok(self.query_opt("SELECT 1 FROM tenants WHERE name = $1", &[&name]).await?.is_some())
     }
-    tx.execute("UPDATE tenants SET enabled = $2 WHERE id = $1", &[&id.0, &enabled]).await?;
-    let after = Tenant { enabled, ..before.clone() };
-    let detail = detail("tenant", id.0, tenant_state(&before), tenant_state(&after));
-    write_down(tx, actor, "update_tenant", &detail).await?;
-    Ok(after)
-}
 
-async fn revoke(tx: &Transaction<'_>, actor: &str, tenant: TenantId, token: i64) -> Result<(Tenant, Token)> {
-    let owner = find_tenant(tx, tenant).await?;
-    let sql = format!("SELECT {TOKEN} FROM tokens k WHERE k.id = $1 AND k.tenant_id = $2");
-    let row = tx.query_opt(&sql, &[&token, &tenant.0]).await?;
-    let mut token = read_token(&row.ok_or(Error::NotFound)?)?;
-    if token.revoked_at.is_none() {
-        let before = token_state(&token);
-        let at = clock::now();
-        tx.execute("UPDATE tokens SET revoked_at = $2 WHERE id = $1", &[&token.id, &at.as_millis()]).await?;
-        token.revoked_at = Some(at);
-        write_down(tx, actor, "revoke_token", &detail("token", token.id, before, token_state(&token))).await?;
+    async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>> {
+        self.query(&tokens_of(), &[&tenant.0]).await?.iter().map(read_token).collect()
     }
-    Ok((owner, token))
-}
 
-async fn rotate(tx: &Transaction<'_>, actor: &str, new: &NewToken) -> Result<Changed> {
-    let tenant = find_tenant(tx, new.tenant).await?;
-    refuse_known_hash(tx, &new.hash).await?;
-    let now = clock::now();
-    // Those that had run out are ended too, but they are not what the rotation took away.
-    let end = "UPDATE tokens SET revoked_at = $2 WHERE tenant_id = $1 AND revoked_at IS NULL RETURNING id, expires";
-    let mut ended: Vec<i64> = Vec::new();
-    for row in tx.query(end, &[&new.tenant.0, &now.as_millis()]).await? {
-        if row.try_get::<_, Option<i64>>(1)?.is_none_or(|expires| expires > now.as_millis()) {
-            ended.push(row.try_get(0)?);
-        }
+    async fn has_hash(&self, hash: &[u8; 32]) -> Result<bool> {
+        Ok(self.query_opt("SELECT 1 FROM tokens WHERE hash = $1", &[&hash.as_slice()]).await?.is_some())
     }
-    ended.sort_unstable();
-    let token = insert_token(tx, new).await?;
-    let detail = detail("tenant", tenant.id.0, json!({"tokens": ended}), json!({"tokens": [token.id]}));
-    write_down(tx, actor, "rotate_tenant_token", &detail).await?;
-    Ok(Changed { tenant, token: Some(token) })
-}
 
-async fn find_tenant(tx: &Transaction<'_>, id: TenantId) -> Result<Tenant> {
-    let row = tx.query_opt(&format!("SELECT {TENANT} FROM tenants WHERE id = $1"), &[&id.0]).await?;
-    read_tenant(&row.ok_or(Error::NotFound)?)
-}
+    async fn insert_tenant(&self, name: &str, at: Timestamp) -> Result<TenantId> {
+        let insert = "INSERT INTO tenants (name, enabled, created_at) VALUES ($1, true, $2) RETURNING id";
+        Ok(TenantId(self.query_one(insert, &[&name, &at.as_millis()]).await?.try_get(0)?))
+    }
 
-async fn refuse_known_hash(tx: &Transaction<'_>, hash: &[u8; 32]) -> Result<()> {
-    let known = tx.query_opt("SELECT 1 FROM tokens WHERE hash = $1", &[&hash.as_slice()]).await?;
-    if known.is_some() { Err(Error::Exists) } else { Ok(()) }
-}
+    async fn insert_token(&self, new: &NewToken, at: Timestamp) -> Result<i64> {
+        let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires) VALUES ($1, $2, $3, $4, $5)
+                      RETURNING id";
+        let expires = new.expires.map(|end| end.as_millis());
+        let values: Values<'_> = &[&new.tenant.0, &new.hash.as_slice(), &new.name, &at.as_millis(), &expires];
+        Ok(self.query_one(insert, values).await?.try_get(0)?)
+    }
 
-async fn insert_token(tx: &Transaction<'_>, new: &NewToken) -> Result<Token> {
-    let created_at = clock::now();
-    let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires) VALUES ($1, $2, $3, $4, $5)
-                  ON CONFLICT (hash) DO NOTHING RETURNING id";
-    let expires = new.expires.map(|at| at.as_millis());
-    let values: super::pool::Values<'_> =
-        &[&new.tenant.0, &new.hash.as_slice(), &new.name, &created_at.as_millis(), &expires];
-    let row = tx.query_opt(insert, values).await?.ok_or(Error::Exists)?;
-    Ok(Token {
-        id: row.try_get(0)?,
-        tenant: new.tenant,
-        hash: new.hash,
-        name: new.name.clone(),
-        expires: new.expires,
-        created_at,
-        revoked_at: None,
-        used_at: None,
-    })
-}
+    async fn set_enabled(&self, tenant: TenantId, enabled: bool) -> Result<()> {
+        self.execute("UPDATE tenants SET enabled = $2 WHERE id = $1", &[&tenant.0, &enabled]).await?;
+        Ok(())
+    }
 
-async fn write_down(tx: &Transaction<'_>, actor: &str, action: &str, detail: &Value) -> Result<()> {
-    let insert = "INSERT INTO audit (at, actor, action, detail) VALUES ($1, $2, $3, $4)";
-    tx.execute(insert, &[&clock::now().as_millis(), &actor, &action, &detail.to_string()]).await?;
-    Ok(())
+    async fn revoke(&self, token: i64, at: Timestamp) -> Result<()> {
+        self.execute("UPDATE tokens SET revoked_at = $2 WHERE id = $1", &[&token, &at.as_millis()]).await?;
+        Ok(())
+    }
+
+    async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()> {
+        self.execute(UPSERT, &[&name, &value]).await?;
+        Ok(())
+    }
+
+    async fn write_down(&self, at: Timestamp, actor: &str, action: &str, detail: &str) -> Result<()> {
+        let insert = "INSERT INTO audit (at, actor, action, detail) VALUES ($1, $2, $3, $4)";
+        self.execute(insert, &[&at.as_millis(), &actor, &action, &detail]).await?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -272,6 +183,11 @@ mod tests {
         *,
     };
 
+    async fn create_tenant(pool: &Pool, name: &str) -> Result<Tenant> {
+        let create = Change::CreateTenant { name: name.to_owned(), hash: None };
+        administer(pool, "admin", &create).await.map(|changed| changed.tenant)
+    }
+
     /// As many instances as there are callers: each has connections of its own.
     #[tokio::test(flavor = "multi_thread")]
     async fn instances_that_race_leave_one_winner() {
@@ -281,12 +197,12 @@ mod tests {
             let pool = database.writers();
             calls.push(tokio::spawn(async move {
                 let key = create_setting(&pool, "key", &[n; 4]).await.unwrap();
-                let create = Change::CreateTenant { name: "acme".into(), hash: [n; 32] };
+                let create = Change::CreateTenant { name: "acme".into(), hash: Some([n; 32]) };
                 let created = administer(&pool, "admin", &create).await;
                 assert!(matches!(created, Ok(_) | Err(Error::Exists)), "{created:?}");
-                let named = create_tenant(&pool, audit::SYSTEM, &format!("tenant {n}")).await.unwrap();
+                let named = create_tenant(&pool, &format!("tenant {n}")).await.unwrap();
                 let hash = NewToken { tenant: named.id, hash: [99; 32], name: "one".into(), expires: None };
-                let token = add_token(&pool, audit::SYSTEM, &hash).await;
+                let token = administer(&pool, "admin", &Change::AddToken(hash)).await;
                 assert!(matches!(token, Ok(_) | Err(Error::Exists)), "{token:?}");
                 (key, created.is_ok(), token.is_ok())
             }));
@@ -310,7 +226,7 @@ mod tests {
     async fn rotations_at_once_leave_one_live_token() {
         let database = testing::database().await;
         let pool = database.writers();
-        let tenant = create_tenant(&pool, audit::SYSTEM, "acme").await.unwrap().id;
+        let tenant = create_tenant(&pool, "acme").await.unwrap().id;
         let mut calls = Vec::new();
         for n in 0..8u8 {
             let pool = database.writers();
@@ -328,9 +244,9 @@ mod tests {
     async fn a_refused_change_leaves_its_connection_usable() {
         let database = testing::database().await;
         let pool = database.writers();
-        create_tenant(&pool, audit::SYSTEM, "acme").await.unwrap();
+        create_tenant(&pool, "acme").await.unwrap();
         for _ in 0..10 {
-            assert!(matches!(create_tenant(&pool, audit::SYSTEM, "acme").await, Err(Error::Exists)));
+            assert!(matches!(create_tenant(&pool, "acme").await, Err(Error::Exists)));
         }
         heartbeat(&pool).await.unwrap();
         database.cut().await;

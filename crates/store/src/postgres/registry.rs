@@ -8,7 +8,7 @@ use crate::{Error, Result, Tenant, TenantId, Token, Usage, clock, codec};
 /// The columns that [`read_tenant`] reads.
 pub(super) const TENANT: &str = "id, name, enabled, created_at";
 /// The columns that [`read_token`] reads, of `tokens k`.
-pub(super) const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
+const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
 
 pub(super) async fn setting(pool: &Pool, name: &str) -> Result<Option<Vec<u8>>> {
     let row = pool.query_opt("SELECT value FROM settings WHERE name = $1", &[&name]).await?;
@@ -31,9 +31,12 @@ pub(super) async fn token(pool: &Pool, hash: &[u8; 32]) -> Result<Option<Token>>
 }
 
 pub(super) async fn tokens(pool: &Pool, tenant: TenantId) -> Result<Vec<Token>> {
-    let sql = format!("SELECT {TOKEN} FROM tokens k WHERE k.tenant_id = $1 ORDER BY k.id");
-    let rows = pool.query(&sql, &[&tenant.0]).await?;
-    rows.iter().map(read_token).collect()
+    pool.query(&tokens_of(), &[&tenant.0]).await?.iter().map(read_token).collect()
+}
+
+/// The query for a tenant's tokens.
+pub(super) fn tokens_of() -> String {
+    format!("SELECT {TOKEN} FROM tokens k WHERE k.tenant_id = $1 ORDER BY k.id")
 }
 
 /// The sum over all shards; one of them alone may be below zero.

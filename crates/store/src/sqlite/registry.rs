@@ -26,10 +26,12 @@ pub(super) fn create_setting(batch: &Batch<'_>, name: &str, value: &[u8]) -> Res
 /// A write that says nothing but that writing works.
 pub(super) fn heartbeat(batch: &Batch<'_>) -> Result<()> {
     let now = clock::now().as_millis().to_string();
-    batch
-        .conn
-        .prepare_cached("INSERT OR REPLACE INTO settings (name, value) VALUES (?1, ?2)")?
-        .execute(params![HEARTBEAT, now.as_bytes()])?;
+    put_setting(batch.conn, HEARTBEAT, now.as_bytes())
+}
+
+pub(super) fn put_setting(conn: &Connection, name: &str, value: &[u8]) -> Result<()> {
+    conn.prepare_cached("INSERT OR REPLACE INTO settings (name, value) VALUES (?1, ?2)")?
+        .execute(params![name, value])?;
     Ok(())
 }
 

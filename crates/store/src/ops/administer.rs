@@ -1,0 +1,147 @@
+//! The rules of administration: what may be changed of tenants, tokens and settings, and what the audit log says of it.
+//!
+//! Administration has a transaction of its own, [`Registry`], beside [`Tx`](super::Tx): on PostgreSQL it runs on a
+//! connection of its own and waits for each answer, so its methods are asynchronous. SQLite answers at once.
+
+use a2a::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock};
+
+/// The name of a tenant's first token.
+const FIRST: &str = "first";
+
+/// The transaction that a change is part of. No other change runs beside it: what was looked up stays true.
+pub(crate) trait Registry {
+    /// The tenant; [`Error::NotFound`] when there is none.
+    async fn tenant(&self, id: TenantId) -> Result<Tenant>;
+    /// Whether a tenant has this name.
+    async fn has_name(&self, name: &str) -> Result<bool>;
+    /// All tokens of a tenant, oldest first.
+    async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>>;
+    /// Whether a token has this hash, be it revoked.
+    async fn has_hash(&self, hash: &[u8; 32]) -> Result<bool>;
+
+    /// Adds a tenant that is enabled.
+    async fn insert_tenant(&self, name: &str, at: Timestamp) -> Result<TenantId>;
+    /// Adds a token and gives its number.
+    async fn insert_token(&self, new: &NewToken, at: Timestamp) -> Result<i64>;
+    /// Whether a tenant's tokens are honoured.
+    async fn set_enabled(&self, tenant: TenantId, enabled: bool) -> Result<()>;
+    /// The end of a token.
+    async fn revoke(&self, token: i64, at: Timestamp) -> Result<()>;
+    /// Makes or replaces a value of the installation.
+    async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()>;
+    /// Adds an entry to the audit log.
+    async fn write_down(&self, at: Timestamp, actor: &str, action: &str, detail: &str) -> Result<()>;
+}
+
+/// Changes tenants and tokens. Whatever is refused is refused before the first write.
+pub(crate) async fn administer(registry: &impl Registry, actor: &str, change: &Change) -> Result<Changed> {
+    let now = clock::now();
+    let (changed, action, detail) = match change {
+        Change::CreateTenant { name, hash } => {
+            if registry.has_name(name).await? {
+                return Err(Error::Exists);
+            }
+            if let Some(hash) = hash {
+                refuse_known(registry, hash).await?;
+            }
+            let id = registry.insert_tenant(name, now).await?;
+            let tenant = Tenant { id, name: name.clone(), enabled: true, created_at: now };
+            let token = match hash {
+                Some(hash) => {
+                    let first = NewToken { tenant: id, hash: *hash, name: FIRST.to_owned(), expires: None };
+                    Some(insert_token(registry, &first, now).await?)
+                }
+                None => None,
+            };
+            let detail = detail("tenant", id.0, Value::Null, tenant_state(&tenant));
+            (Changed { tenant, token }, "create_tenant", detail)
+        }
+        Change::SetEnabled { tenant, enabled } => {
+            let before = registry.tenant(*tenant).await?;
+            if before.enabled == *enabled {
+                return Ok(Changed { tenant: before, token: None });
+            }
+            registry.set_enabled(*tenant, *enabled).await?;
+            let after = Tenant { enabled: *enabled, ..before.clone() };
+            let detail = detail("tenant", tenant.0, tenant_state(&before), tenant_state(&after));
+            (Changed { tenant: after, token: None }, "update_tenant", detail)
+        }
+        Change::AddToken(new) => {
+            let tenant = registry.tenant(new.tenant).await?;
+            refuse_known(registry, &new.hash).await?;
+            let token = insert_token(registry, new, now).await?;
+            let detail = detail("token", token.id, Value::Null, token_state(&token));
+            (Changed { tenant, token: Some(token) }, "create_token", detail)
+        }
+        Change::RevokeToken { tenant, token } => {
+            let tenant = registry.tenant(*tenant).await?;
+            let found = registry.tokens(tenant.id).await?.into_iter().find(|found| found.id == *token);
+            let before = found.ok_or(Error::NotFound)?;
+            if before.revoked_at.is_some() {
+                return Ok(Changed { tenant, token: Some(before) });
+            }
+            registry.revoke(before.id, now).await?;
+            let after = Token { revoked_at: Some(now), ..before.clone() };
+            let detail = detail("token", after.id, token_state(&before), token_state(&after));
+            (Changed { tenant, token: Some(after) }, "revoke_token", detail)
+        }
+        Change::Rotate(new) => {
+            let tenant = registry.tenant(new.tenant).await?;
+            refuse_known(registry, &new.hash).await?;
+            // Those that had run out are ended too, but they are not what the rotation took away.
+            let mut ended = Vec::new();
+            for token in registry.tokens(tenant.id).await? {
+                if token.is_live(now) {
+                    ended.push(token.id);
+                }
+                if token.revoked_at.is_none() {
+                    registry.revoke(token.id, now).await?;
+                }
+            }
+            let token = insert_token(registry, new, now).await?;
+            let detail = detail("tenant", tenant.id.0, json!({"tokens": ended}), json!({"tokens": [token.id]}));
+            (Changed { tenant, token: Some(token) }, "rotate_tenant_token", detail)
+        }
+    };
+    registry.write_down(now, actor, action, &detail.to_string()).await?;
+    Ok(changed)
+}
+
+/// Replaces a value of the installation. The log tells its name only: the value may be a secret.
+pub(crate) async fn set_setting(registry: &impl Registry, actor: &str, name: &str, value: &[u8]) -> Result<()> {
+    registry.put_setting(name, value).await?;
+    let detail = detail("setting", name, Value::Null, Value::Null);
+    registry.write_down(clock::now(), actor, "set_setting", &detail.to_string()).await
+}
+
+async fn refuse_known(registry: &impl Registry, hash: &[u8; 32]) -> Result<()> {
+    if registry.has_hash(hash).await? { Err(Error::Exists) } else { Ok(()) }
+}
+
+async fn insert_token(registry: &impl Registry, new: &NewToken, at: Timestamp) -> Result<Token> {
+    Ok(Token {
+        id: registry.insert_token(new, at).await?,
+        tenant: new.tenant,
+        hash: new.hash,
+        name: new.name.clone(),
+        expires: new.expires,
+        created_at: at,
+        revoked_at: None,
+        used_at: None,
+    })
+}
+
+fn detail(kind: &str, id: impl Into<Value>, before: Value, after: Value) -> Value {
+    json!({"target_kind": kind, "target_id": id.into(), "before": before, "after": after})
+}
+
+fn tenant_state(tenant: &Tenant) -> Value {
+    json!({"name": tenant.name, "disabled": !tenant.enabled})
+}
+
+fn token_state(token: &Token) -> Value {
+    json!({"tenant_id": token.tenant.0, "name": token.name, "revoked": token.revoked_at.is_some()})
+}
