@@ -66,6 +66,10 @@ pub enum ErrorKind {
     /// No such route.
     NotFound,
     MethodNotAllowed,
+    /// The request's body did not arrive in time.
+    RequestTimeout,
+    /// The name is taken.
+    AlreadyExists,
     PayloadTooLarge,
     /// The request itself has a media type that the route does not read.
     UnsupportedMediaType,
@@ -86,7 +90,9 @@ pub struct Codes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grpc {
     InvalidArgument = 3,
+    DeadlineExceeded = 4,
     NotFound = 5,
+    AlreadyExists = 6,
     PermissionDenied = 7,
     ResourceExhausted = 8,
     FailedPrecondition = 9,
@@ -97,7 +103,7 @@ pub enum Grpc {
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::ParseError,
         Self::InvalidRequest,
         Self::MethodNotFound,
@@ -117,6 +123,8 @@ impl ErrorKind {
         Self::PermissionDenied,
         Self::NotFound,
         Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::AlreadyExists,
         Self::PayloadTooLarge,
         Self::UnsupportedMediaType,
         Self::ResourceExhausted,
@@ -152,6 +160,8 @@ impl ErrorKind {
             Self::PermissionDenied => (-32000, 403, Grpc::PermissionDenied, "PERMISSION_DENIED"),
             Self::NotFound => (-32601, 404, Grpc::NotFound, "NOT_FOUND"),
             Self::MethodNotAllowed => (-32600, 405, Grpc::Unimplemented, "METHOD_NOT_ALLOWED"),
+            Self::RequestTimeout => (-32000, 408, Grpc::DeadlineExceeded, "REQUEST_TIMEOUT"),
+            Self::AlreadyExists => (-32000, 409, Grpc::AlreadyExists, "ALREADY_EXISTS"),
             Self::PayloadTooLarge => (-32600, 413, Grpc::ResourceExhausted, "PAYLOAD_TOO_LARGE"),
             Self::UnsupportedMediaType => (-32005, 415, Grpc::InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED"),
             Self::ResourceExhausted => (-32000, 429, Grpc::ResourceExhausted, "RESOURCE_EXHAUSTED"),
@@ -188,7 +198,9 @@ impl Grpc {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
             Self::NotFound => "NOT_FOUND",
+            Self::AlreadyExists => "ALREADY_EXISTS",
             Self::PermissionDenied => "PERMISSION_DENIED",
             Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
             Self::FailedPrecondition => "FAILED_PRECONDITION",

@@ -1,14 +1,17 @@
 //! The way of administrative commands: to the server with the admin token, or to the journal when none runs.
 //!
-//! Both ways are one interface, the server's admin routes: without a server they are answered in this process.
+//! Both ways lead to the same operations, [`exchange::admin`]: over HTTP they are called by their routes, here directly.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use agents::units::Span;
-use client::{Connector, Limits, Policy, Secret, call_json, check_answer, parse_url, same_origin};
+use client::{Connector, Limits, Policy, Secret, call_json, parse_url, same_origin};
+use exchange::admin::{
+    Administration, AuditPage, CreateTenant, CreateToken, Error, Stats, Tenant, Tenants, Token, Tokens, UpdateTenant,
+};
 use http::Method;
-use serde_json::Value;
-use store::{Location, OpenOptions, Store, postgres, sqlite};
+use serde::{Serialize, de::DeserializeOwned};
+use store::{Location, OpenOptions, Store, TenantId, postgres, sqlite};
 use url::Url;
 
 use crate::{
@@ -58,8 +61,14 @@ pub(crate) struct Admin {
 }
 
 enum Way {
-    Server { connector: Connector, base: Url, token: Secret },
+    Server(Server),
     Journal(Arc<dyn Store>),
+}
+
+struct Server {
+    connector: Connector,
+    base: Url,
+    token: Secret,
 }
 
 impl AdminArgs {
@@ -141,7 +150,7 @@ fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -
         Failure::new(Exit::Auth, format!("no admin token is known for {base}"))
             .hint("give it with SB_ADMIN_TOKEN; the server keeps it in `admin.json` in its data directory")
     })?;
-    Ok(Admin { way: Way::Server { connector: connector(None), base, token: Secret::new(token) }, data_dir })
+    Ok(Admin { way: server(base, token), data_dir })
 }
 
 /// The server that wrote its address into the data directory, if it runs and there is a token for it. Whoever can
@@ -161,61 +170,152 @@ async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Res
     if call_json(&connector(Some(PROBE)), Method::GET, &at(&base, "/healthz"), None, None).await.is_err() {
         return Ok(None);
     }
-    Ok(Some(Way::Server { connector: connector(None), base, token: Secret::new(token) }))
+    Ok(Some(server(base, token)))
 }
 
 impl Admin {
-    /// Calls a route below `/v1/admin`; `path` may have a query.
-    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
-        let body = body.map(|body| body.to_string().into_bytes());
-        let path = format!("/v1/admin{path}");
-        let answer = match &self.way {
-            Way::Server { connector, base, token } => {
-                call_json(connector, method, &at(base, &path), Some(token), body).await.map_err(refused)?.to_vec()
-            }
-            Way::Journal(store) => {
-                let (path, query) =
-                    path.split_once('?').map_or((path.as_str(), None), |(path, query)| (path, Some(query)));
-                let body = body.unwrap_or_default();
-                let answer = server::admin::answer(store.as_ref(), ACTOR, &method, path, query, &body).await;
-                check_answer(answer.status, &answer.body)?;
-                answer.body
-            }
-        };
-        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
+    pub(crate) async fn tenants(&self) -> Result<Tenants, Failure> {
+        match &self.way {
+            Way::Server(server) => server.get("/tenants").await,
+            Way::Journal(store) => Ok(on(store).tenants().await?),
+        }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.call(Method::GET, path, None).await
+    pub(crate) async fn create_tenant(&self, request: CreateTenant) -> Result<Tenant, Failure> {
+        match &self.way {
+            Way::Server(server) => server.call(Method::POST, "/tenants", Some(&request)).await,
+            Way::Journal(store) => Ok(on(store).create_tenant(request).await?),
+        }
     }
 
-    /// The path of the tenant with this name.
-    pub(crate) async fn tenant(&self, name: &str) -> Result<String, Failure> {
-        let tenants = self.get("/tenants").await?;
-        let found = list(&tenants, "tenants").iter().find(|tenant| tenant["name"] == name);
-        match found.and_then(|tenant| tenant["id"].as_i64()) {
-            Some(id) => Ok(format!("/tenants/{id}")),
+    pub(crate) async fn update_tenant(&self, id: TenantId, request: UpdateTenant) -> Result<Tenant, Failure> {
+        match &self.way {
+            Way::Server(server) => server.call(Method::PATCH, &format!("/tenants/{}", id.0), Some(&request)).await,
+            Way::Journal(store) => Ok(on(store).update_tenant(id, &request).await?),
+        }
+    }
+
+    pub(crate) async fn rotate(&self, id: TenantId, request: CreateToken) -> Result<Tenant, Failure> {
+        match &self.way {
+            Way::Server(server) => {
+                server.call(Method::POST, &format!("/tenants/{}/rotate-token", id.0), Some(&request)).await
+            }
+            Way::Journal(store) => Ok(on(store).rotate(id, request).await?),
+        }
+    }
+
+    pub(crate) async fn tokens(&self, tenant: TenantId) -> Result<Tokens, Failure> {
+        match &self.way {
+            Way::Server(server) => server.get(&format!("/tenants/{}/tokens", tenant.0)).await,
+            Way::Journal(store) => Ok(on(store).tokens(tenant).await?),
+        }
+    }
+
+    pub(crate) async fn create_token(&self, tenant: TenantId, request: CreateToken) -> Result<Token, Failure> {
+        match &self.way {
+            Way::Server(server) => {
+                server.call(Method::POST, &format!("/tenants/{}/tokens", tenant.0), Some(&request)).await
+            }
+            Way::Journal(store) => Ok(on(store).create_token(tenant, request).await?),
+        }
+    }
+
+    pub(crate) async fn revoke_token(&self, tenant: TenantId, id: i64) -> Result<Token, Failure> {
+        match &self.way {
+            Way::Server(server) => {
+                server.call(Method::DELETE, &format!("/tenants/{}/tokens/{id}", tenant.0), NOTHING).await
+            }
+            Way::Journal(store) => Ok(on(store).revoke_token(tenant, id).await?),
+        }
+    }
+
+    pub(crate) async fn audit(&self, before: Option<i64>, limit: usize) -> Result<AuditPage, Failure> {
+        match &self.way {
+            Way::Server(server) => {
+                let before = before.map(|id| format!("&before_id={id}")).unwrap_or_default();
+                server.get(&format!("/audit?limit={limit}{before}")).await
+            }
+            Way::Journal(store) => Ok(on(store).audit(before, Some(limit)).await?),
+        }
+    }
+
+    pub(crate) async fn stats(&self) -> Result<Stats, Failure> {
+        match &self.way {
+            Way::Server(server) => server.get("/stats").await,
+            Way::Journal(store) => Ok(on(store).stats()),
+        }
+    }
+
+    /// The tenant with this name.
+    pub(crate) async fn tenant_named(&self, name: &str) -> Result<TenantId, Failure> {
+        match self.tenants().await?.tenants.into_iter().find(|tenant| tenant.name == name) {
+            Some(tenant) => Ok(TenantId(tenant.id)),
             None => Err(Failure::failed(format!("there is no tenant `{name}`")).hint("`sb tenant list` shows them")),
         }
     }
 }
 
-/// The list under this name; nothing when the answer has none.
-pub(crate) fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
-    answer[name].as_array().map_or(&[], Vec::as_slice)
+/// No body.
+const NOTHING: Option<&()> = None;
+
+impl Server {
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.call(Method::GET, path, NOTHING).await
+    }
+
+    /// Calls a route below `/v1/admin`; `path` may have a query.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Failure> {
+        let malformed = |error: serde_json::Error| Failure::failed("malformed answer").caused_by(&error);
+        let body = body.map(serde_json::to_vec).transpose().map_err(malformed)?;
+        let url = at(&self.base, &format!("/v1/admin{path}"));
+        let answer = call_json(&self.connector, method, &url, Some(&self.token), body).await.map_err(refused)?;
+        serde_json::from_slice(&answer).map_err(malformed)
+    }
+}
+
+fn server(base: Url, token: String) -> Way {
+    Way::Server(Server { connector: connector(None), base, token: Secret::new(token) })
+}
+
+/// The operations on a journal that is open here.
+fn on(store: &Arc<dyn Store>) -> Administration<'_> {
+    Administration::new(store.as_ref(), ACTOR)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let failure = Self::failed(error.to_string());
+        match std::error::Error::source(&error) {
+            Some(cause) => failure.caused_by(cause),
+            None => failure,
+        }
+    }
 }
 
 /// Prints what a change left: an object as JSON, or a line for people and the token that came with it.
-pub(crate) fn print_change(format: Format, answer: &Value, text: &str) {
+pub(crate) fn print_change(format: Format, left: &impl Serialize, token: Option<&str>, text: &str) {
     match format {
-        Format::Json => output::line(&answer.to_string()),
+        Format::Json => print_json(std::slice::from_ref(left)),
         Format::Text => {
             output::line(text);
-            if let Some(token) = answer["token"].as_str() {
+            if let Some(token) = token {
                 output::line(&format!("token: {token}"));
                 output::error_line("note", "the token is shown only this once");
             }
         }
+    }
+}
+
+/// Prints one object a line.
+pub(crate) fn print_json(list: &[impl Serialize]) {
+    for object in list {
+        // Plain data always serialises.
+        output::line(&serde_json::to_string(object).unwrap_or_default());
     }
 }
 

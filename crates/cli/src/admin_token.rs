@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use server::admin::{ADMIN_PREFIX, ADMIN_TOKEN, hash};
+use exchange::admin::{ADMIN_PREFIX, ADMIN_TOKEN, hash, mint};
 use store::Store;
 
 use crate::{
-    bootstrap::{check_given, mint},
+    bootstrap::check_given,
     failure::Failure,
     local::{AdminFile, PrivateFile},
 };

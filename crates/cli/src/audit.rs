@@ -1,9 +1,10 @@
 //! `sb audit`: who changed tenants and tokens.
 
+use exchange::admin::AuditEntry;
 use serde_json::Value;
 
 use crate::{
-    admin::{Admin, AdminArgs, list},
+    admin::{Admin, AdminArgs, print_json},
     failure::Failure,
     output::{self, Format},
     table::{self, table},
@@ -27,30 +28,30 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn show(args: &Args, admin: &Admin) -> Result<(), Failure> {
-    let before = args.before.map(|id| format!("&before_id={id}")).unwrap_or_default();
-    let answer = admin.get(&format!("/audit?limit={}{before}", args.limit)).await?;
-    let entries = list(&answer, "entries");
+    let entries = admin.audit(args.before.map(i64::from), args.limit.into()).await?.entries;
     if args.admin.output == Format::Json {
-        entries.iter().for_each(|entry| output::line(&entry.to_string()));
+        print_json(&entries);
         return Ok(());
     }
-    let row = |entry: &Value| {
-        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-        let target = match &entry["target_id"] {
-            Value::String(name) => name.clone(),
-            id => id.to_string(),
-        };
-        let after = if entry["after"].is_null() { String::new() } else { entry["after"].to_string() };
+    let row = |entry: &AuditEntry| {
         vec![
-            entry["id"].to_string(),
-            table::time(entry["ts"].as_i64()),
-            text("actor"),
-            text("action"),
-            format!("{} {target}", text("target_kind")),
-            after,
+            entry.id.to_string(),
+            table::time(Some(entry.ts)),
+            entry.actor.clone(),
+            entry.action.clone(),
+            format!("{} {}", text(&entry.target_kind), text(&entry.target_id)),
+            text(&entry.after),
         ]
     };
     let rows: Vec<_> = entries.iter().map(row).collect();
     output::print(&table(&["ID", "TIME", "ACTOR", "ACTION", "TARGET", "AFTER"], &rows));
     Ok(())
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }

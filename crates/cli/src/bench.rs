@@ -238,7 +238,7 @@ impl Run {
 
     /// How often the server has committed, where it tells.
     async fn commits(&self) -> Option<u64> {
-        self.admin.as_ref()?.get("/stats").await.ok()?["commits"].as_u64()
+        Some(self.admin.as_ref()?.stats().await.ok()?.commits)
     }
 
     fn report(&self, unit: &'static str, elapsed: Duration) -> Report {

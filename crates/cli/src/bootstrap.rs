@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use server::admin::{TOKEN_PREFIX, hash};
+use exchange::admin::{TOKEN_PREFIX, hash, mint};
 use store::{NewToken, Store, TenantId};
 
 use crate::{
@@ -118,12 +118,6 @@ async fn add(store: &dyn Store, tenant: TenantId, hash: [u8; 32]) -> Result<bool
         Err(store::Error::Exists) => Ok(false),
         Err(error) => Err(store_failure(error)),
     }
-}
-
-/// A new token.
-pub(crate) fn mint(prefix: &str) -> Result<String, Failure> {
-    server::admin::mint(prefix)
-        .map_err(|error| Failure::failed("the system gives no random numbers").because(error.to_string()))
 }
 
 /// Refuses what is too easy to guess, or cannot stand in a header. `variable` is where it comes from.

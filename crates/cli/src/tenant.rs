@@ -1,16 +1,14 @@
 //! `sb tenant`: who may call.
 
 use agents::units::Span;
-use http::Method;
-use serde_json::{Value, json};
+use exchange::admin::{CreateTenant, CreateToken, Tenant, UpdateTenant};
 
 use crate::{
-    admin::{Admin, AdminArgs, list, print_change},
+    admin::{Admin, AdminArgs, print_change, print_json},
     failure::Failure,
     local::{Local, PrivateFile},
     output::{self, Format},
     table::{self, table},
-    token::creation,
 };
 
 /// The tenant whose token the local command line has.
@@ -81,25 +79,25 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn add(args: &Named, admin: &Admin) -> Result<(), Failure> {
-    let created = admin.call(Method::POST, "/tenants", Some(json!({"name": args.name}))).await?;
-    print_change(args.admin.output, &created, &format!("created tenant {}", args.name));
+    let created = admin.create_tenant(CreateTenant { name: args.name.clone() }).await?;
+    let text = format!("created tenant {}", args.name);
+    print_change(args.admin.output, &created, created.token.as_deref(), &text);
     Ok(())
 }
 
 async fn show(args: &List, admin: &Admin) -> Result<(), Failure> {
-    let answer = admin.get("/tenants").await?;
-    let tenants = list(&answer, "tenants");
+    let tenants = admin.tenants().await?.tenants;
     if args.admin.output == Format::Json {
-        tenants.iter().for_each(|tenant| output::line(&tenant.to_string()));
+        print_json(&tenants);
         return Ok(());
     }
-    let row = |tenant: &Value| {
+    let row = |tenant: &Tenant| {
         vec![
-            tenant["id"].to_string(),
-            tenant["name"].as_str().unwrap_or_default().to_owned(),
-            if tenant["disabled"] == true { "disabled" } else { "enabled" }.to_owned(),
-            table::time(tenant["created_at"].as_i64()),
-            table::time(tenant["last_used_at"].as_i64()),
+            tenant.id.to_string(),
+            tenant.name.clone(),
+            if tenant.disabled { "disabled" } else { "enabled" }.to_owned(),
+            table::time(Some(tenant.created_at)),
+            table::time(tenant.last_used_at),
         ]
     };
     let rows: Vec<_> = tenants.iter().map(row).collect();
@@ -108,24 +106,25 @@ async fn show(args: &List, admin: &Admin) -> Result<(), Failure> {
 }
 
 async fn set(args: &Named, admin: &Admin, disabled: bool) -> Result<(), Failure> {
-    let path = admin.tenant(&args.name).await?;
-    let changed = admin.call(Method::PATCH, &path, Some(json!({"disabled": disabled}))).await?;
+    let id = admin.tenant_named(&args.name).await?;
+    let changed = admin.update_tenant(id, UpdateTenant { disabled }).await?;
     let state = if disabled { "disabled" } else { "enabled" };
-    print_change(args.admin.output, &changed, &format!("tenant {} is {state}", args.name));
+    print_change(args.admin.output, &changed, None, &format!("tenant {} is {state}", args.name));
     Ok(())
 }
 
 async fn rotate(args: &Rotate, admin: &Admin) -> Result<(), Failure> {
-    let path = admin.tenant(&args.name).await?;
-    let body = creation(args.token_name.as_deref(), args.expires);
-    let changed = admin.call(Method::POST, &format!("{path}/rotate-token"), Some(body)).await?;
+    let id = admin.tenant_named(&args.name).await?;
+    let new = CreateToken { name: args.token_name.clone(), expires_in_seconds: args.expires.map(|life| life.seconds) };
+    let changed = admin.rotate(id, new).await?;
     // Printed first: whatever goes wrong after this, the only copy of the token is not lost.
-    print_change(args.admin.output, &changed, &format!("rotated the tokens of tenant {}", args.name));
-    let token = changed["token"].as_str().filter(|_| args.name == LOCAL_TENANT);
+    let text = format!("rotated the tokens of tenant {}", args.name);
+    print_change(args.admin.output, &changed, changed.token.as_deref(), &text);
+    let token = changed.token.filter(|_| args.name == LOCAL_TENANT);
     if let (Some(token), Some(directory)) = (token, &admin.data_dir) {
         let mut local = Local::load(directory)?;
         if local.token.is_some() {
-            local.token = Some(token.to_owned());
+            local.token = Some(token);
             local.save(directory)?;
             output::error_line("note", "the command line on this machine uses it from now on");
         }

@@ -1,11 +1,10 @@
 //! `sb token`: what tenants authenticate with.
 
 use agents::units::Span;
-use http::Method;
-use serde_json::{Value, json};
+use exchange::admin::{CreateToken, Token};
 
 use crate::{
-    admin::{Admin, AdminArgs, list, print_change},
+    admin::{Admin, AdminArgs, print_change, print_json},
     failure::Failure,
     output::{self, Format},
     table::{self, table},
@@ -76,48 +75,33 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// The body of a request that makes a token.
-pub(crate) fn creation(name: Option<&str>, expires: Option<Span>) -> Value {
-    let mut body = json!({});
-    if let Some(name) = name {
-        body["name"] = name.into();
-    }
-    if let Some(life) = expires {
-        body["expires_in_seconds"] = life.0.as_secs().max(1).into();
-    }
-    body
-}
-
 async fn add(args: &Add, admin: &Admin) -> Result<(), Failure> {
-    let path = admin.tenant(&args.tenant).await?;
-    let body = creation(args.name.as_deref(), args.expires);
-    let created = admin.call(Method::POST, &format!("{path}/tokens"), Some(body)).await?;
-    let mut text = format!("created token {} of tenant {}", created["id"], args.tenant);
-    if let Some(end) = created["expires_at"].as_i64() {
-        text.push_str(&format!(", which ends at {}", table::time(Some(end))));
+    let tenant = admin.tenant_named(&args.tenant).await?;
+    let new = CreateToken { name: args.name.clone(), expires_in_seconds: args.expires.map(|life| life.seconds) };
+    let created = admin.create_token(tenant, new).await?;
+    let mut text = format!("created token {} of tenant {}", created.id, args.tenant);
+    if created.expires_at.is_some() {
+        text.push_str(&format!(", which ends at {}", table::time(created.expires_at)));
     }
-    print_change(args.admin.output, &created, &text);
+    print_change(args.admin.output, &created, created.token.as_deref(), &text);
     Ok(())
 }
 
 async fn show(args: &List, admin: &Admin) -> Result<(), Failure> {
-    let path = admin.tenant(&args.tenant).await?;
-    let answer = admin.get(&format!("{path}/tokens")).await?;
-    let tokens = list(&answer, "tokens");
+    let tenant = admin.tenant_named(&args.tenant).await?;
+    let tokens = admin.tokens(tenant).await?.tokens;
     if args.admin.output == Format::Json {
-        tokens.iter().for_each(|token| output::line(&token.to_string()));
+        print_json(&tokens);
         return Ok(());
     }
-    let row = |token: &Value| {
-        let text = |key: &str| token[key].as_str().unwrap_or_default().to_owned();
-        let time = |key: &str| table::time(token[key].as_i64());
+    let row = |token: &Token| {
         vec![
-            token["id"].to_string(),
-            text("name"),
-            text("state"),
-            time("created_at"),
-            time("expires_at"),
-            time("last_used_at"),
+            token.id.to_string(),
+            token.name.clone(),
+            token.state.clone(),
+            table::time(Some(token.created_at)),
+            table::time(token.expires_at),
+            table::time(token.last_used_at),
         ]
     };
     let rows: Vec<_> = tokens.iter().map(row).collect();
@@ -126,8 +110,9 @@ async fn show(args: &List, admin: &Admin) -> Result<(), Failure> {
 }
 
 async fn revoke(args: &Revoke, admin: &Admin) -> Result<(), Failure> {
-    let path = admin.tenant(&args.tenant).await?;
-    let revoked = admin.call(Method::DELETE, &format!("{path}/tokens/{}", args.id), None).await?;
-    print_change(args.admin.output, &revoked, &format!("revoked token {} of tenant {}", args.id, args.tenant));
+    let tenant = admin.tenant_named(&args.tenant).await?;
+    let revoked = admin.revoke_token(tenant, args.id.into()).await?;
+    let text = format!("revoked token {} of tenant {}", args.id, args.tenant);
+    print_change(args.admin.output, &revoked, None, &text);
     Ok(())
 }

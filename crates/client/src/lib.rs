@@ -37,6 +37,6 @@ pub use client::{Binding, Client, Dialect, Options, Received, user_message};
 pub use discovery::{Discovered, discover, parse_url, same_origin};
 pub use egress::{Connector, Limits, Policy};
 pub use error::Error;
-pub use plain::{call_json, check_answer};
+pub use plain::call_json;
 pub use secret::Secret;
 pub use stream::{EventStream, Resume};

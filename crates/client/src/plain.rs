@@ -28,7 +28,7 @@ pub async fn call_json(
 }
 
 /// The error that an answer is, unless its status says that it worked.
-pub fn check_answer(status: u16, body: &[u8]) -> Result<(), Error> {
+fn check_answer(status: u16, body: &[u8]) -> Result<(), Error> {
     if (200..300).contains(&status) {
         return Ok(());
     }

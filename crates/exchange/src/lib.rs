@@ -3,6 +3,7 @@
 //! A binding decodes a request into a [`Call`] and one of the operations of [`Exchange`], and encodes
 //! what comes back. It decides nothing. Whatever a caller can observe was committed before.
 
+pub mod admin;
 mod agent;
 mod call;
 mod convert;

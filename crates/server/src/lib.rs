@@ -6,7 +6,7 @@
 //! that goes away takes nothing with it but its socket.
 
 mod accept;
-pub mod admin;
+mod admin;
 mod app;
 mod auth;
 mod body;

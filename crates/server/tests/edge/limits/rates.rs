@@ -69,8 +69,8 @@ async fn a_laptop_does_not_notice_the_default() {
 async fn failed_authentications_are_limited_and_the_rest_is_not() {
     let rate = Rate { per_second: 1, burst: 3 };
     let rig = Rig::at_edge(|options| options.failed_auth_rate = rate).await;
-    let hash = server::admin::hash("sba_of_nobody").to_vec();
-    rig.exchange.store().set_setting("test", server::admin::ADMIN_TOKEN, hash).await.unwrap();
+    let hash = exchange::admin::hash("sba_of_nobody").to_vec();
+    rig.exchange.store().set_setting("test", exchange::admin::ADMIN_TOKEN, hash).await.unwrap();
     for _ in 0..3 {
         assert_eq!(rig.ask("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
     }

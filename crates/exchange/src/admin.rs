@@ -1,0 +1,475 @@
+//! Administration: tenants, their tokens, the audit log, and what this instance has counted.
+//!
+//! Each operation is a method of [`Administration`] with a typed request and result; surfaces and the command line only
+//! translate. Requests and results have the names that JSON gives them, and times in seconds since 1970. Who may
+//! administer is decided before: by the admin token, or by being able to open the journal. A token is shown once, in
+//! the result of the call that made it.
+
+use a2a::{ErrorKind, Timestamp};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use store::{Change, Changed, NewToken, Store, TenantId, check_tenant_name, clock};
+use subtle::ConstantTimeEq;
+
+/// The setting that holds the SHA-256 of the admin token.
+pub const ADMIN_TOKEN: &str = "admin.token";
+/// What a tenant's token begins with, so that scanners for leaked secrets can recognise it.
+pub const TOKEN_PREFIX: &str = "sb_";
+/// What the admin token begins with.
+pub const ADMIN_PREFIX: &str = "sba_";
+
+/// How many entries a page of the audit log has, and can have.
+const AUDIT_PAGE: usize = 50;
+const AUDIT_MAX: usize = 200;
+
+/// The longest life of a token that ends, ten years.
+const MAX_LIFE_SECONDS: u64 = 10 * 365 * 24 * 3600;
+/// The longest name of a token, in characters.
+const NAME_CHARS: usize = 64;
+
+/// The operations, over a store and in somebody's name.
+#[derive(Clone, Copy)]
+pub struct Administration<'a> {
+    store: &'a dyn Store,
+    actor: &'static str,
+}
+
+/// A tenant to make.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTenant {
+    /// Its name.
+    pub name: String,
+}
+
+/// What is to be changed of a tenant.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateTenant {
+    /// Its tokens are refused.
+    pub disabled: bool,
+}
+
+/// A token to make; all of it can be left out.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreateToken {
+    /// What to call it.
+    pub name: Option<String>,
+    /// When it ends; never, when nothing is said.
+    pub expires_in_seconds: Option<u64>,
+}
+
+/// Whose tokens are honoured, or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// Its tokens are refused.
+    pub disabled: bool,
+    /// Since when it exists.
+    pub created_at: i64,
+    /// When one of its tokens was last seen.
+    pub last_used_at: Option<i64>,
+    /// The token that the call made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The number of that token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<i64>,
+}
+
+/// All tenants, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenants {
+    /// How many there are.
+    pub count: usize,
+    /// They.
+    pub tenants: Vec<Tenant>,
+}
+
+/// What is known of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// Its number.
+    pub id: i64,
+    /// Whose.
+    pub tenant_id: i64,
+    /// What people call it.
+    pub name: String,
+    /// `live`, `revoked` or `expired`.
+    pub state: String,
+    /// Since when it exists.
+    pub created_at: i64,
+    /// When it ends.
+    pub expires_at: Option<i64>,
+    /// Since when it is not honoured any more.
+    pub revoked_at: Option<i64>,
+    /// When it was last seen.
+    pub last_used_at: Option<i64>,
+    /// The token itself, when the call made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// A tenant's tokens, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// How many there are.
+    pub count: usize,
+    /// They.
+    pub tokens: Vec<Token>,
+}
+
+/// Who did what, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// Its number, rising.
+    pub id: i64,
+    /// When.
+    pub ts: i64,
+    /// Who.
+    pub actor: String,
+    /// What was done, such as `create_tenant`.
+    pub action: String,
+    /// To what kind of thing: `tenant`, `token` or `setting`.
+    pub target_kind: Value,
+    /// To which: a number, or a name.
+    pub target_id: Value,
+    /// What it was.
+    pub before: Value,
+    /// What it is.
+    pub after: Value,
+}
+
+/// A page of the audit log, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditPage {
+    /// Its entries.
+    pub entries: Vec<AuditEntry>,
+}
+
+/// What this instance has counted since it started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Which it is.
+    pub instance: String,
+    /// Transactions that wrote.
+    pub commits: u64,
+    /// Events appended.
+    pub events: u64,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A field of the request is wrong.
+    #[error("invalid parameters: {field}: {why}")]
+    Invalid {
+        /// Which.
+        field: &'static str,
+        /// What it has to be.
+        why: String,
+    },
+    /// The tenant does not exist.
+    #[error("there is no such tenant")]
+    NoTenant,
+    /// The token does not exist, or is another tenant's.
+    #[error("this tenant has no such token")]
+    NoToken,
+    /// The name is taken.
+    #[error("there is a tenant `{0}` already")]
+    TenantExists(String),
+    /// Nobody can administer over the network yet.
+    #[error("no admin token is configured")]
+    NoAdminToken,
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    NoRandomness(getrandom::Error),
+    /// The store does not work.
+    #[error("the journal cannot be used at the moment")]
+    Store(#[from] store::Error),
+}
+
+/// A new token: 256 bits behind a prefix.
+pub fn mint(prefix: &str) -> Result<String, Error> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(Error::NoRandomness)?;
+    Ok(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+/// What is stored of a token.
+pub fn hash(token: impl AsRef<[u8]>) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+/// Whether this is the admin token. It is read from the store each time: another instance may have replaced it.
+pub async fn is_admin_token(store: &dyn Store, given: &[u8]) -> Result<bool, Error> {
+    let known = store.find_setting(ADMIN_TOKEN).await?.ok_or(Error::NoAdminToken)?;
+    Ok(hash(given).as_slice().ct_eq(&known).into())
+}
+
+impl<'a> Administration<'a> {
+    /// Over this store; the audit log will name the actor.
+    pub fn new(store: &'a dyn Store, actor: &'static str) -> Self {
+        Self { store, actor }
+    }
+
+    /// All tenants.
+    pub async fn tenants(&self) -> Result<Tenants, Error> {
+        let mut tenants = Vec::new();
+        for tenant in self.store.tenants().await? {
+            tenants.push(self.shown(&tenant).await?);
+        }
+        Ok(Tenants { count: tenants.len(), tenants })
+    }
+
+    /// One tenant.
+    pub async fn tenant(&self, id: TenantId) -> Result<Tenant, Error> {
+        self.shown(&self.existing(id).await?).await
+    }
+
+    /// Makes a tenant, with its first token.
+    pub async fn create_tenant(&self, request: CreateTenant) -> Result<Tenant, Error> {
+        let CreateTenant { name } = request;
+        check_tenant_name(&name).map_err(|why| invalid("name", why))?;
+        let secret = mint(TOKEN_PREFIX)?;
+        let create = Change::CreateTenant { name: name.clone(), hash: Some(hash(&secret)) };
+        let created = self.change(create, Error::TenantExists(name)).await?;
+        Ok(with_token(Tenant::from(&created.tenant), secret, &created))
+    }
+
+    /// Disables a tenant, or enables it again.
+    pub async fn update_tenant(&self, id: TenantId, request: &UpdateTenant) -> Result<Tenant, Error> {
+        let set = Change::SetEnabled { tenant: id, enabled: !request.disabled };
+        let changed = self.change(set, Error::NoTenant).await?;
+        self.shown(&changed.tenant).await
+    }
+
+    /// Ends all tokens of a tenant and makes a new one.
+    pub async fn rotate(&self, id: TenantId, request: CreateToken) -> Result<Tenant, Error> {
+        let (secret, new) = new_token(id, request, "rotated")?;
+        let changed = self.change(Change::Rotate(new), Error::NoTenant).await?;
+        Ok(with_token(self.shown(&changed.tenant).await?, secret, &changed))
+    }
+
+    /// A tenant's tokens.
+    pub async fn tokens(&self, tenant: TenantId) -> Result<Tokens, Error> {
+        self.existing(tenant).await?;
+        let tokens: Vec<Token> = self.store.tokens(tenant).await?.iter().map(Token::from).collect();
+        Ok(Tokens { count: tokens.len(), tokens })
+    }
+
+    /// One token.
+    pub async fn token(&self, tenant: TenantId, id: i64) -> Result<Token, Error> {
+        let tokens = self.store.tokens(tenant).await?;
+        tokens.iter().find(|token| token.id == id).map(Token::from).ok_or(Error::NoToken)
+    }
+
+    /// Makes a token.
+    pub async fn create_token(&self, tenant: TenantId, request: CreateToken) -> Result<Token, Error> {
+        let (secret, new) = new_token(tenant, request, "")?;
+        let changed = self.change(Change::AddToken(new), Error::NoTenant).await?;
+        Ok(Token { token: Some(secret), ..token_of(&changed)? })
+    }
+
+    /// Ends a token. One that has been ended stays as it is.
+    pub async fn revoke_token(&self, tenant: TenantId, id: i64) -> Result<Token, Error> {
+        token_of(&self.change(Change::RevokeToken { tenant, token: id }, Error::NoToken).await?)
+    }
+
+    /// The newest entries of the audit log, or those before one.
+    pub async fn audit(&self, before: Option<i64>, limit: Option<usize>) -> Result<AuditPage, Error> {
+        let limit = limit.unwrap_or(AUDIT_PAGE).min(AUDIT_MAX);
+        if limit == 0 {
+            return Err(invalid("limit", "must be at least 1"));
+        }
+        let entries = self.store.audit(before, limit).await?;
+        Ok(AuditPage { entries: entries.into_iter().map(AuditEntry::from).collect() })
+    }
+
+    /// What this instance has counted.
+    pub fn stats(&self) -> Stats {
+        let stats = self.store.stats();
+        Stats { instance: self.store.instance().to_string(), commits: stats.commits, events: stats.events }
+    }
+
+    /// `refusal` is for what is taken, or not there.
+    async fn change(&self, change: Change, refusal: Error) -> Result<Changed, Error> {
+        match self.store.administer(self.actor, change).await {
+            Err(store::Error::NotFound | store::Error::Exists) => Err(refusal),
+            changed => Ok(changed?),
+        }
+    }
+
+    async fn existing(&self, id: TenantId) -> Result<store::Tenant, Error> {
+        self.store.tenants().await?.into_iter().find(|tenant| tenant.id == id).ok_or(Error::NoTenant)
+    }
+
+    async fn shown(&self, tenant: &store::Tenant) -> Result<Tenant, Error> {
+        let tokens = self.store.tokens(tenant.id).await?;
+        let last_used_at = tokens.iter().filter_map(|token| token.used_at).max().map(seconds);
+        Ok(Tenant { last_used_at, ..tenant.into() })
+    }
+}
+
+/// A new token and what is to be stored of it.
+fn new_token(tenant: TenantId, request: CreateToken, default_name: &str) -> Result<(String, NewToken), Error> {
+    let name = request.name.unwrap_or_else(|| default_name.to_owned());
+    if name.chars().count() > NAME_CHARS || name.chars().any(char::is_control) {
+        return Err(invalid("name", format!("must have at most {NAME_CHARS} visible characters")));
+    }
+    let expires = match request.expires_in_seconds {
+        None => None,
+        Some(seconds @ 1..=MAX_LIFE_SECONDS) => {
+            let millis = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
+            Some(Timestamp::from_millis(clock::now().as_millis().saturating_add(millis)))
+        }
+        Some(_) => return Err(invalid("expires_in_seconds", format!("must be 1 to {MAX_LIFE_SECONDS}"))),
+    };
+    let secret = mint(TOKEN_PREFIX)?;
+    let hash = hash(&secret);
+    Ok((secret, NewToken { tenant, hash, name, expires }))
+}
+
+fn with_token(tenant: Tenant, secret: String, changed: &Changed) -> Tenant {
+    Tenant { token: Some(secret), token_id: changed.token.as_ref().map(|token| token.id), ..tenant }
+}
+
+fn token_of(changed: &Changed) -> Result<Token, Error> {
+    changed.token.as_ref().map(Token::from).ok_or(Error::NoToken)
+}
+
+fn invalid(field: &'static str, why: impl Into<String>) -> Error {
+    Error::Invalid { field, why: why.into() }
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    at.as_millis().div_euclid(1000)
+}
+
+impl From<&store::Tenant> for Tenant {
+    fn from(tenant: &store::Tenant) -> Self {
+        Self {
+            id: tenant.id.0,
+            name: tenant.name.clone(),
+            disabled: !tenant.enabled,
+            created_at: seconds(tenant.created_at),
+            last_used_at: None,
+            token: None,
+            token_id: None,
+        }
+    }
+}
+
+impl From<&store::Token> for Token {
+    fn from(token: &store::Token) -> Self {
+        let state = match token.revoked_at {
+            Some(_) => "revoked",
+            None if token.is_live(clock::now()) => "live",
+            None => "expired",
+        };
+        Self {
+            id: token.id,
+            tenant_id: token.tenant.0,
+            name: token.name.clone(),
+            state: state.to_owned(),
+            created_at: seconds(token.created_at),
+            expires_at: token.expires.map(seconds),
+            revoked_at: token.revoked_at.map(seconds),
+            last_used_at: token.used_at.map(seconds),
+            token: None,
+        }
+    }
+}
+
+impl From<store::AuditEntry> for AuditEntry {
+    fn from(entry: store::AuditEntry) -> Self {
+        let mut detail: Value = serde_json::from_str(&entry.detail).unwrap_or_default();
+        let mut of = |key: &str| detail.get_mut(key).map(Value::take).unwrap_or_default();
+        Self {
+            id: entry.id,
+            ts: seconds(entry.at),
+            actor: entry.actor,
+            action: entry.action,
+            target_kind: of("target_kind"),
+            target_id: of("target_id"),
+            before: of("before"),
+            after: of("after"),
+        }
+    }
+}
+
+/// As a caller may see it. Internals go to the log, not over the wire.
+impl From<Error> for a2a::Error {
+    fn from(error: Error) -> Self {
+        let told = |kind| Self::new(kind, error.to_string());
+        match &error {
+            Error::Invalid { field, why } => Self::invalid(field, why),
+            Error::NoTenant | Error::NoToken => told(ErrorKind::NotFound),
+            Error::TenantExists(_) => told(ErrorKind::AlreadyExists),
+            Error::NoAdminToken => told(ErrorKind::Unavailable),
+            Error::NoRandomness(_) => {
+                tracing::error!(%error, "no token can be made");
+                Self::internal("no token can be made")
+            }
+            Error::Store(cause) => {
+                tracing::error!(error = %cause, "administration failed");
+                told(ErrorKind::Unavailable).with_retry_after(1)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_a_prefix_and_256_bits() {
+        let token = mint(TOKEN_PREFIX).unwrap();
+        assert!(token.starts_with("sb_"));
+        assert_eq!(token.len(), 46);
+        assert_ne!(token, mint(TOKEN_PREFIX).unwrap());
+        assert!(mint(ADMIN_PREFIX).unwrap().starts_with("sba_"));
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_refused_before_anything_is_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store::sqlite::open(directory.path(), store::sqlite::Options::default()).unwrap();
+        let admin = Administration::new(store.as_ref(), "test");
+        let acme = admin.create_tenant(CreateTenant { name: "acme".into() }).await.unwrap();
+        let (id, nobody) = (TenantId(acme.id), TenantId(acme.id + 1));
+        let token = |name: &str, life| CreateToken { name: Some(name.to_owned()), expires_in_seconds: life };
+
+        let mut refused = Vec::new();
+        for name in ["acme", "", "a b"] {
+            refused.push(admin.create_tenant(CreateTenant { name: name.into() }).await.err());
+        }
+        for wrong in
+            [token(&"n".repeat(65), None), token("a\u{1b}", None), token("a", Some(0)), token("a", Some(u64::MAX))]
+        {
+            refused.push(admin.create_token(id, wrong.clone()).await.err());
+            refused.push(admin.rotate(id, wrong).await.err());
+        }
+        refused.push(admin.create_token(nobody, CreateToken::default()).await.err());
+        refused.push(admin.rotate(nobody, CreateToken::default()).await.err());
+        refused.push(admin.update_tenant(nobody, &UpdateTenant { disabled: true }).await.err());
+        refused.push(admin.revoke_token(nobody, acme.token_id.unwrap()).await.err());
+        refused.push(admin.audit(None, Some(0)).await.err());
+        let statuses: Vec<u16> =
+            refused.into_iter().map(|error| a2a::Error::from(error.expect("it is refused")).http_status()).collect();
+        assert_eq!(statuses, [409, 400, 400, 400, 400, 400, 400, 400, 400, 400, 400, 404, 404, 404, 404, 400]);
+
+        assert_eq!(admin.audit(None, None).await.unwrap().entries.len(), 1);
+        assert_eq!(admin.tokens(id).await.unwrap().tokens[0].state, "live");
+        let shown = serde_json::to_string(&(admin.tenants().await.unwrap(), admin.tokens(id).await.unwrap())).unwrap();
+        assert!(!shown.contains("sb_"), "a token is shown once: {shown}");
+    }
+}
