@@ -7,10 +7,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use agents::units::Span;
 use client::{Connector, Limits, Policy, Secret, call_json, parse_url, same_origin};
 use exchange::admin::{
-    Administration, AuditPage, CreateTenant, CreateToken, Error, Stats, Tenant, Tenants, Token, Tokens, UpdateTenant,
+    Administration, AuditEntry, CreateTenant, CreateToken, Error, Stats, Tenant, Token, UpdateTenant,
 };
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use store::{Location, OpenOptions, Store, TenantId, postgres, sqlite};
 use url::Url;
 
@@ -174,9 +175,9 @@ async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Res
 }
 
 impl Admin {
-    pub(crate) async fn tenants(&self) -> Result<Tenants, Failure> {
+    pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, Failure> {
         match &self.way {
-            Way::Server(server) => server.get("/tenants").await,
+            Way::Server(server) => server.list("/tenants", "tenants").await,
             Way::Journal(store) => Ok(on(store).tenants().await?),
         }
     }
@@ -204,9 +205,9 @@ impl Admin {
         }
     }
 
-    pub(crate) async fn tokens(&self, tenant: TenantId) -> Result<Tokens, Failure> {
+    pub(crate) async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>, Failure> {
         match &self.way {
-            Way::Server(server) => server.get(&format!("/tenants/{}/tokens", tenant.0)).await,
+            Way::Server(server) => server.list(&format!("/tenants/{}/tokens", tenant.0), "tokens").await,
             Way::Journal(store) => Ok(on(store).tokens(tenant).await?),
         }
     }
@@ -229,11 +230,11 @@ impl Admin {
         }
     }
 
-    pub(crate) async fn audit(&self, before: Option<i64>, limit: usize) -> Result<AuditPage, Failure> {
+    pub(crate) async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>, Failure> {
         match &self.way {
             Way::Server(server) => {
                 let before = before.map(|id| format!("&before_id={id}")).unwrap_or_default();
-                server.get(&format!("/audit?limit={limit}{before}")).await
+                server.list(&format!("/audit?limit={limit}{before}"), "entries").await
             }
             Way::Journal(store) => Ok(on(store).audit(before, Some(limit)).await?),
         }
@@ -241,14 +242,14 @@ impl Admin {
 
     pub(crate) async fn stats(&self) -> Result<Stats, Failure> {
         match &self.way {
-            Way::Server(server) => server.get("/stats").await,
+            Way::Server(server) => server.call(Method::GET, "/stats", NOTHING).await,
             Way::Journal(store) => Ok(on(store).stats()),
         }
     }
 
     /// The tenant with this name.
     pub(crate) async fn tenant_named(&self, name: &str) -> Result<TenantId, Failure> {
-        match self.tenants().await?.tenants.into_iter().find(|tenant| tenant.name == name) {
+        match self.tenants().await?.into_iter().find(|tenant| tenant.name == name) {
             Some(tenant) => Ok(TenantId(tenant.id)),
             None => Err(Failure::failed(format!("there is no tenant `{name}`")).hint("`sb tenant list` shows them")),
         }
@@ -259,8 +260,10 @@ impl Admin {
 const NOTHING: Option<&()> = None;
 
 impl Server {
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.call(Method::GET, path, NOTHING).await
+    /// The list that stands under this name.
+    async fn list<T: DeserializeOwned>(&self, path: &str, name: &str) -> Result<Vec<T>, Failure> {
+        let mut answer: Value = self.call(Method::GET, path, NOTHING).await?;
+        serde_json::from_value(answer[name].take()).map_err(|error| malformed(&error))
     }
 
     /// Calls a route below `/v1/admin`; `path` may have a query.
@@ -270,12 +273,16 @@ impl Server {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, Failure> {
-        let malformed = |error: serde_json::Error| Failure::failed("malformed answer").caused_by(&error);
-        let body = body.map(serde_json::to_vec).transpose().map_err(malformed)?;
+        // Plain data always serialises.
+        let body = body.map(|body| serde_json::to_vec(body).unwrap_or_default());
         let url = at(&self.base, &format!("/v1/admin{path}"));
         let answer = call_json(&self.connector, method, &url, Some(&self.token), body).await.map_err(refused)?;
-        serde_json::from_slice(&answer).map_err(malformed)
+        serde_json::from_slice(&answer).map_err(|error| malformed(&error))
     }
+}
+
+fn malformed(error: &serde_json::Error) -> Failure {
+    Failure::failed("malformed answer").caused_by(error)
 }
 
 fn server(base: Url, token: String) -> Way {

@@ -28,7 +28,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn show(args: &Args, admin: &Admin) -> Result<(), Failure> {
-    let entries = admin.audit(args.before.map(i64::from), args.limit.into()).await?.entries;
+    let entries = admin.audit(args.before.map(i64::from), args.limit.into()).await?;
     if args.admin.output == Format::Json {
         print_json(&entries);
         return Ok(());

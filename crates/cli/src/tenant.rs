@@ -86,7 +86,7 @@ async fn add(args: &Named, admin: &Admin) -> Result<(), Failure> {
 }
 
 async fn show(args: &List, admin: &Admin) -> Result<(), Failure> {
-    let tenants = admin.tenants().await?.tenants;
+    let tenants = admin.tenants().await?;
     if args.admin.output == Format::Json {
         print_json(&tenants);
         return Ok(());
@@ -115,7 +115,10 @@ async fn set(args: &Named, admin: &Admin, disabled: bool) -> Result<(), Failure>
 
 async fn rotate(args: &Rotate, admin: &Admin) -> Result<(), Failure> {
     let id = admin.tenant_named(&args.name).await?;
-    let new = CreateToken { name: args.token_name.clone(), expires_in_seconds: args.expires.map(|life| life.seconds) };
+    let new = CreateToken {
+        name: args.token_name.clone(),
+        expires_in_seconds: args.expires.map(|life| life.0.as_secs().max(1)),
+    };
     let changed = admin.rotate(id, new).await?;
     // Printed first: whatever goes wrong after this, the only copy of the token is not lost.
     let text = format!("rotated the tokens of tenant {}", args.name);

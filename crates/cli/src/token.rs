@@ -77,7 +77,8 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 
 async fn add(args: &Add, admin: &Admin) -> Result<(), Failure> {
     let tenant = admin.tenant_named(&args.tenant).await?;
-    let new = CreateToken { name: args.name.clone(), expires_in_seconds: args.expires.map(|life| life.seconds) };
+    let new =
+        CreateToken { name: args.name.clone(), expires_in_seconds: args.expires.map(|life| life.0.as_secs().max(1)) };
     let created = admin.create_token(tenant, new).await?;
     let mut text = format!("created token {} of tenant {}", created.id, args.tenant);
     if created.expires_at.is_some() {
@@ -89,7 +90,7 @@ async fn add(args: &Add, admin: &Admin) -> Result<(), Failure> {
 
 async fn show(args: &List, admin: &Admin) -> Result<(), Failure> {
     let tenant = admin.tenant_named(&args.tenant).await?;
-    let tokens = admin.tokens(tenant).await?.tokens;
+    let tokens = admin.tokens(tenant).await?;
     if args.admin.output == Format::Json {
         print_json(&tokens);
         return Ok(());

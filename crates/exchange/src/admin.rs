@@ -83,15 +83,6 @@ pub struct Tenant {
     pub token_id: Option<i64>,
 }
 
-/// All tenants, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tenants {
-    /// How many there are.
-    pub count: usize,
-    /// They.
-    pub tenants: Vec<Tenant>,
-}
-
 /// What is known of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
@@ -116,15 +107,6 @@ pub struct Token {
     pub token: Option<String>,
 }
 
-/// A tenant's tokens, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tokens {
-    /// How many there are.
-    pub count: usize,
-    /// They.
-    pub tokens: Vec<Token>,
-}
-
 /// Who did what, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
@@ -144,13 +126,6 @@ pub struct AuditEntry {
     pub before: Value,
     /// What it is.
     pub after: Value,
-}
-
-/// A page of the audit log, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditPage {
-    /// Its entries.
-    pub entries: Vec<AuditEntry>,
 }
 
 /// What this instance has counted since it started.
@@ -220,13 +195,13 @@ impl<'a> Administration<'a> {
         Self { store, actor }
     }
 
-    /// All tenants.
-    pub async fn tenants(&self) -> Result<Tenants, Error> {
+    /// All tenants, by name.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
         let mut tenants = Vec::new();
         for tenant in self.store.tenants().await? {
             tenants.push(self.shown(&tenant).await?);
         }
-        Ok(Tenants { count: tenants.len(), tenants })
+        Ok(tenants)
     }
 
     /// One tenant.
@@ -258,11 +233,10 @@ impl<'a> Administration<'a> {
         Ok(with_token(self.shown(&changed.tenant).await?, secret, &changed))
     }
 
-    /// A tenant's tokens.
-    pub async fn tokens(&self, tenant: TenantId) -> Result<Tokens, Error> {
+    /// A tenant's tokens, oldest first.
+    pub async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>, Error> {
         self.existing(tenant).await?;
-        let tokens: Vec<Token> = self.store.tokens(tenant).await?.iter().map(Token::from).collect();
-        Ok(Tokens { count: tokens.len(), tokens })
+        Ok(self.store.tokens(tenant).await?.iter().map(Token::from).collect())
     }
 
     /// One token.
@@ -283,14 +257,13 @@ impl<'a> Administration<'a> {
         token_of(&self.change(Change::RevokeToken { tenant, token: id }, Error::NoToken).await?)
     }
 
-    /// The newest entries of the audit log, or those before one.
-    pub async fn audit(&self, before: Option<i64>, limit: Option<usize>) -> Result<AuditPage, Error> {
+    /// The newest entries of the audit log first, or of those before one.
+    pub async fn audit(&self, before: Option<i64>, limit: Option<usize>) -> Result<Vec<AuditEntry>, Error> {
         let limit = limit.unwrap_or(AUDIT_PAGE).min(AUDIT_MAX);
         if limit == 0 {
             return Err(invalid("limit", "must be at least 1"));
         }
-        let entries = self.store.audit(before, limit).await?;
-        Ok(AuditPage { entries: entries.into_iter().map(AuditEntry::from).collect() })
+        Ok(self.store.audit(before, limit).await?.into_iter().map(AuditEntry::from).collect())
     }
 
     /// What this instance has counted.
@@ -467,8 +440,8 @@ mod tests {
             refused.into_iter().map(|error| a2a::Error::from(error.expect("it is refused")).http_status()).collect();
         assert_eq!(statuses, [409, 400, 400, 400, 400, 400, 400, 400, 400, 400, 400, 404, 404, 404, 404, 400]);
 
-        assert_eq!(admin.audit(None, None).await.unwrap().entries.len(), 1);
-        assert_eq!(admin.tokens(id).await.unwrap().tokens[0].state, "live");
+        assert_eq!(admin.audit(None, None).await.unwrap().len(), 1);
+        assert_eq!(admin.tokens(id).await.unwrap()[0].state, "live");
         let shown = serde_json::to_string(&(admin.tenants().await.unwrap(), admin.tokens(id).await.unwrap())).unwrap();
         assert!(!shown.contains("sb_"), "a token is shown once: {shown}");
     }

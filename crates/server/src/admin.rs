@@ -1,86 +1,31 @@
 //! Administration over HTTP: the operations of [`exchange::admin`] under `/v1/admin`, for whoever has the admin token.
 
-use std::sync::Arc;
-
 use a2a::{Error, ErrorKind};
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    response::Response,
-};
+use axum::response::Response;
 use exchange::admin::{Administration, CreateToken, is_admin_token};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, header};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use store::{Store, TenantId};
 
 use crate::{
     app::App,
-    auth, body,
-    headers::{Media, wrong_media},
-    path::allows,
+    auth,
+    headers::Media,
     query::Query,
-    reply,
+    reply::{self, Status},
+    surface::{Admit, Surface, Visit},
 };
 
 /// Who did it, in the audit log.
 const ACTOR: &str = "admin";
 
-/// The routes.
-pub(crate) async fn surface(State(app): State<Arc<App>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let mut response = at_route(&app, &parts, body).await;
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-async fn at_route(app: &App, parts: &Parts, body: Body) -> Response {
-    let route = Route::parse(parts.uri.path());
-    if parts.method == Method::OPTIONS {
-        return match route {
-            Some(route) => reply::options(route.allow()),
-            None => reply::no_route(),
-        };
-    }
-    let store = app.exchange.store();
-    if let Err(error) = authorize(store.as_ref(), &parts.headers).await {
-        return reply::error(&app.limits.failure(&parts.extensions, error));
-    }
-    let Some(route) = route else {
-        return reply::no_route();
-    };
-    if !allows(route.allow(), &parts.method) {
-        return reply::wrong_method(route.allow());
-    }
-    let bytes = match body::read(&parts.headers, body, app.bounds).await {
-        Ok(bytes) => bytes,
-        Err(response) => return *response,
-    };
-    if !bytes.is_empty() && Media::of(&parts.headers) != Media::Json {
-        return reply::error(&wrong_media("application/json"));
-    }
-    let admin = Administration::new(store.as_ref(), ACTOR);
-    let done = perform(admin, route, &parts.method, parts.uri.query(), &bytes).await;
-    if !parts.method.is_safe() {
-        // Other instances believe a token for a moment longer; this one does not.
-        app.auth.forget();
-    }
-    done.unwrap_or_else(|error| reply::error(&error))
-}
-
-/// Lets in whoever has the admin token.
-async fn authorize(store: &dyn Store, headers: &HeaderMap) -> Result<(), Error> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let given = match (values.next(), values.next()) {
-        (Some(value), None) => auth::bearer(value.as_bytes()).map(<[u8]>::trim_ascii),
-        _ => None,
-    };
-    let is_known = is_admin_token(store, given.unwrap_or_default()).await?;
-    if is_known && given.is_some() { Ok(()) } else { Err(auth::refused()) }
-}
+/// Whoever has the admin token.
+pub(crate) struct Administrator;
 
 /// What can stand under `/v1/admin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
+pub(crate) enum Route {
     Tenants,
     Tenant(TenantId),
     Rotate(TenantId),
@@ -90,12 +35,14 @@ enum Route {
     Stats,
 }
 
-impl Route {
-    fn parse(path: &str) -> Option<Self> {
-        let segments: Vec<&str> = path.strip_prefix("/v1/admin/")?.split('/').collect();
+impl Surface for Route {
+    type Caller = Administrator;
+
+    fn at(segments: &[&str]) -> Option<Self> {
+        let ["v1", "admin", segments @ ..] = segments else { return None };
         let number = |text: &str| text.parse::<i64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
         let tenant = |text: &str| number(text).map(TenantId);
-        match segments.as_slice() {
+        match segments {
             ["tenants"] => Some(Self::Tenants),
             ["tenants", id] => tenant(id).map(Self::Tenant),
             ["tenants", id, "rotate-token"] => tenant(id).map(Self::Rotate),
@@ -107,7 +54,7 @@ impl Route {
         }
     }
 
-    fn allow(self) -> &'static str {
+    fn allow(&self) -> &'static str {
         match self {
             Self::Tenants | Self::Tokens(_) => "GET, HEAD, POST, OPTIONS",
             Self::Tenant(_) => "GET, HEAD, PATCH, OPTIONS",
@@ -116,58 +63,82 @@ impl Route {
             Self::Audit | Self::Stats => "GET, HEAD, OPTIONS",
         }
     }
+
+    async fn answer(self, visit: Visit<'_, Administrator>) -> Result<Response, Error> {
+        let (app, is_safe) = (visit.app, visit.parts.method.is_safe());
+        let answered = self.carry_out(visit).await;
+        if !is_safe {
+            // Other instances believe a token for a moment longer; this one does not.
+            app.auth.forget();
+        }
+        answered
+    }
+
+    fn mark(headers: &mut HeaderMap) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
 }
 
-async fn perform(
-    admin: Administration<'_>,
-    route: Route,
-    method: &Method,
-    query: Option<&str>,
-    body: &[u8],
-) -> Result<Response, Error> {
-    let token = || if body.is_empty() { Ok(CreateToken::default()) } else { parse(body) };
-    Ok(match (route, method.as_str()) {
-        (Route::Tenants, "GET" | "HEAD") => ok(&admin.tenants().await?),
-        (Route::Tenants, "POST") => created(&admin.create_tenant(parse(body)?).await?),
-        (Route::Tenant(id), "GET" | "HEAD") => ok(&admin.tenant(id).await?),
-        (Route::Tenant(id), "PATCH") => ok(&admin.update_tenant(id, &parse(body)?).await?),
-        (Route::Rotate(id), "POST") => ok(&admin.rotate(id, token()?).await?),
-        (Route::Tokens(id), "GET" | "HEAD") => ok(&admin.tokens(id).await?),
-        (Route::Tokens(id), "POST") => created(&admin.create_token(id, token()?).await?),
-        (Route::Token(id, number), "GET" | "HEAD") => ok(&admin.token(id, number).await?),
-        (Route::Token(id, number), "DELETE") => ok(&admin.revoke_token(id, number).await?),
-        (Route::Audit, "GET" | "HEAD") => {
-            let (before, limit) = page(query)?;
-            ok(&admin.audit(before, limit).await?)
-        }
-        (Route::Stats, "GET" | "HEAD") => ok(&admin.stats()),
-        _ => reply::wrong_method(route.allow()),
-    })
+impl Route {
+    async fn carry_out(self, mut visit: Visit<'_, Administrator>) -> Result<Response, Error> {
+        let body = visit.optional_text(&[Media::Json]).await?.unwrap_or_default();
+        let token = || if body.is_empty() { Ok(CreateToken::default()) } else { parse(&body) };
+        let admin = Administration::new(visit.app.exchange.store().as_ref(), ACTOR);
+        Ok(match (self, visit.parts.method.as_str()) {
+            (Self::Tenants, "POST") => created(&admin.create_tenant(parse(&body)?).await?),
+            (Self::Tenants, _) => ok(&list("tenants", admin.tenants().await?)),
+            (Self::Tenant(id), "PATCH") => ok(&admin.update_tenant(id, &parse(&body)?).await?),
+            (Self::Tenant(id), _) => ok(&admin.tenant(id).await?),
+            (Self::Rotate(id), _) => ok(&admin.rotate(id, token()?).await?),
+            (Self::Tokens(id), "POST") => created(&admin.create_token(id, token()?).await?),
+            (Self::Tokens(id), _) => ok(&list("tokens", admin.tokens(id).await?)),
+            (Self::Token(id, number), "DELETE") => ok(&admin.revoke_token(id, number).await?),
+            (Self::Token(id, number), _) => ok(&admin.token(id, number).await?),
+            (Self::Audit, _) => {
+                let (before, limit) = page(&visit.query()?)?;
+                ok(&json!({"entries": admin.audit(before, limit).await?}))
+            }
+            (Self::Stats, _) => ok(&admin.stats()),
+        })
+    }
+}
+
+impl Admit for Administrator {
+    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
+        authorize(app.exchange.store().as_ref(), headers).await
+    }
+}
+
+async fn authorize(store: &dyn Store, headers: &HeaderMap) -> Result<Administrator, Error> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let given = match (values.next(), values.next()) {
+        (Some(value), None) => auth::bearer(value.as_bytes()).map(<[u8]>::trim_ascii),
+        _ => None,
+    };
+    let is_known = is_admin_token(store, given.unwrap_or_default()).await?;
+    if is_known && given.is_some() { Ok(Administrator) } else { Err(auth::refused()) }
+}
+
+fn list(name: &str, all: Vec<impl Serialize>) -> Value {
+    json!({"count": all.len(), name: all})
 }
 
 fn ok(value: &impl Serialize) -> Response {
-    json(StatusCode::OK, value)
+    reply::json(Status::Ok, value)
 }
 
 fn created(value: &impl Serialize) -> Response {
-    json(StatusCode::CREATED, value)
-}
-
-fn json(status: StatusCode, value: &impl Serialize) -> Response {
-    // Plain data always serialises.
-    reply::body(status, reply::JSON, serde_json::to_vec(value).unwrap_or_default())
+    reply::json(Status::Created, value)
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
-    body::check_text(body)?;
     serde_json::from_slice(body).map_err(|error| {
         let kind = if error.is_data() { ErrorKind::InvalidParams } else { ErrorKind::ParseError };
         Error::new(kind, format!("the request body cannot be used: {error}"))
     })
 }
 
-fn page(query: Option<&str>) -> Result<(Option<i64>, Option<usize>), Error> {
-    let query = Query::parse(query)?;
+fn page(query: &Query) -> Result<(Option<i64>, Option<usize>), Error> {
     let number = |field: &str| -> Result<Option<u64>, Error> {
         let text = query.one_of(field, &[field])?;
         text.map(|text| text.parse().map_err(|_| Error::invalid(field, "must be a number"))).transpose()
@@ -182,11 +153,12 @@ mod tests {
     use exchange::admin::{ADMIN_TOKEN, hash};
 
     use super::*;
+    use crate::path::route;
 
     #[test]
     fn routes_are_read() {
         let tenant = TenantId(7);
-        for (path, route) in [
+        for (path, expected) in [
             ("/v1/admin/tenants", Some(Route::Tenants)),
             ("/v1/admin/tenants/7", Some(Route::Tenant(tenant))),
             ("/v1/admin/tenants/7/rotate-token", Some(Route::Rotate(tenant))),
@@ -202,7 +174,7 @@ mod tests {
             ("/v1/admin/tenants/99999999999999999999", None),
             ("/v1/admin/tenants/7/tokens/x", None),
         ] {
-            assert_eq!(Route::parse(path), route, "{path}");
+            assert_eq!(route(path, Route::at), expected, "{path}");
         }
     }
 
@@ -215,7 +187,7 @@ mod tests {
             for value in values {
                 headers.append(header::AUTHORIZATION, HeaderValue::from_static(value));
             }
-            authorize(store.as_ref(), &headers).await.map_or_else(|error| error.http_status(), |()| 200)
+            authorize(store.as_ref(), &headers).await.map_or_else(|error| error.http_status(), |_| 200)
         };
         assert_eq!(status(&["Bearer sba_1"]).await, 503, "none is configured");
         assert_eq!(status(&[]).await, 503);

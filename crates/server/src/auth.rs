@@ -10,9 +10,8 @@ use std::{
 };
 
 use a2a::{Error, ErrorKind};
-use exchange::Caller;
+use exchange::{Caller, admin::hash};
 use http::{HeaderMap, HeaderName, header};
-use sha2::{Digest, Sha256};
 use store::Store;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
@@ -166,7 +165,7 @@ fn credential(headers: &HeaderMap) -> Option<Hash> {
         if token.is_empty() {
             continue;
         }
-        let hash: Hash = Sha256::digest(token).into();
+        let hash = hash(token);
         match &found {
             Some(other) if !bool::from(other.ct_eq(&hash)) => return None,
             _ => found = Some(hash),
@@ -201,7 +200,7 @@ mod tests {
 
     #[test]
     fn three_headers_mean_the_same_token() {
-        let token: Hash = Sha256::digest("t-1").into();
+        let token = hash("t-1");
         for pairs in [
             &[("authorization", "Bearer t-1")][..],
             &[("authorization", "bearer   t-1 ")],

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use a2a::{Error, ErrorKind};
-use axum::{body::Body, response::Response};
+use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
-
-use crate::reply;
 
 /// How long the rest of a refused body is read. A client that is still writing when the connection closes may never see
 /// the answer.
@@ -24,8 +22,8 @@ pub(crate) struct Bounds {
     pub(crate) pause: Duration,
 }
 
-/// Reads it whole. An error is the answer to send.
-pub(crate) async fn read(headers: &HeaderMap, mut body: Body, bounds: Bounds) -> Result<Bytes, Box<Response>> {
+/// Reads it whole.
+pub(crate) async fn read(headers: &HeaderMap, mut body: Body, bounds: Bounds) -> Result<Bytes, Error> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > bounds.limit) {
         // A client that waits for permission has sent nothing yet.
@@ -40,12 +38,11 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body, bounds: Bounds) ->
     let mut pieces = BytesMut::new();
     loop {
         let frame = match timeout(bounds.pause, body.frame()).await {
-            Err(_elapsed) => return Err(timed_out()),
-            Ok(None) => break,
-            Ok(Some(Err(_))) => {
-                let error = Error::new(ErrorKind::InvalidRequest, "the request body broke off");
-                return Err(Box::new(reply::error(&error)));
+            Err(_elapsed) => {
+                return Err(Error::new(ErrorKind::RequestTimeout, "the request body did not arrive in time"));
             }
+            Ok(None) => break,
+            Ok(Some(Err(_))) => return Err(Error::new(ErrorKind::InvalidRequest, "the request body broke off")),
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else {
@@ -90,16 +87,9 @@ async fn drain(mut body: Body, limit: usize) {
     }
 }
 
-fn too_large(limit: usize) -> Box<Response> {
-    let error = Error::new(ErrorKind::PayloadTooLarge, format!("the request body is larger than {limit} bytes"))
-        .with_metadata("limitBytes", limit.to_string());
-    Box::new(reply::error(&error))
-}
-
-fn timed_out() -> Box<Response> {
-    // The protocol has no error for this one.
-    const BODY: &str = r#"{"error":{"code":408,"status":"DEADLINE_EXCEEDED","message":"the request body did not arrive in time","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"REQUEST_TIMEOUT","domain":"a2a-protocol.org","metadata":{}}]}}"#;
-    Box::new(reply::body(StatusCode::REQUEST_TIMEOUT, reply::JSON, BODY))
+fn too_large(limit: usize) -> Error {
+    Error::new(ErrorKind::PayloadTooLarge, format!("the request body is larger than {limit} bytes"))
+        .with_metadata("limitBytes", limit.to_string())
 }
 
 #[cfg(test)]
@@ -123,17 +113,15 @@ mod tests {
             assert_eq!(read(&HeaderMap::new(), chunks(pieces), BOUNDS).await.unwrap(), whole);
         }
         for pieces in [&["abcdefghi"][..], &["abcdefgh", "i"], &["ab", "cd", "efghi"]] {
-            let response = read(&HeaderMap::new(), chunks(pieces), BOUNDS).await.unwrap_err();
-            assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+            let error = read(&HeaderMap::new(), chunks(pieces), BOUNDS).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::PayloadTooLarge);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stands_still_is_given_up() {
         let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
-        let response = read(&HeaderMap::new(), body, BOUNDS).await.unwrap_err();
-        assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());
+        let error = read(&HeaderMap::new(), body, BOUNDS).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::RequestTimeout);
     }
 }

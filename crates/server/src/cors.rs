@@ -33,7 +33,7 @@ pub enum Cors {
 
 /// What a request says about the page it comes from.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Sender {
     origin: Option<HeaderValue>,
     is_preflight: bool,
 }
@@ -67,27 +67,27 @@ impl Cors {
     }
 
     /// What a request asks of this; `None` when no answer depends on it.
-    pub(crate) fn asked(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Asked> {
+    pub(crate) fn sender(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Sender> {
         if *self == Self::Nobody || uri.path().starts_with(ADMINISTRATION) {
             return None;
         }
         let origin = headers.get(header::ORIGIN).filter(|origin| self.allows(origin)).cloned();
         let is_preflight = method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-        Some(Asked { origin, is_preflight })
+        Some(Sender { origin, is_preflight })
     }
 
     /// Says in the answer what the page may do with it.
-    pub(crate) fn answer(&self, asked: Asked, response: &mut Response) {
+    pub(crate) fn mark(&self, sender: Sender, response: &mut Response) {
         let status = response.status();
         let headers = response.headers_mut();
         if *self != Self::Everybody {
             // A cache must not give one page the answer that was meant for another.
             headers.append(header::VARY, HeaderValue::from_static("Origin"));
         }
-        let Some(origin) = asked.origin else { return };
+        let Some(origin) = sender.origin else { return };
         let allowed = if *self == Self::Everybody { HeaderValue::from_static("*") } else { origin };
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
-        if !asked.is_preflight {
+        if !sender.is_preflight {
             headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, RESPONSE_HEADERS);
             return;
         }

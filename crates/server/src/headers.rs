@@ -99,12 +99,24 @@ impl Media {
             Self::Other
         }
     }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::A2aJson => "application/a2a+json",
+            Self::Other => "something else",
+        }
+    }
 }
 
-/// The error for a body of another media type than `expected`.
-pub(crate) fn wrong_media(expected: &str) -> Error {
-    let message = format!("the request body must be {expected}");
-    Error::new(ErrorKind::UnsupportedMediaType, &message).with_violation("Content-Type", &message)
+/// Refuses a body of another media type than these.
+pub(crate) fn require_media(headers: &HeaderMap, media: &[Media]) -> Result<(), Error> {
+    if media.contains(&Media::of(headers)) {
+        return Ok(());
+    }
+    let names: Vec<&str> = media.iter().map(|media| media.name()).collect();
+    let message = format!("the request body must be {}", names.join(" or "));
+    Err(Error::new(ErrorKind::UnsupportedMediaType, &message).with_violation("Content-Type", &message))
 }
 
 /// The extensions that the caller asks for, each once, in order.

@@ -8,6 +8,7 @@
 mod accept;
 mod admin;
 mod app;
+mod arbiter;
 mod auth;
 mod body;
 mod cards;
@@ -16,17 +17,19 @@ mod cors;
 mod encode;
 mod events;
 mod headers;
-mod health;
 mod limits;
+mod open;
 mod operation;
 mod origin;
 mod path;
+mod protocol;
 mod query;
 mod reply;
+mod requests;
 mod rest;
 mod rpc;
 mod sse;
-mod v1;
+mod surface;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! The operations as the bindings ask for them, and what comes back before it has a form.
 //!
-//! A binding makes an [`Operation`] of a request and an answer of an [`Answer`]. What an operation means is the exchange's.
+//! A binding makes an [`Operation`] of a request and an answer of what was [`Performed`]. What an operation means is the exchange's.
 
 use a2a::{
     CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SendMessageRequest, SubscribeToTaskRequest,
@@ -29,7 +29,7 @@ pub(crate) enum Operation {
 }
 
 /// What comes back.
-pub(crate) enum Answer {
+pub(crate) enum Performed {
     /// Of a send.
     Sent(Box<Sent>),
     /// Of whatever is about one task.
@@ -50,7 +50,7 @@ pub(crate) enum Encoded {
     Card(Tagged),
 }
 
-impl Answer {
+impl Performed {
     /// The answer in 1.0.
     pub(crate) fn encode(self) -> Result<Encoded, Error> {
         Ok(match self {
@@ -65,16 +65,16 @@ impl Answer {
 
 impl App {
     /// Carries an operation out.
-    pub(crate) async fn perform(&self, call: &Call, operation: Operation) -> Result<Answer, Error> {
+    pub(crate) async fn perform(&self, call: &Call, operation: Operation) -> Result<Performed, Error> {
         let exchange = &self.exchange;
         match operation {
-            Operation::Send(request) => Ok(Answer::Sent(Box::new(exchange.send(call, *request).await?))),
-            Operation::Stream(request) => Ok(Answer::Stream(Box::new(exchange.stream(call, *request).await?))),
-            Operation::Get(request) => Ok(Answer::Task(Box::new(exchange.get(call, request).await?))),
-            Operation::List(request) => Ok(Answer::Listing(exchange.list(call, *request).await?)),
-            Operation::Cancel(request) => Ok(Answer::Task(Box::new(exchange.cancel(call, request).await?))),
+            Operation::Send(request) => Ok(Performed::Sent(Box::new(exchange.send(call, *request).await?))),
+            Operation::Stream(request) => Ok(Performed::Stream(Box::new(exchange.stream(call, *request).await?))),
+            Operation::Get(request) => Ok(Performed::Task(Box::new(exchange.get(call, request).await?))),
+            Operation::List(request) => Ok(Performed::Listing(exchange.list(call, *request).await?)),
+            Operation::Cancel(request) => Ok(Performed::Task(Box::new(exchange.cancel(call, request).await?))),
             Operation::Subscribe(request, after) => {
-                Ok(Answer::Stream(Box::new(exchange.subscribe(call, request, after).await?)))
+                Ok(Performed::Stream(Box::new(exchange.subscribe(call, request, after).await?)))
             }
             Operation::PushConfig => {
                 exchange.target(call, "")?;
@@ -85,7 +85,7 @@ impl App {
                     Some(entry) => self.cards.agent(&entry.profile)?,
                     None => self.cards.extended(exchange.agents(), &call.caller)?,
                 };
-                Ok(Answer::Card(card))
+                Ok(Performed::Card(card))
             }
         }
     }

@@ -1,6 +1,8 @@
-//! What a path under `/a2a` names: an agent or none, and a resource. Nothing here looks at who asks.
+//! Reading paths: their segments, and what stands under `/a2a`, an agent or none and a resource.
 //!
 //! One agent has two spellings, `/a2a/agents/{id}/…` and the protocol's `/a2a/{tenant}/…`; both mean the same.
+
+use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
@@ -30,39 +32,30 @@ pub(crate) enum Resource {
     AgentCard,
 }
 
+/// What a path names, by its decoded segments. `None` is no route.
+pub(crate) fn route<T>(path: &str, at: impl FnOnce(&[&str]) -> Option<T>) -> Option<T> {
+    let decode = |segment| percent_decode_str(segment).decode_utf8().ok();
+    let decoded: Vec<Cow<'_, str>> = path.split('/').skip(1).map(decode).collect::<Option<_>>()?;
+    let segments: Vec<&str> = decoded.iter().map(AsRef::as_ref).collect();
+    at(&segments)
+}
+
 impl Place {
-    /// Reads a request path. `None` is an unknown route.
-    pub(crate) fn parse(path: &str) -> Option<Self> {
-        let tail = path.strip_prefix("/a2a")?;
-        let mut segments = Vec::new();
-        for segment in tail.split('/').skip(1) {
-            segments.push(percent_decode_str(segment).decode_utf8().ok()?.into_owned());
-        }
-        if !tail.is_empty() && !tail.starts_with('/') {
-            return None;
-        }
-        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        if let Some(resource) = Resource::parse(&segments) {
+    /// Reads the segments of a path.
+    pub(crate) fn at(segments: &[&str]) -> Option<Self> {
+        let ["a2a", segments @ ..] = segments else { return None };
+        if let Some(resource) = Resource::parse(segments) {
             return Some(Self { agent: None, resource });
         }
-        match segments.as_slice() {
-            ["agents", agent, rest @ ..] if !agent.is_empty() => {
-                let resource = if *rest == [".well-known", "agent-card.json"] {
-                    Resource::AgentCard
-                } else {
-                    Resource::parse(rest)?
-                };
-                Some(Self { agent: Some((*agent).to_owned()), resource })
-            }
+        let (agent, resource) = match segments {
+            ["agents", agent, ".well-known", "agent-card.json"] => (agent, Resource::AgentCard),
+            ["agents", agent, rest @ ..] => (agent, Resource::parse(rest)?),
             // A bare `/a2a/{tenant}` is no route of the protocol, so an endpoint needs a word after it.
-            [agent, rest @ ..] if !agent.is_empty() && *agent != "agents" && *agent != "tasks" => {
-                if matches!(rest, [] | [""]) {
-                    return None;
-                }
-                Some(Self { agent: Some((*agent).to_owned()), resource: Resource::parse(rest)? })
-            }
-            _ => None,
-        }
+            ["tasks", ..] | [_] | [_, ""] => return None,
+            [agent, rest @ ..] => (agent, Resource::parse(rest)?),
+            [] => return None,
+        };
+        (!agent.is_empty()).then(|| Self { agent: Some((*agent).to_owned()), resource })
     }
 }
 
@@ -107,17 +100,12 @@ impl Resource {
     }
 }
 
-/// Whether a method is one of those that an `Allow` header names.
-pub(crate) fn allows(allow: &str, method: &http::Method) -> bool {
-    allow.split(", ").any(|name| name == method.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn place(path: &str) -> Option<(Option<String>, Resource)> {
-        Place::parse(path).map(|place| (place.agent, place.resource))
+        route(path, Place::at).map(|place| (place.agent, place.resource))
     }
 
     #[test]
@@ -176,10 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn methods() {
-        assert!(allows(Resource::Tasks.allow(), &http::Method::HEAD));
-        assert!(allows(Resource::SubscribeToTask(String::new()).allow(), &http::Method::POST));
-        assert!(!allows(Resource::SubscribeToTask(String::new()).allow(), &http::Method::HEAD));
-        assert!(!allows(Resource::JsonRpc.allow(), &http::Method::GET));
+    fn only_what_is_read_answers_head() {
+        for (path, allow) in [
+            ("/a2a/jsonrpc", "POST, OPTIONS"),
+            ("/a2a/tasks", "GET, HEAD, OPTIONS"),
+            ("/a2a/tasks/t:subscribe", "GET, POST, OPTIONS"),
+            ("/a2a/tasks/t/pushNotificationConfigs/c", "GET, DELETE, OPTIONS"),
+        ] {
+            assert_eq!(place(path).unwrap().1.allow(), allow, "{path}");
+        }
     }
 }

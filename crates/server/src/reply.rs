@@ -6,6 +6,7 @@ use a2a::{Error, ErrorKind};
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
 
 use crate::{headers, sse::EventStream};
 
@@ -16,49 +17,66 @@ pub(crate) const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a
 
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
+/// Every status that is answered. Those of errors stand in the table of [`ErrorKind::codes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Ok,
+    Created,
+    NoContent,
+    NotModified,
+    Error(ErrorKind),
+}
+
+impl From<Status> for StatusCode {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Ok => Self::OK,
+            Status::Created => Self::CREATED,
+            Status::NoContent => Self::NO_CONTENT,
+            Status::NotModified => Self::NOT_MODIFIED,
+            Status::Error(kind) => Self::from_u16(kind.codes().http).unwrap_or(Self::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
 /// A body with a status.
-pub(crate) fn body(status: StatusCode, media: HeaderValue, bytes: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Body::from(bytes.into()));
-    *response.status_mut() = status;
+pub(crate) fn body(status: Status, media: HeaderValue, bytes: impl Into<Bytes>) -> Response {
+    let mut response = empty(status);
+    *response.body_mut() = Body::from(bytes.into());
     response.headers_mut().insert(header::CONTENT_TYPE, media);
     response
 }
 
-/// No body.
-pub(crate) fn empty(status: StatusCode) -> Response {
+/// Plain data as JSON.
+pub(crate) fn json(status: Status, value: &impl Serialize) -> Response {
+    // It always serialises.
+    body(status, JSON, serde_json::to_vec(value).unwrap_or_default())
+}
+
+fn empty(status: Status) -> Response {
     let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
+    *response.status_mut() = status.into();
     response
 }
 
 /// An error as HTTP has it: its status and a google.rpc.Status body.
 pub(crate) fn error(error: &Error) -> Response {
-    let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = body(status, JSON, error.status_body());
+    let mut response = body(Status::Error(error.kind), JSON, error.status_body());
     if let Some(seconds) = error.retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
-/// 404 for a path that is no route.
-pub(crate) fn no_route() -> Response {
-    error(&Error::new(ErrorKind::NotFound, "there is nothing at this path"))
-}
-
-/// 405, with the methods that would do.
-pub(crate) fn wrong_method(allow: &'static str) -> Response {
-    let message = format!("this path answers {allow}");
-    let mut response = error(&Error::new(ErrorKind::MethodNotAllowed, message));
+/// Names the methods that a path answers.
+pub(crate) fn with_allow(mut response: Response, allow: &'static str) -> Response {
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }
 
 /// What OPTIONS answers at a known path.
 pub(crate) fn options(allow: &'static str) -> Response {
-    let mut response = empty(StatusCode::NO_CONTENT);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
-    response
+    with_allow(empty(Status::NoContent), allow)
 }
 
 /// A stream of events.
@@ -104,9 +122,9 @@ pub(crate) fn cacheable(
     vary: Option<&'static str>,
 ) -> Response {
     let mut response = if headers::none_match(request, &content.etag) {
-        empty(StatusCode::NOT_MODIFIED)
+        empty(Status::NotModified)
     } else {
-        body(StatusCode::OK, media, content.bytes.clone())
+        body(Status::Ok, media, content.bytes.clone())
     };
     let map = response.headers_mut();
     if let Ok(etag) = HeaderValue::from_str(&content.etag) {
@@ -117,4 +135,24 @@ pub(crate) fn cacheable(
         map.insert(header::VARY, HeaderValue::from_static(vary));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_error_has_the_status_of_its_kind_in_its_head_and_in_its_body() {
+        for kind in ErrorKind::ALL {
+            let response = error(&Error::new(kind, "text").with_retry_after(7));
+            let status = response.status().as_u16();
+            assert_eq!(status, kind.codes().http, "{kind:?}");
+            assert!((400..600).contains(&status), "{kind:?}");
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+            assert_eq!(response.headers()[header::RETRY_AFTER], "7");
+            let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            let told: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(told["error"]["code"], status, "{kind:?}");
+        }
+    }
 }

@@ -11,9 +11,9 @@ use a2a::{
     Error, ErrorKind, GetExtendedAgentCardRequest, Method,
     jsonrpc::{self, Id, Request},
 };
-use axum::{body::Body, response::Response};
+use axum::response::Response;
 use exchange::{Call, Caller};
-use http::{HeaderValue, StatusCode, request::Parts};
+use http::{HeaderValue, request::Parts};
 use serde::Serialize;
 
 use crate::{
@@ -22,8 +22,9 @@ use crate::{
     headers::{self, Media},
     operation::{Encoded, Operation},
     query::Query,
-    reply,
+    reply::{self, Status},
     sse::{Envelope, EventStream},
+    surface::Visit,
 };
 
 /// What an endpoint promises.
@@ -53,29 +54,23 @@ struct Asked<'a> {
 
 /// Answers a POST at a JSON-RPC endpoint.
 pub(crate) async fn answer(
-    app: &App,
+    mut visit: Visit<'_, Caller>,
     contract: Contract,
-    caller: Caller,
     agent: Option<String>,
-    parts: &Parts,
-    body: Body,
-) -> Response {
-    let refuse = |status, id: &Id, error: &Error| failure(status, contract, None, id, error);
+) -> Result<Response, Error> {
+    let (app, parts) = (visit.app, visit.parts);
+    let refuse = |id: &Id, error: &Error| Ok(failure(Status::Ok, contract, None, id, error));
     if contract == Contract::Arbiter
         && let Err(error) = headers::check_version_of_v1(&parts.headers)
     {
-        return refuse(StatusCode::OK, &Id::NULL, &error);
+        return refuse(&Id::NULL, &error);
     }
-    if Media::of(&parts.headers) != Media::Json {
-        let error = headers::wrong_media("application/json");
-        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &Id::NULL, &error);
+    if let Err(error) = headers::require_media(&parts.headers, &[Media::Json]) {
+        return Ok(failure(Status::Error(error.kind), contract, None, &Id::NULL, &error));
     }
-    let bytes = match body::read(&parts.headers, body, app.bounds).await {
-        Ok(bytes) => bytes,
-        Err(response) => return *response,
-    };
+    let bytes = visit.read().await?;
     if let Err(error) = body::check_text(&bytes) {
-        return refuse(StatusCode::OK, &Id::NULL, &error);
+        return refuse(&Id::NULL, &error);
     }
     let request = match Request::decode(&bytes) {
         Ok(request) => request,
@@ -83,20 +78,18 @@ pub(crate) async fn answer(
             if contract == Contract::Arbiter && has_odd_params(&bytes) {
                 rejected.error = Error::invalid("params", "must be an object");
             }
-            return refuse(StatusCode::OK, &rejected.id, &rejected.error);
+            return refuse(&rejected.id, &rejected.error);
         }
     };
     let Some((dialect, method)) = method(&request.method) else {
-        return refuse(StatusCode::OK, &request.id, &jsonrpc::method_not_found(&request.method));
+        return refuse(&request.id, &jsonrpc::method_not_found(&request.method));
     };
     let asked = Asked { contract, dialect, method, request: &request, parts };
-    match perform(app, caller, agent, &asked).await {
-        Ok(response) => response,
-        Err(error) => failure(StatusCode::OK, contract, Some(dialect), &request.id, &error),
-    }
+    let answered = in_dialect(app, visit.caller, agent, &asked).await;
+    Ok(answered.unwrap_or_else(|error| failure(Status::Ok, contract, Some(dialect), &request.id, &error)))
 }
 
-async fn perform(app: &App, caller: Caller, agent: Option<String>, asked: &Asked<'_>) -> Result<Response, Error> {
+async fn in_dialect(app: &App, caller: Caller, agent: Option<String>, asked: &Asked<'_>) -> Result<Response, Error> {
     let headers = &asked.parts.headers;
     let query = asked.query()?;
     match (asked.contract, asked.dialect) {
@@ -108,8 +101,8 @@ async fn perform(app: &App, caller: Caller, agent: Option<String>, asked: &Asked
     let call = app.call(caller, agent, headers)?;
     match (asked.contract, asked.dialect) {
         (_, Dialect::V1) => in_1_0(app, &call, asked).await,
-        (Contract::A2a, Dialect::V03) => v03::perform(app, &call, asked).await.map(in_version_03),
-        (Contract::Arbiter, Dialect::V03) => arbiter::perform(app, call, asked).await,
+        (Contract::A2a, Dialect::V03) => v03::answer(app, &call, asked).await.map(in_version_03),
+        (Contract::Arbiter, Dialect::V03) => arbiter::answer(app, call, asked).await,
     }
 }
 
@@ -176,11 +169,11 @@ fn has_odd_params(body: &[u8]) -> bool {
 }
 
 fn success(id: &Id, result: &[u8]) -> Response {
-    reply::body(StatusCode::OK, reply::JSON, jsonrpc::success_raw(id, result))
+    reply::body(Status::Ok, reply::JSON, jsonrpc::success_raw(id, result))
 }
 
 /// An error, in the dialect of its request as far as that is known. Details go to everybody who does not speak 0.3 for sure.
-fn failure(status: StatusCode, contract: Contract, dialect: Option<Dialect>, id: &Id, error: &Error) -> Response {
+fn failure(status: Status, contract: Contract, dialect: Option<Dialect>, id: &Id, error: &Error) -> Response {
     #[derive(Serialize)]
     struct Failure<'a> {
         jsonrpc: &'static str,

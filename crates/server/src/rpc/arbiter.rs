@@ -24,8 +24,8 @@ use crate::{
 
 const RULES: Rules = Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false };
 
-/// Carries out a request.
-pub(super) async fn perform(app: &App, call: Call, asked: &Asked<'_>) -> Result<Response, Error> {
+/// Answers a request.
+pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<Response, Error> {
     let call = Call { rules: RULES, ..call };
     let Some(entry) = app.exchange.target(&call, "")? else {
         return Err(Error::internal("the path names no agent"));

@@ -14,29 +14,29 @@ use crate::{
     app::App,
     encode,
     events::{self, End, Events},
-    operation::{Answer, Operation},
+    operation::{Operation, Performed},
     reply,
     sse::{Envelope, EventStream, Record},
 };
 
-/// Carries out a request of 0.3.
-pub(super) async fn perform(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
+/// Answers a request of 0.3.
+pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
     let id = &asked.request.id;
     let operation = operation(asked)?;
     Ok(match app.perform(call, operation).await? {
-        Answer::Sent(sent) => {
+        Performed::Sent(sent) => {
             let response = sent.reply.response().map_err(|cause| encode::unreadable(&cause))?;
             let result = json(&v03::send_result(&response))?;
             reply::with_extensions_of_03(success(id, &result), &sent.extensions)
         }
-        Answer::Task(snapshot) => success(id, &json(&v03::Task::from(encode::typed(&snapshot)?))?),
+        Performed::Task(snapshot) => success(id, &json(&v03::Task::from(encode::typed(&snapshot)?))?),
         // No name of 0.3 asks for one.
-        Answer::Listing(_) => return Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
-        Answer::Card(card) => {
+        Performed::Listing(_) => return Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
+        Performed::Card(card) => {
             let card: AgentCard = ours(&card.bytes)?;
             success(id, &json(&v03::AgentCard::from(&card))?)
         }
-        Answer::Stream(frames) => {
+        Performed::Stream(frames) => {
             let extensions = frames.extensions.clone();
             let records = events::records(Events::new(*frames, End::AsItIs), |seq, event| {
                 let body = events::json(&v03::stream_result(&event))?;

@@ -9,5 +9,6 @@ mod rpc;
 mod streams;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 mod support;
+mod surfaces;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 mod wire;

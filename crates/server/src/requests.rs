@@ -1,28 +1,74 @@
-//! The native requests: the caller's tasks, of every agent, as a request log. A request's id is its task's id.
+//! The native requests, `/v1/requests`: the caller's tasks, of every agent, as a request log. A request's id is its task's id.
+
+mod native;
 
 use a2a::{CancelTaskRequest, Error, ErrorKind, GetTaskRequest, SubscribeToTaskRequest, TaskState};
 use axum::response::Response;
 use exchange::{Call, Caller, Rules};
-use http::{StatusCode, request::Parts};
 use serde_json::{Value, json};
 use store::{Filter, Snapshot, TaskId, View};
 
-use super::native::Run;
+use self::native::Run;
 use crate::{
     app::App,
     events::{self, End, Events},
     headers,
-    query::Query,
-    reply,
+    reply::{self, Status},
     sse::{Envelope, EventStream},
+    surface::{Surface, Visit},
 };
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 200;
 
+/// What can stand at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    All,
+    One(String),
+    Cancel(String),
+    Events(String),
+}
+
+impl Surface for Route {
+    type Caller = Caller;
+
+    fn at(segments: &[&str]) -> Option<Self> {
+        match segments {
+            ["v1", "requests"] => Some(Self::All),
+            ["v1", "requests", "", ..] => None,
+            ["v1", "requests", id] => Some(Self::One((*id).to_owned())),
+            ["v1", "requests", id, "cancel"] => Some(Self::Cancel((*id).to_owned())),
+            ["v1", "requests", id, "events"] => Some(Self::Events((*id).to_owned())),
+            _ => None,
+        }
+    }
+
+    fn allow(&self) -> &'static str {
+        match self {
+            Self::All | Self::One(_) => "GET, HEAD, OPTIONS",
+            Self::Cancel(_) => "POST, OPTIONS",
+            Self::Events(_) => "GET, OPTIONS",
+        }
+    }
+
+    async fn answer(self, mut visit: Visit<'_, Caller>) -> Result<Response, Error> {
+        match self {
+            Self::All => list(visit).await,
+            Self::One(id) => one(visit, id).await,
+            Self::Cancel(id) => {
+                // Nothing is said in it, but it has to be read before the connection can go on.
+                visit.read().await?;
+                cancel(visit, id).await
+            }
+            Self::Events(id) => events(visit, id).await,
+        }
+    }
+}
+
 /// The newest requests first.
-pub(super) async fn list(app: &App, caller: Caller, parts: &Parts) -> Result<Response, Error> {
-    let query = Query::parse(parts.uri.query())?;
+async fn list(visit: Visit<'_, Caller>) -> Result<Response, Error> {
+    let query = visit.query()?;
     let limit = match query.one_of("limit", &["limit"])? {
         None => DEFAULT_LIMIT,
         Some(text) => match text.parse() {
@@ -32,23 +78,23 @@ pub(super) async fn list(app: &App, caller: Caller, parts: &Parts) -> Result<Res
     };
     let view = View { history: Some(0), artifacts: false };
     let filter = Filter { agent: None, context: None, state: None, since: None, after: None, limit, view };
-    let page = app.exchange.page(&Call::new(caller), filter).await?;
+    let page = visit.app.exchange.page(&Call::new(visit.caller), filter).await?;
     let requests: Vec<Value> = page.tasks.iter().map(status).collect();
-    Ok(answer(StatusCode::OK, &json!({ "requests": requests })))
+    Ok(reply::json(Status::Ok, &json!({ "requests": requests })))
 }
 
 /// One request.
-pub(super) async fn one(app: &App, caller: Caller, id: String) -> Result<Response, Error> {
-    let snapshot = look(app, &Call::new(caller), &id).await?;
-    Ok(answer(StatusCode::OK, &json!({ "request": status(&snapshot) })))
+async fn one(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
+    let snapshot = look(visit.app, &Call::new(visit.caller), &id).await?;
+    Ok(reply::json(Status::Ok, &json!({ "request": status(&snapshot) })))
 }
 
 /// Cancels what `tasks/cancel` cancels. A request that has ended is not in flight, as one that never was.
-pub(super) async fn cancel(app: &App, caller: Caller, id: String) -> Result<Response, Error> {
-    let call = Call { rules: Rules { cancel_once: true, ..Rules::default() }, ..Call::new(caller) };
+async fn cancel(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
+    let call = Call { rules: Rules { cancel_once: true, ..Rules::default() }, ..Call::new(visit.caller) };
     let request = CancelTaskRequest { id: id.clone(), ..CancelTaskRequest::default() };
-    let Err(error) = app.exchange.cancel(&call, request).await else {
-        return Ok(answer(StatusCode::OK, &json!({ "request_id": id, "cancelled": true })));
+    let Err(error) = visit.app.exchange.cancel(&call, request).await else {
+        return Ok(reply::json(Status::Ok, &json!({ "request_id": id, "cancelled": true })));
     };
     if !matches!(error.kind(), ErrorKind::TaskNotFound | ErrorKind::TaskNotCancelable) {
         return Err(error.into());
@@ -58,14 +104,14 @@ pub(super) async fn cancel(app: &App, caller: Caller, id: String) -> Result<Resp
     let status: Value =
         serde_json::from_slice(&Error::new(ErrorKind::NotFound, reason).status_body()).unwrap_or_default();
     let body = json!({ "request_id": id, "cancelled": false, "reason": reason, "error": status["error"] });
-    Ok(answer(StatusCode::NOT_FOUND, &body))
+    Ok(reply::json(Status::Error(ErrorKind::NotFound), &body))
 }
 
 /// The log of a request from `since_seq` on, then what comes.
-pub(super) async fn events(app: &App, caller: Caller, id: String, parts: &Parts) -> Result<Response, Error> {
-    let query = Query::parse(parts.uri.query())?;
-    let cursor = headers::cursor(&parts.headers, &query)?;
-    let call = Call::new(caller);
+async fn events(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
+    let app = visit.app;
+    let cursor = headers::cursor(&visit.parts.headers, &visit.query()?)?;
+    let call = Call::new(visit.caller);
     let snapshot = look(app, &call, &id).await?;
     // A cursor beyond the log's end is not of this request.
     let after = cursor.filter(|after| *after <= snapshot.seq).unwrap_or(0);
@@ -130,13 +176,26 @@ fn started_ms(task: TaskId) -> i64 {
     i64::from_str_radix(&digits, 16).unwrap_or_default()
 }
 
-fn answer(status: StatusCode, body: &Value) -> Response {
-    reply::body(status, reply::JSON, body.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::route;
+
+    #[test]
+    fn routes() {
+        for (path, expected) in [
+            ("/v1/requests", Some(Route::All)),
+            ("/v1/requests/a%20b", Some(Route::One("a b".into()))),
+            ("/v1/requests/x/cancel", Some(Route::Cancel("x".into()))),
+            ("/v1/requests/x/events", Some(Route::Events("x".into()))),
+            ("/v1/requests/", None),
+            ("/v1/requests//cancel", None),
+            ("/v1/requests/x/", None),
+            ("/v1/requests/x/cancel/y", None),
+        ] {
+            assert_eq!(route(path, Route::at), expected, "{path}");
+        }
+    }
 
     #[test]
     fn an_id_says_when() {

@@ -30,7 +30,7 @@ impl Run {
             }
             StreamResponse::StatusUpdate(update) => told.push(self.status(&update.status)),
             StreamResponse::ArtifactUpdate(update) => self.artifact(&update.artifact, &mut told),
-            StreamResponse::Message(message) => told.push(("text", self.said(json!({ "delta": message.text() })))),
+            StreamResponse::Message(message) => told.push(("text", self.of_agent(json!({ "delta": message.text() })))),
         }
         let last = told.len().saturating_sub(1);
         let mut records = Vec::with_capacity(told.len());
@@ -54,22 +54,24 @@ impl Run {
 
     fn status(&self, status: &TaskStatus) -> (&'static str, Value) {
         if status.state == TaskState::Working && status.message.is_none() {
-            return ("stream_start", self.said(json!({})));
+            return ("stream_start", self.of_agent(json!({})));
         }
         let state = a2a::v03::TaskState(status.state).as_str();
         let text = status.message.as_ref().map(Message::text).unwrap_or_default();
-        ("status", self.said(json!({ "state": state, "content": text })))
+        ("status", self.of_agent(json!({ "state": state, "content": text })))
     }
 
     fn artifact(&self, artifact: &Artifact, told: &mut Vec<(&'static str, Value)>) {
         for part in &artifact.parts {
             told.push(match &part.content {
-                PartContent::Text(text) if part.filename.is_empty() => ("text", self.said(json!({ "delta": text }))),
+                PartContent::Text(text) if part.filename.is_empty() => {
+                    ("text", self.of_agent(json!({ "delta": text })))
+                }
                 PartContent::Data(data) => {
                     let data: Value = data.parse().unwrap_or_default();
-                    ("artifact", self.said(json!({ "name": artifact.name, "data": data })))
+                    ("artifact", self.of_agent(json!({ "name": artifact.name, "data": data })))
                 }
-                _ => ("file", self.said(file(artifact, part))),
+                _ => ("file", self.of_agent(file(artifact, part))),
             });
         }
     }
@@ -110,7 +112,7 @@ impl Run {
     }
 
     /// What the agent itself says is of stream 0 at depth 0.
-    fn said(&self, mut data: Value) -> Value {
+    fn of_agent(&self, mut data: Value) -> Value {
         data["agent"] = json!(self.agent);
         data["stream_id"] = json!(0);
         data["depth"] = json!(0);

@@ -1,0 +1,69 @@
+//! What is open to everybody: whether the process lives, whether it takes work, and the gateway's public card.
+
+use std::time::Duration;
+
+use a2a::{Error, ErrorKind};
+use axum::response::Response;
+use tokio::time::timeout;
+
+use crate::{
+    app::App,
+    reply::{self, Status},
+    surface::{Anybody, Surface, Visit},
+};
+
+/// How long a probe waits for the journal.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) enum Open {
+    /// Answers as long as the process does.
+    Live,
+    /// Says no while the server drains and while the journal cannot be written. Nothing else is said.
+    Ready,
+    PublicCard,
+}
+
+impl Surface for Open {
+    type Caller = Anybody;
+
+    fn at(segments: &[&str]) -> Option<Self> {
+        match segments {
+            ["healthz"] => Some(Self::Live),
+            ["readyz"] => Some(Self::Ready),
+            [".well-known", "agent-card.json"] => Some(Self::PublicCard),
+            _ => None,
+        }
+    }
+
+    fn allow(&self) -> &'static str {
+        "GET, HEAD, OPTIONS"
+    }
+
+    async fn answer(self, visit: Visit<'_, Anybody>) -> Result<Response, Error> {
+        let app = visit.app;
+        let (status, said) = match self {
+            Self::Live => (Status::Ok, "ok"),
+            Self::Ready => match unready(app).await {
+                None => (Status::Ok, "ok"),
+                Some(why) => (Status::Error(ErrorKind::Unavailable), why),
+            },
+            Self::PublicCard => {
+                let headers = &visit.parts.headers;
+                return Ok(reply::cacheable(headers, app.cards.gateway(), reply::JSON, "public, max-age=60", None));
+            }
+        };
+        Ok(reply::body(status, reply::JSON, format!(r#"{{"status":"{said}"}}"#)))
+    }
+}
+
+async fn unready(app: &App) -> Option<&'static str> {
+    if app.exchange.draining().is_cancelled() {
+        return Some("draining");
+    }
+    match timeout(PATIENCE, app.exchange.store().ping()).await {
+        Ok(Ok(())) => return None,
+        Ok(Err(error)) => tracing::error!(error = %error, "the journal cannot be written"),
+        Err(_elapsed) => tracing::error!("the journal does not answer"),
+    }
+    Some("unavailable")
+}

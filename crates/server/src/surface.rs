@@ -1,0 +1,150 @@
+//! The skeleton of every surface: which paths and methods it has, who comes in, and in which order that is found out.
+//!
+//! A [`Surface`] is a family of routes. It says what a path names, which methods that answers, who may call and how its
+//! errors look; [`serve`] does the rest, the same for all of them. In this order: OPTIONS is answered without a credential,
+//! so that browsers can ask; then the caller is let in or not, before anybody learns which routes there are; then 404, then
+//! 405. The body is read last, by the route that wants one, since the checks of a binding come before it.
+
+use std::sync::Arc;
+
+use a2a::{Error, ErrorKind};
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+    routing::any,
+};
+use bytes::Bytes;
+use exchange::Caller;
+use http::{HeaderMap, Method, request::Parts};
+
+use crate::{
+    app::App,
+    body,
+    headers::{self, Media},
+    path,
+    query::Query,
+    reply,
+};
+
+/// A family of routes; a value of it is one of them, with what its path names.
+pub(crate) trait Surface: Sized + Send + 'static {
+    /// Who may call.
+    type Caller: Admit;
+
+    /// Reads the segments of a path, which are decoded. `None` is no route.
+    fn at(segments: &[&str]) -> Option<Self>;
+
+    /// The methods that it answers, as the `Allow` header names them.
+    fn allow(&self) -> &'static str;
+
+    /// Answers a request by one of its methods.
+    fn answer(self, visit: Visit<'_, Self::Caller>) -> impl Future<Output = Result<Response, Error>> + Send;
+
+    /// How an error looks.
+    fn error(error: &Error) -> Response {
+        reply::error(error)
+    }
+
+    /// What all its answers say, errors included.
+    fn mark(_headers: &mut HeaderMap) {}
+}
+
+/// Somebody who can be let in, and what is known of them then.
+pub(crate) trait Admit: Sized + Send {
+    fn admit(app: &App, headers: &HeaderMap) -> impl Future<Output = Result<Self, Error>> + Send;
+}
+
+/// Whoever comes.
+pub(crate) struct Anybody;
+
+/// A request that was let in.
+pub(crate) struct Visit<'a, C> {
+    pub(crate) app: &'a App,
+    pub(crate) caller: C,
+    pub(crate) parts: &'a Parts,
+    body: Body,
+}
+
+/// Adds a surface to the routes: everything at this path and below it.
+pub(crate) fn mount<S: Surface>(mut router: Router<Arc<App>>, below: &str) -> Router<Arc<App>> {
+    // Segments can have colons inside, which routes there cannot: what follows is read here.
+    for path in [below.to_owned(), format!("{below}/"), format!("{below}/{{*path}}")] {
+        router = router.route(&path, any(serve::<S>));
+    }
+    router
+}
+
+/// Answers whatever comes to a surface.
+pub(crate) async fn serve<S: Surface>(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let mut response = enter::<S>(&app, &parts, body).await.unwrap_or_else(|error| S::error(&error));
+    S::mark(response.headers_mut());
+    response
+}
+
+async fn enter<S: Surface>(app: &App, parts: &Parts, body: Body) -> Result<Response, Error> {
+    let route = path::route(parts.uri.path(), S::at);
+    if parts.method == Method::OPTIONS {
+        return Ok(reply::options(route.ok_or_else(no_route)?.allow()));
+    }
+    let admitted = S::Caller::admit(app, &parts.headers).await;
+    let caller = admitted.map_err(|error| app.limits.failure(&parts.extensions, error))?;
+    let route = route.ok_or_else(no_route)?;
+    let allow = route.allow();
+    if !allow.split(", ").any(|name| name == parts.method.as_str()) {
+        let error = Error::new(ErrorKind::MethodNotAllowed, format!("this path answers {allow}"));
+        return Ok(reply::with_allow(S::error(&error), allow));
+    }
+    route.answer(Visit { app, caller, parts, body }).await
+}
+
+fn no_route() -> Error {
+    Error::new(ErrorKind::NotFound, "there is nothing at this path")
+}
+
+impl Admit for Anybody {
+    async fn admit(_app: &App, _headers: &HeaderMap) -> Result<Self, Error> {
+        Ok(Self)
+    }
+}
+
+/// A tenant, within its rate.
+impl Admit for Caller {
+    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
+        let caller = app.auth.caller(headers).await?;
+        app.limits.request(caller.tenant)?;
+        Ok(caller)
+    }
+}
+
+impl<C> Visit<'_, C> {
+    pub(crate) fn query(&self) -> Result<Query, Error> {
+        Query::parse(self.parts.uri.query())
+    }
+
+    /// The body, as it is.
+    pub(crate) async fn read(&mut self) -> Result<Bytes, Error> {
+        body::read(&self.parts.headers, std::mem::take(&mut self.body), self.app.bounds).await
+    }
+
+    /// The text of a body of one of these media types.
+    pub(crate) async fn text(&mut self, media: &[Media]) -> Result<Bytes, Error> {
+        headers::require_media(&self.parts.headers, media)?;
+        let bytes = self.read().await?;
+        body::check_text(&bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same where there may be no body, and then no media type.
+    pub(crate) async fn optional_text(&mut self, media: &[Media]) -> Result<Option<Bytes>, Error> {
+        let bytes = self.read().await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        headers::require_media(&self.parts.headers, media)?;
+        body::check_text(&bytes)?;
+        Ok(Some(bytes))
+    }
+}
