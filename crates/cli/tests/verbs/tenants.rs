@@ -39,6 +39,8 @@ fn tenants_without_a_server() {
     let home = Home::new();
     let token = line_value(&home.ok(&["tenant", "add", "acme"]), "token").to_owned();
     assert_eq!(home.json(&["tenant", "list"])[0]["name"], "acme");
+    let taken = home.fails(&["tenant", "add", "acme"], 1);
+    assert!(taken.contains("there is a tenant `acme` already") && !taken.contains("409"), "nobody spoke HTTP: {taken}");
     home.ok(&["tenant", "disable", "acme"]);
     let server = home.serve();
     assert_eq!(server.status_with(&token), 401);
