@@ -13,12 +13,13 @@ use std::{
 };
 
 use rusqlite::{Connection, OpenFlags, types::ValueRef};
+use sha2::{Digest, Sha256};
 use tokio::runtime::{self, Runtime};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use uuid::Uuid;
 
 use crate::{
-    Store, Wake,
+    NewToken, Store, TenantId, Wake,
     hub::LOOK,
     postgres,
     sqlite::{self, Ticks},
@@ -184,6 +185,18 @@ impl Drop for Database {
         // A server that a test has killed may still be there for a moment.
         administer(&server(), &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
     }
+}
+
+/// Makes a tenant with one token.
+///
+/// # Panics
+/// When there is one of that name already.
+pub async fn add_tenant(store: &dyn Store, name: &str, token: &str) -> TenantId {
+    let tenant = store.create_tenant(name).await.expect("the tenant is new").id;
+    let hash = Sha256::digest(token).into();
+    let token = NewToken { tenant, hash, name: "test".to_owned(), expires: None };
+    store.add_token(token).await.expect("the token is new");
+    tenant
 }
 
 fn server() -> String {

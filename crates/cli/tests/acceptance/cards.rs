@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     http::{Api, array, message, state, text},
     rig::{Rig, TOKEN},
 };
@@ -130,7 +130,7 @@ async fn s3_65_agent_scoped_extended_card() {
 
     for path in ["/a2a/agents/nobody/extendedAgentCard", "/a2a/agents/nobody/.well-known/agent-card.json"] {
         let error = api.get(path).await.error(404);
-        assert_eq!(crate::http::reason(&error), "AGENT_NOT_FOUND");
+        assert_eq!(super::http::reason(&error), "AGENT_NOT_FOUND");
     }
 }
 
@@ -140,7 +140,7 @@ async fn s3_86_well_known_card_is_cached_publicly() {
     check_conditional_get(&rig.api().with_token(None), PUBLIC, "public").await;
     let before = rig.api().get(PUBLIC).await.header("etag").unwrap().to_owned();
 
-    rig.kill9().await;
+    rig.kill9();
     rig.restart_with("", &["--public-url", "https://agents.example.com/"]).await;
     let reply = rig.api().get(PUBLIC).await;
     assert_ne!(reply.header("etag"), Some(before.as_str()), "another card has another ETag");
@@ -184,7 +184,7 @@ async fn s3_103_card_says_how_to_authenticate() {
     assert_eq!(either, ["bearerAuth", "sbTokenAuth"]);
     assert!(!card.to_string().contains(TOKEN));
 
-    rig.kill9().await;
+    rig.kill9();
     rig.restart_with("", &["--no-auth"]).await;
     let nobody = rig.api().with_token(None);
     let card = nobody.get(PUBLIC).await.ok();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::{
+use super::{
     http::{answer, artifact_text, is_terminal, state, text, to, to_at_once},
     rig::Rig,
 };
@@ -17,7 +17,7 @@ async fn s0_54_tasks_survive_kill_9() {
     let asked = api.send(&to("ask", "what")).await;
     let failed = api.send(&to("fail", "please")).await;
     let running = api.send(&to_at_once("slow", "300")).await;
-    rig.kill9().await;
+    rig.kill9();
     rig.restart().await;
 
     let api = rig.api();
@@ -43,7 +43,7 @@ async fn s0_54_nothing_acknowledged_is_lost_under_load() {
             let mut acknowledged = Vec::new();
             for n in 0.. {
                 let request = to_at_once("stream", &format!("3 {}", [0, 40, 200][(sender + n) % 3]));
-                let call = crate::http::with_json(api.request(reqwest::Method::POST, "/a2a/message:send"), &request);
+                let call = super::http::with_json(api.request(reqwest::Method::POST, "/a2a/message:send"), &request);
                 // The server dies in the middle of this; from then on nothing is acknowledged.
                 let Ok(response) = call.send().await else { break };
                 let Ok(body) = response.bytes().await else { break };
@@ -54,7 +54,7 @@ async fn s0_54_nothing_acknowledged_is_lost_under_load() {
         });
     }
     tokio::time::sleep(Duration::from_millis(400)).await;
-    rig.kill9().await;
+    rig.kill9();
     let acknowledged: Vec<String> = senders.join_all().await.concat();
     assert!(!acknowledged.is_empty());
     rig.restart().await;
@@ -81,7 +81,7 @@ async fn sigterm_ends_in_order_and_streams_resume() {
     let id = text(&api.send(&to_at_once("slow", "1500")).await, "/id").to_owned();
     let mut stream = api.subscribe(&id, Some(0)).await;
     let mut seen = stream.until(|frame| frame.state() == Some("WORKING")).await;
-    rig.instance.terminate();
+    rig.server.signal("TERM");
 
     // Not ready: it says so, or it takes no more connections.
     let begun = Instant::now();
@@ -100,7 +100,7 @@ async fn sigterm_ends_in_order_and_streams_resume() {
     // The stream ends in order: with whole events and not with an error.
     seen.extend(stream.rest().await);
     assert!(!seen.last().unwrap().is_end(), "it ends before its task does");
-    let status = rig.instance.wait().await;
+    let status = rig.server.ended().await;
     assert_eq!(status.code(), Some(0), "{status:?}");
 
     rig.restart().await;
@@ -116,14 +116,14 @@ async fn sigterm_without_work_is_quick() {
     let mut rig = Rig::start().await;
     rig.api().send(&to("echo", "hello")).await;
     let begun = Instant::now();
-    rig.instance.terminate();
-    assert_eq!(rig.instance.wait().await.code(), Some(0));
+    rig.server.signal("TERM");
+    assert_eq!(rig.server.ended().await.code(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn s3_98_a_second_instance_sees_everything() {
-    let rig = Rig::start().await;
+    let mut rig = Rig::start().await;
     let second = rig.second().await;
     let (a, b) = (rig.api(), second.api());
 
@@ -163,9 +163,9 @@ async fn s3_98_a_second_instance_takes_over_from_a_dead_one() {
     let b = second.api();
     let mut stream = b.subscribe(&id, Some(0)).await;
     stream.until(|frame| frame.kind() == "artifactUpdate").await;
-    rig.kill9().await;
+    rig.kill9();
     let rest = stream.rest().await;
     assert_eq!(rest.last().unwrap().state(), Some("COMPLETED"));
-    let whole = b.send(&json!({"tenant": "stream", "message": crate::http::message("6 1")})).await;
+    let whole = b.send(&json!({"tenant": "stream", "message": super::http::message("6 1")})).await;
     assert_eq!(artifact_text(&b.task(&id).await), artifact_text(&whole));
 }

@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{
+use super::{
     http::{message, reason, text, to},
     rig::{PATIENCE, Rig, TOKEN},
 };

@@ -19,9 +19,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{
+use super::{
     http::{Api, is_terminal, state, to_at_once, with_json},
     log::{has_frame, is_whole},
+    random::Random,
     rig::Rig,
     sse::{Frame, Sse},
 };
@@ -121,7 +122,7 @@ async fn control_a_program_that_outlives_its_server_is_noticed() {
 /// task over. What the first says when it wakes must not count. Returns the log's length and state just after it
 /// woke, and at the end.
 async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Value>) {
-    let rig = Rig::start_with_agents("lease = \"2s\"\n", &[], fault).await;
+    let mut rig = Rig::start_with_agents("lease = \"2s\"\n", &[], fault).await;
     let second = rig.second().await;
     // The first to accept a message runs it.
     let task = rig.api().send(&to_at_once("slow", "2500")).await;
@@ -138,7 +139,7 @@ async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Va
     }
     // By now the first one's two and a half seconds are over: it wakes up and wants to complete the task.
     tokio::time::sleep(Duration::from_millis(2800).saturating_sub(begun.elapsed())).await;
-    rig.instance.signal("CONT");
+    rig.server.signal("CONT");
     tokio::time::sleep(Duration::from_millis(400)).await;
     let after_waking = state(&second.api().task(&id).await).to_owned();
     let frames: Vec<Value> = seen.into_iter().chain(stream.rest().await).map(|frame| frame.body).collect();
@@ -150,12 +151,12 @@ async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Va
 async fn stop_between_commits(rig: &Rig) {
     let journal = rig.journal().await;
     for n in 0..10 {
-        rig.instance.signal("STOP");
+        rig.server.signal("STOP");
         let name = format!("probe-{n}");
         if tokio::time::timeout(Duration::from_millis(300), journal.create_tenant(&name)).await.is_ok() {
             return;
         }
-        rig.instance.signal("CONT");
+        rig.server.signal("CONT");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("the server was always in the middle of a commit");
@@ -205,7 +206,7 @@ impl Storm {
             acknowledged.lock().await.extend(started);
             let stragglers = keep_sending(&rig.api(), &acknowledged);
             tokio::time::sleep(Duration::from_millis(random.below(1200))).await;
-            rig.kill9().await;
+            rig.kill9();
             drop(stragglers.join_all().await);
             found.survivors += survivors(&rig.agents_dir()).await;
             rig.restart().await;
@@ -371,25 +372,4 @@ fn running_programs(mark: &str) -> Vec<String> {
         }
     }
     found
-}
-
-/// Numbers that can be had again: the seed is printed.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Self {
-        let given = std::env::var("SB_SEED").ok().and_then(|text| text.parse().ok());
-        let seed = given
-            .unwrap_or_else(|| u64::from(std::process::id()) << 20 | Instant::now().elapsed().as_nanos() as u64 | 1);
-        eprintln!("SB_SEED={seed}");
-        Self(seed)
-    }
-
-    /// xorshift64
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
 }

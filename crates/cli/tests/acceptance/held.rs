@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{
+use super::{
     http::{Api, is_terminal, state, text, to, with_json},
     rig::{Rig, TOKEN},
     sse::Frame,

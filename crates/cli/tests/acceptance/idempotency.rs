@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::{
+use super::{
     http::{Api, Reply, array, message, reason, state, text, to, with_json},
     rig::Rig,
 };
@@ -94,7 +94,7 @@ async fn s3_79_idempotent_across_bindings_and_restart() {
     let mut scoped = request.clone();
     scoped.as_object_mut().unwrap().remove("tenant");
     assert_eq!(rig.api().post("/a2a/agents/echo/message:send", &scoped).await.task(), first);
-    rig.kill9().await;
+    rig.kill9();
     rig.restart().await;
     assert_eq!(rig.api().send(&request).await, first);
     assert_eq!(rig.api().rpc_ok("SendMessage", &request).await["task"], first);
@@ -125,7 +125,7 @@ async fn s3_81_repeated_continuations_are_not_duplicated() {
     let api = rig.api();
     let asked = api.send(&to("ask", "what")).await;
     let id = text(&asked, "/id").to_owned();
-    let mut continuation = crate::http::answer(&id, "that");
+    let mut continuation = super::http::answer(&id, "that");
     continuation["message"]["messageId"] = json!("the answer");
     let done = api.send(&continuation).await;
     assert_eq!(state(&done), "COMPLETED");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     http::{Api, array, message, reason, text, to, violations},
     rig::Rig,
 };
@@ -171,7 +171,7 @@ async fn page_tokens_cannot_be_forged_or_carried_elsewhere() {
     // What does not choose tasks may change between pages, and a restart forgets nothing.
     page(&api, &format!("pageSize=2&historyLength=0&pageToken={}", escaped(&token))).await;
     let mut rig = rig;
-    rig.kill9().await;
+    rig.kill9();
     rig.restart().await;
     let second = rig.api().get(&query(&token)).await.ok();
     assert_ne!(ids(&second), ids(&first));
@@ -185,7 +185,7 @@ async fn history_length_holds_everywhere() {
     let task = api.send(&to("ask", "one")).await;
     let id = text(&task, "/id").to_owned();
     let continued = |length: Option<u32>| {
-        let mut request = crate::http::answer(&id, "two");
+        let mut request = super::http::answer(&id, "two");
         request["message"]["messageId"] = json!("the answer");
         if let Some(length) = length {
             request["configuration"] = json!({"historyLength": length});

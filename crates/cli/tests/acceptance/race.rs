@@ -8,7 +8,7 @@ use std::sync::{
 use serde_json::json;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use crate::{
+use super::{
     http::{Api, array, fresh, is_terminal, reason, state, text, to_at_once},
     rig::Rig,
 };

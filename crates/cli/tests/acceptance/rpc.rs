@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     http::{message, reason, state, text, to, to_at_once, violations, with_json},
     rig::Rig,
 };
@@ -109,11 +109,11 @@ async fn s3_64_errors() {
         ("GetTask", json!({"id": "unknown"}), -32001, "TASK_NOT_FOUND"),
         ("CancelTask", json!({"id": "unknown"}), -32001, "TASK_NOT_FOUND"),
         ("SubscribeToTask", json!({"id": "unknown"}), -32001, "TASK_NOT_FOUND"),
-        ("SendMessage", crate::http::answer("unknown", "x"), -32001, "TASK_NOT_FOUND"),
-        ("SendStreamingMessage", crate::http::answer("unknown", "x"), -32001, "TASK_NOT_FOUND"),
+        ("SendMessage", super::http::answer("unknown", "x"), -32001, "TASK_NOT_FOUND"),
+        ("SendStreamingMessage", super::http::answer("unknown", "x"), -32001, "TASK_NOT_FOUND"),
         ("CancelTask", json!({"id": done}), -32002, "TASK_NOT_CANCELABLE"),
         ("SubscribeToTask", json!({"id": done}), -32004, "UNSUPPORTED_OPERATION"),
-        ("SendMessage", crate::http::answer(&done, "x"), -32004, "UNSUPPORTED_OPERATION"),
+        ("SendMessage", super::http::answer(&done, "x"), -32004, "UNSUPPORTED_OPERATION"),
     ] {
         let error = api.rpc_error(method, &params, code).await;
         assert_eq!(reason(&error), expected, "{method}");

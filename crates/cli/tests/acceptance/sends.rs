@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     http::{array, artifact_text, is_terminal, message, reason, state, text, to, to_at_once, violations},
     rig::Rig,
 };
@@ -101,7 +101,7 @@ async fn s3_49_send_blocks_unless_told_otherwise() {
 
 #[tokio::test]
 async fn blocking_send_that_outlasts_the_cap_returns_the_working_task() {
-    let rig = Rig::start_with("blocking_cap = \"300ms\"\n", &[]).await;
+    let rig = Rig::start_with("blocking_cap = \"300ms\"\n").await;
     let api = rig.api();
     let task = api.send(&to("slow", "1200")).await;
     assert_eq!(state(&task), "WORKING", "{task:#}");
@@ -173,7 +173,7 @@ async fn s3_19_auth_is_auth_required() {
     let task = api.send(&to("auth", "let me in")).await;
     assert_eq!(text(&task, "/status/state"), "TASK_STATE_AUTH_REQUIRED");
     assert_eq!(api.task(text(&task, "/id")).await, task);
-    let done = api.send(&crate::http::answer(text(&task, "/id"), "I am in")).await;
+    let done = api.send(&super::http::answer(text(&task, "/id"), "I am in")).await;
     assert_eq!((state(&done), &done["id"]), ("COMPLETED", &task["id"]));
 }
 

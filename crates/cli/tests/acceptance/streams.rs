@@ -9,7 +9,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{
+use super::{
     http::{Api, answer, artifact_text, is_terminal, message, reason, state, text, to, to_at_once},
     rig::{PATIENCE, Rig, TOKEN},
     sse::{Frame, Sse},
@@ -124,7 +124,7 @@ async fn s3_92_events_are_numbered_from_one_without_gaps() {
     let asked = text(&asked, "/id").to_owned();
     let mut subscriber = api.subscribe(&asked, Some(0)).await;
     let before = subscriber.until(|frame| frame.state() == Some("INPUT_REQUIRED")).await;
-    rig.kill9().await;
+    rig.kill9();
     rig.restart().await;
     let api = rig.api();
     api.send(&answer(&asked, "that")).await;
@@ -176,7 +176,7 @@ async fn s3_94_resume_after_kill_9() {
     let mut stream = rig.api().stream(STREAM, &to("stream", "8 60")).await;
     let seen = stream.until(|frame| frame.id >= 4).await;
     let id = seen[0].task_id().to_owned();
-    rig.kill9().await;
+    rig.kill9();
     rig.restart().await;
 
     let api = rig.api();
@@ -215,7 +215,7 @@ async fn s3_95_resume_when_the_task_has_ended() {
     let last = all.last().unwrap().id;
     for restarted in [false, true] {
         if restarted {
-            rig.kill9().await;
+            rig.kill9();
             rig.restart().await;
         }
         let api = rig.api();
@@ -260,7 +260,7 @@ async fn a_dropped_blocking_send_does_not_stop_its_task() {
     let api = rig.api();
     let mut request = to("slow", "1000");
     request["message"]["contextId"] = json!("dropped");
-    let call = crate::http::with_json(api.request(Method::POST, "/a2a/message:send"), &request);
+    let call = super::http::with_json(api.request(Method::POST, "/a2a/message:send"), &request);
     let given_up = call.timeout(Duration::from_millis(500)).send().await;
     assert!(given_up.is_err());
     let page = api.get("/a2a/tasks?contextId=dropped").await.ok();
@@ -354,17 +354,17 @@ async fn the_resume_cursor_is_an_extension_and_is_echoed() {
     let rig = Rig::start().await;
     let api = rig.api();
     let card = api.get("/.well-known/agent-card.json").await.ok();
-    let declared = crate::http::array(&card, "/capabilities/extensions");
+    let declared = super::http::array(&card, "/capabilities/extensions");
     assert!(declared.iter().any(|extension| extension["uri"] == CURSOR && extension["required"] != true), "{card:#}");
 
     let wanted = format!("urn:example:unknown, {CURSOR}");
     for header in ["A2A-Extensions", "X-A2A-Extensions"] {
         let request = api.request(Method::POST, "/a2a/message:send").header(header, &wanted);
-        let reply = api.call(crate::http::with_json(request, &json!({"message": message("hello")}))).await;
+        let reply = api.call(super::http::with_json(request, &json!({"message": message("hello")}))).await;
         reply.task();
         assert_eq!(reply.header("a2a-extensions"), Some(CURSOR), "{}", reply.shown());
         let request = api.request(Method::POST, STREAM).header(header, &wanted);
-        let stream = Sse::open(crate::http::with_json(request, &json!({"message": message("hello")}))).await;
+        let stream = Sse::open(super::http::with_json(request, &json!({"message": message("hello")}))).await;
         assert_eq!(stream.header("a2a-extensions"), Some(CURSOR));
     }
     let reply = api.post("/a2a/message:send", &json!({"message": message("hello")})).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     http::{array, artifact_text, is_terminal, message, reason, state, text, to, to_at_once, violations},
     rig::Rig,
 };
@@ -97,15 +97,15 @@ async fn s3_71_unknown_and_missing_targets() {
     assert_eq!(artifact_text(&echoed), "anyone there");
     let asked = text(&api.send(&to("ask", "what")).await, "/id").to_owned();
 
-    rig.kill9().await;
+    rig.kill9();
     rig.restart_with("default_agent = \"reject\"\n", &[]).await;
     let task = rig.api().send(&json!({"message": message("anyone there")})).await;
     assert_eq!(state(&task), "REJECTED");
     // A send with a task id needs no agent.
-    let task = rig.api().send(&crate::http::answer(&asked, "that")).await;
+    let task = rig.api().send(&super::http::answer(&asked, "that")).await;
     assert_eq!((state(&task), text(&task, "/id")), ("COMPLETED", asked.as_str()));
 
-    rig.kill9().await;
+    rig.kill9();
     rig.restart_with("demo_agents = false\n", &[]).await;
     let api = rig.api();
     let request = json!({"message": message("anyone there")});

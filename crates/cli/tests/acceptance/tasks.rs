@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use crate::{
+use super::{
     http::{is_terminal, reason, state, text, to, to_at_once, with_json},
     rig::Rig,
     sse::Sse,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     http::{answer, state, text, to, to_at_once},
     rig::Rig,
 };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     http::{answer, array, artifact_text, is_terminal, message, reason, state, text, to, to_at_once, violations},
     rig::Rig,
 };

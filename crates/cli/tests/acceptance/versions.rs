@@ -3,7 +3,7 @@
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     http::{Api, message, reason, with_json},
     rig::{Rig, TOKEN},
 };

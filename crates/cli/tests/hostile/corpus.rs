@@ -2,7 +2,7 @@
 //!
 //! A file holds `cases`, one request each, and `wrong`, tables that make one request for each wrong value of each field at
 //! each place where the message can be sent. A case has a `name`, what to `send` (`"POST /a2a/message:send"`) and what to
-//! `expect` ([`crate::expect`]). The request is that of a well-behaved client of the first tenant; the rest says
+//! `expect` ([`super::expect`]). The request is that of a well-behaved client of the first tenant; the rest says
 //! where it is not:
 //!
 //! - `target` goes behind the path of `send`: text, or a list of pieces.
@@ -22,7 +22,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use crate::wire::Request;
+use super::wire::Request;
 
 const FILES: [(&str, &str); 7] = [
     ("json", include_str!("corpus/json.json")),

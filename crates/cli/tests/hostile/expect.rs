@@ -14,7 +14,7 @@
 
 use serde_json::Value;
 
-use crate::{rig::Rig, wire::Answer};
+use super::{rig::Rig, wire::Answer};
 
 /// The word that stands for an attacker's host in the corpus.
 const EVIL: &str = "evil.example";

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     corpus::{self, Names},
     expect,
     rig::{Rig, TENANTS},
@@ -17,7 +17,7 @@ const AT_LEAST: usize = 150;
 fn s3_91_hostile_requests_get_their_errors_and_change_nothing() {
     let rig = Rig::start();
     let names = set_up(&rig);
-    let cases = corpus::read(&names, &rig.address);
+    let cases = corpus::read(&names, rig.address());
     let mut seen = std::collections::BTreeSet::new();
     for case in &cases {
         assert!(seen.insert(case.name.as_str()), "two cases are called {}", case.name);
@@ -28,7 +28,7 @@ fn s3_91_hostile_requests_get_their_errors_and_change_nothing() {
     let mut failures = Vec::new();
     let mut before = rig.fingerprint();
     for case in &cases {
-        let answer = wire::send(&rig.address, case.bytes.clone(), case.and_close);
+        let answer = wire::send(rig.address(), case.bytes.clone(), case.and_close);
         let judged = match &answer {
             Ok(answer) => expect::judge(&case.expect, &case.id, answer.as_ref()),
             Err(error) => Err(error.clone()),
@@ -120,7 +120,7 @@ fn set_up(rig: &Rig) -> Names {
         ("$UNKNOWN", "01890a5d-ac96-774b-bcce-b302099a8057".to_owned()),
         ("$TOKEN", TENANTS[caller].1.to_owned()),
         ("$THEIR_TOKEN", TENANTS[other].1.to_owned()),
-        ("$HOST", rig.address.clone()),
+        ("$HOST", rig.address().to_owned()),
     ];
     assert!(names.iter().all(|(_, value)| !value.is_empty()), "{names:?}");
     names

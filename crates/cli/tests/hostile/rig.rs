@@ -1,18 +1,10 @@
 //! A server under attack: the built binary, three tenants, and the journal read from beside it.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-    thread,
-};
-
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::scratch::Scratch;
-use tempfile::TempDir;
 
-use crate::wire::{self, Answer, Request};
+use super::wire::{self, Answer, Request};
+use crate::harness::{Home, Server, wait_for};
 
 /// The tenants' names and their tokens. No token may be found anywhere after a run.
 pub(crate) const TENANTS: [(&str, &str); 3] = [
@@ -38,12 +30,11 @@ const WATCHED: [(&str, &str); 10] = [
     ("audit", "*"),
 ];
 
-/// A server and its data directory.
+/// A server and its home.
 pub(crate) struct Rig {
-    child: Child,
-    pub(crate) address: String,
-    scratch: Scratch,
-    dir: TempDir,
+    // Dropped in this order: the database goes when its server is gone.
+    server: Server,
+    home: Home,
 }
 
 /// What the journal holds: for each table how many rows, and a digest of them.
@@ -53,44 +44,24 @@ pub(crate) struct Fingerprint(Vec<(&'static str, u64, [u8; 32])>);
 impl Rig {
     /// Starts a server with everything at its defaults, and makes the tenants.
     pub(crate) fn start() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let log = fs::File::create(dir.path().join("server.log")).expect("the log can be written");
-        fs::write(dir.path().join("switchboard.toml"), "").expect("the configuration can be written");
-        let scratch = Scratch::new(&dir.path().join("data"));
-        let store = scratch.url().map(|url| ["--store", url]);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sb"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(dir.path().join("data"))
-            .arg("--config")
-            .arg(dir.path().join("switchboard.toml"))
-            .args(store.iter().flatten())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", dir.path())
-            .env("SB_BOOTSTRAP_TOKEN", TENANTS[0].1)
+        let home = Home::new();
+        let environment = [
+            ("SB_BOOTSTRAP_TOKEN", TENANTS[0].1),
             // What is tested here is not how often somebody may ask.
-            .env("SB_LIMITS_REQUESTS_PER_SECOND", "0")
-            .env("SB_LIMITS_FAILED_AUTH_PER_SECOND", "0")
+            ("SB_LIMITS_REQUESTS_PER_SECOND", "0"),
+            ("SB_LIMITS_FAILED_AUTH_PER_SECOND", "0"),
             // Everything that could give a secret away is written down.
-            .env("RUST_LOG", "trace")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("the binary can be started");
-        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
-        let base = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("listening on http://").map(|address| address.trim().to_owned()));
-        // Whatever else the server prints must not find a closed pipe.
-        thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        let Some(address) = base else {
-            let _ = child.kill();
-            panic!("the server does not listen: {}", log_of(&dir));
-        };
-        add_tenants(&scratch);
-        Self { child, address, scratch, dir }
+            ("RUST_LOG", "trace"),
+        ];
+        let server = home.serve_with(&[], &environment);
+        for (name, token) in &TENANTS[1..] {
+            wait_for(home.add_tenant(name, token));
+        }
+        Self { server, home }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        self.server.address()
     }
 
     /// A request of one of the tenants, as a well-behaved client makes it.
@@ -103,7 +74,7 @@ impl Rig {
     /// Sends a request and reads the whole answer.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Answer {
-        match wire::send(&self.address, request.bytes(&self.address), false) {
+        match wire::send(self.address(), request.bytes(self.address()), false) {
             Ok(Some(answer)) => answer,
             Ok(None) => panic!("no answer to {request:?}"),
             Err(error) => panic!("{error}: {request:?}"),
@@ -132,7 +103,7 @@ impl Rig {
     /// What the journal holds now.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let queries = WATCHED.map(|(table, columns)| format!("SELECT {columns} FROM {table}"));
-        let found = self.scratch.look(&queries.each_ref().map(String::as_str));
+        let found = self.home.scratch.look(&queries.each_ref().map(String::as_str));
         let mut tables = Vec::new();
         for ((table, _), mut rows) in WATCHED.into_iter().zip(found) {
             // The order in which a table is read is its own business.
@@ -151,8 +122,8 @@ impl Rig {
     /// Whether the server still does what it is there for. The journal is not touched.
     pub(crate) fn is_well(&self) -> Result<(), String> {
         for (target, wanted) in [("/healthz", 200), ("/readyz", 200), ("/.well-known/agent-card.json", 200)] {
-            let bytes = Request::new("GET", target).bytes(&self.address);
-            match wire::send(&self.address, bytes, false)? {
+            let bytes = Request::new("GET", target).bytes(self.address());
+            match wire::send(self.address(), bytes, false)? {
                 Some(answer) if answer.status == wanted => {}
                 other => return Err(format!("{target} answers {other:?}")),
             }
@@ -162,7 +133,7 @@ impl Rig {
 
     /// What the server has written to its log.
     pub(crate) fn log(&self) -> String {
-        log_of(&self.dir)
+        self.server.log()
     }
 
     /// Which tokens stand in a text.
@@ -172,39 +143,10 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            let log = self.log();
-            let lines: Vec<&str> = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
-            eprintln!("--- warnings and errors of the server ---\n{}", lines[..lines.len().min(40)].join("\n"));
-        }
-    }
-}
-
 impl Fingerprint {
     /// The tables that are not as they were.
     pub(crate) fn changed_since(&self, before: &Self) -> Vec<String> {
         let pairs = before.0.iter().zip(&self.0).filter(|(before, now)| before != now);
         pairs.map(|((table, before, _), (_, now, _))| format!("{table} ({before} -> {now} rows)")).collect()
     }
-}
-
-fn log_of(dir: &TempDir) -> String {
-    fs::read_to_string(dir.path().join("server.log")).unwrap_or_default()
-}
-
-fn add_tenants(scratch: &Scratch) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-    runtime.block_on(async {
-        let journal = scratch.open().await;
-        for (name, token) in &TENANTS[1..] {
-            let tenant = journal.create_tenant(name).await.expect("the tenant is new");
-            let hash = Sha256::digest(token.as_bytes()).into();
-            let token = store::NewToken { tenant: tenant.id, hash, name: "canary".to_owned(), expires: None };
-            journal.add_token(token).await.expect("the token is new");
-        }
-    });
 }

@@ -10,7 +10,7 @@ use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use store::clock;
 
-use crate::{http::is_terminal, random::Random, rig::TOKEN, sse::Frame};
+use super::{http::is_terminal, random::Random, rig::TOKEN, sse::Frame};
 
 /// How long one request may take. An instance answers or dies.
 const REQUEST: Duration = Duration::from_secs(20);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use store::scratch::Database;
 
-use crate::{
+use super::{
     http::{is_terminal, state},
     programs::{POLICIES, Programs, begin},
     rig::Setting,

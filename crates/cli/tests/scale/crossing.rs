@@ -6,9 +6,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use store::scratch::Database;
 
-use crate::{
+use super::{
     http::{Api, array, fresh, state, text, to, to_at_once, with_json},
-    rig::{ADMIN_TOKEN, Instance, Setting, TOKEN},
+    rig::{ADMIN_TOKEN, Server, Setting, TOKEN},
     sse::Frame,
 };
 
@@ -21,12 +21,12 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A subscriber of B follows a task that runs on A, across A's death. The instances left over hear of it by `setting`'s
 /// wake-ups, if any.
 pub(crate) async fn follow_across_a_takeover(setting: &Setting) {
-    let [mut a, b, c]: [Instance; 3] = setting.start_all().await;
+    let [mut a, b, c]: [Server; 3] = setting.start_all().await;
     let task = a.api().send(&to_at_once("stream", "100 30")).await;
     let id = text(&task, "/id");
     let mut stream = b.api().subscribe(id, Some(0)).await;
     let mut frames = stream.until(|frame| !frame.artifact_text().is_empty()).await;
-    a.kill9().await;
+    a.kill9();
     frames.extend(stream.rest().await);
 
     assert!(frames.last().is_some_and(Frame::is_end), "{frames:#?}");
@@ -38,7 +38,7 @@ pub(crate) async fn follow_across_a_takeover(setting: &Setting) {
     assert_eq!(attempts, 2, "it was taken over once");
     assert_eq!(frames.iter().filter(|frame| frame.is_end()).count(), 1);
     let expected: String = (1..=100).map(|n| format!("chunk {n} of 100\n")).collect();
-    assert_eq!(crate::http::artifact_text(&b.api().task(id).await), expected, "the second attempt replaced the first");
+    assert_eq!(super::http::artifact_text(&b.api().task(id).await), expected, "the second attempt replaced the first");
 }
 
 /// A cancel on B stops the work on A, in much less than the time that A's turn would be given to ignore it.
@@ -129,7 +129,7 @@ async fn revoke_elsewhere(a: &Api, b: &Api) {
 pub(crate) async fn continue_elsewhere(a: &Api, b: &Api) {
     let asked = a.send(&to("ask", "start")).await;
     assert_eq!(state(&asked), "INPUT_REQUIRED");
-    let mut answer = crate::http::answer(text(&asked, "/id"), "my answer");
+    let mut answer = super::http::answer(text(&asked, "/id"), "my answer");
     answer["message"]["messageId"] = json!("second");
     let done = b.send(&answer).await;
     assert_eq!(state(&done), "COMPLETED");
@@ -147,7 +147,7 @@ async fn a_subscriber_follows_across_a_takeover() {
 async fn any_instance_serves_any_request() {
     let database = Database::create();
     let setting = Setting::on(database.url()).with_config("cancel_grace = \"5s\"\n");
-    let [a, b]: [Instance; 2] = setting.start_all().await;
+    let [a, b]: [Server; 2] = setting.start_all().await;
     let (a, b) = (a.api(), b.api());
     // The agent sees the cancel and ends by itself, long before anyone would end it by force.
     cancel_elsewhere(&a, &b, GRACE - Duration::from_secs(2)).await;

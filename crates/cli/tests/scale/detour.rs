@@ -14,7 +14,7 @@ use tokio::{
     sync::watch,
 };
 
-use crate::rig::PATIENCE;
+use super::rig::PATIENCE;
 
 /// A way that can be blocked.
 pub(crate) struct Detour {

@@ -4,11 +4,11 @@
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
-use crate::{
+use super::{
     http::{Api, artifact_text, is_terminal, state, text, to_at_once},
     postgres::{Postgres, connect},
     programs::attempts,
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
 };
 
 /// How soon an instance notices that there is no room, and that there is room again.
@@ -55,7 +55,7 @@ impl Filler {
 }
 
 /// Fills the disk under a server that is at work, and makes room again.
-async fn fill_and_make_room(instance: &Instance, filler: &Filler) {
+async fn fill_and_make_room(instance: &Server, filler: &Filler) {
     let api = instance.api();
     let mut acknowledged = Vec::new();
     for _ in 0..5 {

@@ -8,10 +8,10 @@ use std::{
 use store::scratch::Database;
 use tokio::task::JoinSet;
 
-use crate::{
+use super::{
     http::{Api, text, to_at_once},
     nats::Nats,
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
 };
 
 /// When each event of a task came, until its end.
@@ -28,7 +28,7 @@ async fn arrivals(api: Api, id: String) -> BTreeMap<u64, Instant> {
 /// one on A, who has it from memory as soon as it is committed.
 async fn measure(name: &str, wake: &str, tasks: usize) {
     let database = Database::create();
-    let [a, b]: [Instance; 2] = Setting::on(database.url()).with_wake(wake).start_all().await;
+    let [a, b]: [Server; 2] = Setting::on(database.url()).with_wake(wake).start_all().await;
     let (a, b) = (a.api(), b.api());
     let mut running = JoinSet::new();
     for _ in 0..tasks {

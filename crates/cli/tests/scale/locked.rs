@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
+use super::{
     programs::{POLICIES, Programs, begin},
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
 };
 
 /// Holds the write lock of a SQLite file until its input ends.
@@ -57,7 +57,7 @@ async fn lock(servers: usize, held: u64, fault: Option<&'static str>) -> Vec<Str
     let programs = Programs::of_each_policy(&setting, held.as_secs_f32() + 2.0);
     // One that ends while nobody can write.
     programs.add("short", "fail", 8, 1.0);
-    let mut instances: Vec<Instance> = Vec::new();
+    let mut instances: Vec<Server> = Vec::new();
     for _ in 0..servers {
         instances.push(setting.start("a").await);
     }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::rig::PATIENCE;
+use super::rig::PATIENCE;
 
 /// A NATS server of one's own on a fixed port. It ends with this.
 pub(crate) struct Nats {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{
+use super::{
     detour::{Detour, Passage},
     postgres::Postgres,
     programs::{Programs, begin},
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
 };
 
 /// What happens to the database, and to whom.
@@ -53,7 +53,7 @@ impl Outage {
         for (name, policy, seconds) in &agents {
             programs.add(name, policy, 8, *seconds);
         }
-        let mut instances: Vec<Instance> = Vec::new();
+        let mut instances: Vec<Server> = Vec::new();
         let mut ways = Vec::new();
         for name in ["a", "b", "c"].into_iter().take(self.instances) {
             let way = Detour::to(postgres.url()).await;

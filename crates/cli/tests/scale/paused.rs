@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use store::scratch::Database;
 
-use crate::{
+use super::{
     http::{state, to_at_once},
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
     sse::Frame,
 };
 
@@ -16,7 +16,7 @@ use crate::{
 async fn sleep_through_the_lease(fault: Option<&'static str>) -> (String, Vec<Value>) {
     let database = Database::create();
     let setting = Setting::on(database.url()).with_config("lease = \"1s\"\n").with_fault(fault);
-    let [first, second]: [Instance; 2] = setting.start_all().await;
+    let [first, second]: [Server; 2] = setting.start_all().await;
     // The first to accept a message runs it.
     let task = first.api().send(&to_at_once("slow", "2500")).await;
     let id = task["id"].as_str().expect("a task has an id").to_owned();

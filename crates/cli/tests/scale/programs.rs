@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
+use super::{
     http::{Api, is_terminal, state, text, to_at_once},
     rig::{PATIENCE, Setting},
     sse::Frame,

@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 use store::scratch::{Database, Scratch};
 
-use crate::{
+use super::{
     http::{Api, answer, artifact_text, is_terminal, state, text, to_at_once},
     postgres::connect,
     programs::{Job, POLICIES, Programs, begin},
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
 };
 
 /// How many tasks of each policy run when the server is told to stop.
@@ -83,7 +83,7 @@ async fn stop_under_load(setting: Setting) -> (Vec<Account>, Vec<Account>) {
     }
     expected.extend([Account::new("FAILED", &["first"], &[1]), Account::new("COMPLETED", &["second"], &[1])]);
     programs.have_started(jobs.len() - 1).await;
-    assert!(server.stop().await, "a stop is no failure");
+    assert!(server.ends_well().await, "a stop is no failure");
 
     POLICIES.into_iter().chain(["line"]).for_each(|agent| programs.set_pace(agent, 0.2));
     let server = setting.start("a").await;
@@ -131,13 +131,13 @@ fn locks_in(data_dir: &Path) -> Vec<String> {
 
 /// Restarts each server while it has something to do, and stops all. What was sent is done.
 async fn restart_and_stop_all<const N: usize>(setting: &Setting) {
-    let mut servers: [Instance; N] = setting.start_all().await;
+    let mut servers: [Server; N] = setting.start_all().await;
     let mut sent = Vec::new();
     for n in 0..N {
         for server in &servers {
             sent.push(text(&server.api().send(&to_at_once("slow", "300")).await, "/id").to_owned());
         }
-        assert!(servers[n].stop().await, "a stop is no failure");
+        assert!(servers[n].ends_well().await, "a stop is no failure");
         servers[n] = setting.start(["a", "b", "c"][n]).await;
     }
     for id in &sent {
@@ -145,7 +145,7 @@ async fn restart_and_stop_all<const N: usize>(setting: &Setting) {
         assert_eq!(state(&ended), "COMPLETED", "{ended:#}");
     }
     for server in &mut servers {
-        assert!(server.stop().await, "a stop is no failure");
+        assert!(server.ends_well().await, "a stop is no failure");
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use tokio::{sync::watch, task::JoinSet};
 
-use crate::{
+use super::{
     caller::{Caller, Doors, Item},
     postgres::Postgres,
     random::Random,
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
     verdict::Verdict,
 };
 
@@ -49,9 +49,9 @@ impl Storm {
         let mut random = Random::new();
         let config = if self.blow == Blow::Pause { "lease = \"1s\"\n" } else { "" };
         let setting = Setting::on(url).with_config(config).with_fault(self.fault);
-        let mut instances: [Instance; 3] = setting.start_all().await;
+        let mut instances: [Server; 3] = setting.start_all().await;
         let doors = Doors::default();
-        doors.open(instances.iter().map(|instance| instance.base().to_owned()));
+        doors.open(instances.iter().map(|instance| instance.url.to_owned()));
 
         let (stop, stopped) = watch::channel(false);
         let mut callers = JoinSet::new();
@@ -87,7 +87,7 @@ impl Storm {
     async fn strike(
         &self,
         setting: &Setting,
-        instances: &mut [Instance; 3],
+        instances: &mut [Server; 3],
         doors: &Doors,
         postgres: Option<&Postgres>,
         random: &mut Random,
@@ -95,9 +95,9 @@ impl Storm {
         let victim = random.index(instances.len());
         match self.blow {
             Blow::Kill => {
-                instances[victim].kill9().await;
+                instances[victim].kill9();
                 instances[victim] = setting.start(["a", "b", "c"][victim]).await;
-                doors.replace(victim, instances[victim].base());
+                doors.replace(victim, &instances[victim].url);
             }
             Blow::Pause => {
                 instances[victim].signal("STOP");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::storm::{Blow, Storm};
+use super::storm::{Blow, Storm};
 
 fn is_long() -> bool {
     std::env::var_os("SB_LONG").is_some()

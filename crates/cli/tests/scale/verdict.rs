@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use store::{Store, TaskId, TenantId};
 
-use crate::{
+use super::{
     caller::Item,
     http::{Api, artifact_text, state},
     log::{has_frame, is_whole},

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use store::scratch::Database;
 
-use crate::{
+use super::{
     crossing::{cancel_elsewhere, continue_elsewhere, follow_across_a_takeover, repeat_elsewhere},
     http::{text, to_at_once},
     nats::Nats,
-    rig::{Instance, Setting},
+    rig::{Server, Setting},
     sse::Frame,
 };
 
@@ -16,7 +16,7 @@ use crate::{
 async fn everything_arrives_without_wake_ups() {
     let database = Database::create();
     let setting = Setting::on(database.url()).with_wake("off");
-    let [a, b]: [Instance; 2] = setting.start_all().await;
+    let [a, b]: [Server; 2] = setting.start_all().await;
     let (from_a, from_b) = (a.api(), b.api());
     cancel_elsewhere(&from_a, &from_b, Duration::from_secs(20)).await;
     repeat_elsewhere(&from_a, &from_b).await;
@@ -30,7 +30,7 @@ async fn everything_arrives_while_nats_comes_and_goes() {
     let database = Database::create();
     let mut nats = Nats::start();
     let setting = Setting::on(database.url()).with_wake(&nats.url());
-    let [a, b]: [Instance; 2] = setting.start_all().await;
+    let [a, b]: [Server; 2] = setting.start_all().await;
     let (from_a, from_b) = (a.api(), b.api());
     cancel_elsewhere(&from_a, &from_b, Duration::from_secs(20)).await;
     repeat_elsewhere(&from_a, &from_b).await;

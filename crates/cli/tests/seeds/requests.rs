@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     rig::{Fixture, OTHER_TOKEN, TOKEN, envelope, said},
     wire::read_until,
 };

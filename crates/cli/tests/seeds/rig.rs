@@ -1,18 +1,12 @@
 //! The built binary on a free port, with two tenants and programs as agents.
 
-use std::{fs, net::SocketAddr, process::Stdio, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use store::scratch::Scratch;
-use tempfile::TempDir;
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-    time::timeout,
-};
 
-use crate::wire::{Ask, PATIENCE, Reply};
+use super::wire::{Ask, Reply};
+use crate::harness::{Home, Server};
 
 pub(crate) const TOKEN: &str = "sb_test_of_alice";
 pub(crate) const OTHER_TOKEN: &str = "sb_test_of_bob";
@@ -55,14 +49,11 @@ const SEEDED: [File; 11] = [
     ("remembers", "remembers", "", ""),
 ];
 
-/// A server and its data directory.
+/// A server and its home.
 pub(crate) struct Fixture {
-    address: SocketAddr,
-    pub(crate) base_url: String,
-    child: Child,
-    /// Its journal, seen from beside.
-    pub(crate) scratch: Scratch,
-    directory: TempDir,
+    // Dropped in this order: the database goes when its server is gone.
+    server: Server,
+    home: Home,
 }
 
 impl Fixture {
@@ -82,65 +73,30 @@ impl Fixture {
     }
 
     async fn launch(config: &str, agents: &[File]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let dir = directory.path();
+        let home = Home::new();
         // Keys at the top have to come before the first table.
-        fs::write(dir.join("switchboard.toml"), format!("{config}\n{CONFIG}")).unwrap();
-        fs::create_dir(dir.join("agents")).unwrap();
-        fs::write(dir.join("agents/agent.sh"), PROGRAM).unwrap();
+        home.configure(&format!("{config}\n{CONFIG}"));
+        home.add_agent("agent.sh", PROGRAM);
         for (id, role, keys, command) in agents {
             let argv = format!(r#"argv = ["sh", "agent.sh", "{role}"]"#);
             let text = format!("kind = \"command\"\n{keys}\n[command]\n{argv}\noutput = \"events\"\n{command}\n");
-            fs::write(dir.join(format!("agents/{id}.toml")), text).unwrap();
+            home.add_agent(&format!("{id}.toml"), &text);
         }
-
-        let scratch = Scratch::new(&dir.join("data"));
-        let store = scratch.url().map(|url| ["--store", url]);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sb"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(dir.join("data"))
-            .arg("--config")
-            .arg(dir.join("switchboard.toml"))
-            .args(store.iter().flatten())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", dir)
-            .env("SB_BOOTSTRAP_TOKEN", "sb_test_of_the_default_tenant")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(dir.join("server.log")).unwrap())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let listening = timeout(PATIENCE, async {
-            while let Ok(Some(line)) = lines.next_line().await {
-                if let Some(url) = line.strip_prefix("listening on ") {
-                    return Some(url.trim().to_owned());
-                }
-            }
-            None
-        });
-        let Ok(Some(listening)) = listening.await else {
-            panic!("the server does not listen:\n{}", fs::read_to_string(dir.join("server.log")).unwrap());
-        };
-        // Whatever else the server prints must not find a closed pipe.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let address = listening.strip_prefix("http://").unwrap().parse().unwrap();
-        let fixture = Self { address, base_url: listening, child, scratch, directory };
-        fixture.add_tenants().await;
-        fixture
+        let mut command = home.serving(&[], &[]);
+        let server = home.start(command.env("SB_BOOTSTRAP_TOKEN", "sb_test_of_the_default_tenant")).await;
+        home.add_tenant("alice", TOKEN).await;
+        home.add_tenant("bob", OTHER_TOKEN).await;
+        Self { server, home }
     }
 
-    /// Makes alice and bob in the journal, beside the server.
-    async fn add_tenants(&self) {
-        let journal = self.scratch.open().await;
-        for (name, token) in [("alice", TOKEN), ("bob", OTHER_TOKEN)] {
-            let tenant = journal.create_tenant(name).await.unwrap().id;
-            let hash = Sha256::digest(token).into();
-            let token = store::NewToken { tenant, hash, name: "test".to_owned(), expires: None };
-            journal.add_token(token).await.unwrap();
-        }
+    /// Its address, as a URL.
+    pub(crate) fn url(&self) -> &str {
+        &self.server.url
+    }
+
+    /// Its journal, seen from beside.
+    pub(crate) fn scratch(&self) -> &Scratch {
+        &self.home.scratch
     }
 
     /// A POST to an agent under `/v1/a2a`, with alice's token and no version.
@@ -183,7 +139,8 @@ impl Fixture {
 
     /// A request with nothing. It is for a name that is not ours, which must not matter.
     pub(crate) fn bare(&self, method: &str, path: &str) -> Ask {
-        Ask::new(self.address, &format!("{method} {path} HTTP/1.1\r\nHost: odd.example\r\nConnection: close\r\n"))
+        let address = self.server.address().parse().unwrap();
+        Ask::new(address, &format!("{method} {path} HTTP/1.1\r\nHost: odd.example\r\nConnection: close\r\n"))
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
@@ -208,17 +165,6 @@ impl Fixture {
         let reply = self.post("/a2a/agents/slow/message:send", &body).await;
         assert_eq!(reply.status, 200, "{reply:?}");
         reply.json()["task"]["id"].as_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // A server that is gone tells another story than one that answers wrongly.
-            let state = self.child.try_wait();
-            let log = fs::read_to_string(self.directory.path().join("server.log")).unwrap_or_default();
-            eprintln!("--- the server at {}: {state:?}; its log ---\n{log}", self.base_url);
-        }
     }
 }
 

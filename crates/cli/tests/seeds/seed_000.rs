@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     rig::{Fixture, OTHER_TOKEN, TOKEN, envelope, message, said},
     wire::read_until,
 };
@@ -13,7 +13,7 @@ const STUB: &str = "/.well-known/agent-card.json";
 
 /// The rows of a query of the journal.
 fn look(fixture: &Fixture, query: &str) -> store::scratch::Rows {
-    fixture.scratch.look(&[query]).remove(0)
+    fixture.scratch().look(&[query]).remove(0)
 }
 
 /// One row that has no NULL in it.
@@ -41,7 +41,7 @@ async fn s0_3_s2_9_a_context_is_no_conversation() {
         assert_eq!(sent["result"]["contextId"], "c-42");
         assert_eq!(sent["result"]["status"]["message"]["parts"][0]["text"], "1", "only this message");
     }
-    let tables = match fixture.scratch.url() {
+    let tables = match fixture.scratch().url() {
         Some(_) => "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE '%conversation%'",
         None => "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%conversation%'",
     };
@@ -84,7 +84,7 @@ async fn s0_21_s0_24_s0_26_s0_27_s0_29_s0_30_what_the_card_says() {
     assert_eq!(reply.header("content-type"), Some("application/json"));
     assert!(reply.header("etag").is_some() && reply.header("vary").is_some());
     let card = reply.json();
-    let url = format!("{}/v1/a2a/agents/research", fixture.base_url);
+    let url = format!("{}/v1/a2a/agents/research", fixture.url());
     assert_eq!((&card["protocolVersion"], &card["name"]), (&json!("1.0"), &json!("research")));
     assert_eq!((&card["url"], &card["preferredTransport"]), (&json!(url), &json!("JSONRPC")));
     let capabilities = json!({"streaming": true, "pushNotifications": false, "stateTransitionHistory": false});
@@ -109,7 +109,7 @@ async fn s0_32_the_base_url_is_configured_and_never_the_host_header() {
     assert!(!card.body.contains("odd.example"));
     let unset = Fixture::start().await;
     let card = unset.get("/v1/a2a/agents/echo/agent-card.json").await;
-    assert!(card.json()["url"].as_str().unwrap().starts_with(&unset.base_url) && !card.body.contains("odd.example"));
+    assert!(card.json()["url"].as_str().unwrap().starts_with(unset.url()) && !card.body.contains("odd.example"));
 }
 
 #[tokio::test]
@@ -317,7 +317,7 @@ async fn s0_43_one_token_for_both_surfaces() {
 async fn s0_45_the_table_of_tasks() {
     let fixture = Fixture::start().await;
     // Its columns with their types, whether they are the key, and what they hold when nothing is said.
-    let (columns, text, number) = match fixture.scratch.url() {
+    let (columns, text, number) = match fixture.scratch().url() {
         Some(_) => (
             "SELECT c.column_name, c.data_type, CASE WHEN k.column_name IS NULL THEN 0 ELSE 1 END, c.column_default
              FROM information_schema.columns c LEFT JOIN information_schema.key_column_usage k

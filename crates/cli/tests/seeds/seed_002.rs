@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     rig::{Fixture, TOKEN, envelope, message, said},
     wire::read_until,
 };

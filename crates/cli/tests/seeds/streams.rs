@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::wire::Reply;
+use super::wire::Reply;
 
 impl Reply {
     /// The events of a stream as numbers, types and data, without comments.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     rig::{Fixture, OTHER_TOKEN, TOKEN, envelope, message, said},
     wire::{Reply, read_until},
 };
@@ -42,7 +42,7 @@ async fn x_1_slash_methods_answer_in_their_dialect() {
 
     let card = call(&fixture, "agent/getAuthenticatedExtendedCard", json!({})).await;
     assert_eq!(card["result"]["protocolVersion"], "0.3.0");
-    assert_eq!(card["result"]["url"], format!("{}/a2a/jsonrpc", fixture.base_url));
+    assert_eq!(card["result"]["url"], format!("{}/a2a/jsonrpc", fixture.url()));
     assert_eq!(card["result"]["skills"][2]["id"], "echo");
     assert!(card["result"].get("supportedInterfaces").is_none());
 }
@@ -198,7 +198,7 @@ async fn x_5_s0_29_the_public_card_can_carry_both() {
     let fixture = Fixture::with("cards.compat = \"0.3\"").await;
     let card = fixture.bare("GET", "/.well-known/agent-card.json").send().await.json();
     assert_eq!((&card["protocolVersion"], &card["preferredTransport"]), (&json!("0.3.0"), &json!("JSONRPC")));
-    assert_eq!(card["url"], format!("{}/a2a/jsonrpc", fixture.base_url));
+    assert_eq!(card["url"], format!("{}/a2a/jsonrpc", fixture.url()));
     assert_eq!(card["supportedInterfaces"][0]["protocolVersion"], "1.0");
     let bearer = &card["securitySchemes"]["bearerAuth"];
     assert_eq!((&bearer["type"], &bearer["scheme"]), (&json!("http"), &json!("Bearer")));

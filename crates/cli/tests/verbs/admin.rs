@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use crate::rig::Home;
+use super::rig::Home;
 
 #[test]
 fn only_the_admin_token_opens_the_admin_routes() {
@@ -182,7 +182,7 @@ fn an_admin_token_from_outside_takes_the_place_of_the_other() {
     home.serve().stop();
     let first = home.admin_token();
     let given = "an-admin-token-from-outside";
-    let server = home.serve_at("127.0.0.1:0", &[("SB_ADMIN_TOKEN", given)]);
+    let server = home.serve_with(&[], &[("SB_ADMIN_TOKEN", given)]);
     assert_eq!(server.http("GET", "/v1/admin/tenants", Some(given), None).0, 200);
     assert_eq!(server.http("GET", "/v1/admin/tenants", Some(&first), None).0, 401);
     home.ok(&["tenant", "list"]);

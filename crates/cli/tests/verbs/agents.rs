@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::rig::{Home, eventually, failed, text, worked};
+use super::rig::{Home, eventually, failed};
 
 const UPPER: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargv = [\"sh\", \"upper.sh\"]\n";
 const BROKEN: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargvv = [\"sh\"]\n";
@@ -185,7 +185,7 @@ fn agents_of_another_configuration_are_found() {
     fs::create_dir_all(config.parent().unwrap()).unwrap();
     fs::write(&config, "demo_agents = false\n").unwrap();
     let environment = [("SB_CONFIG", config.to_str().unwrap())];
-    let _server = home.serve_at("127.0.0.1:0", &environment);
+    let _server = home.serve_with(&[], &environment);
     // The server has left word of where it looks.
     home.ok(&["agent", "add", project.join("upper.toml").to_str().unwrap()]);
     assert!(home.path("elsewhere/agents/upper.toml").is_file());

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::rig::{Home, Server, eventually};
+use super::rig::{Home, Server, eventually};
 
 /// How many send at once while backups are taken.
 const SENDERS: usize = 4;
@@ -26,7 +26,7 @@ fn store(home: &Home, name: &str) -> String {
 fn serve(home: &Home, name: &str) -> Server {
     let directory = home.path(name);
     let directory = directory.to_str().unwrap();
-    home.serve_at("127.0.0.1:0", &[("SB_STORE", &store(home, name)), ("SB_DATA_DIR", directory)])
+    home.serve_with(&[], &[("SB_STORE", &store(home, name)), ("SB_DATA_DIR", directory)])
 }
 
 fn token(home: &Home, name: &str) -> String {

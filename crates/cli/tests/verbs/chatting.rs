@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::rig::{Home, eventually, failed, text, worked};
+use super::rig::{Home, eventually, failed, text, worked};
 
 #[test]
 fn a_question_is_answered_on_the_same_task() {

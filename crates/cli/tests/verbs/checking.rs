@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::Path, proces
 
 use serde_json::Value;
 
-use crate::rig::{Home, failed, text, worked};
+use super::rig::{Home, failed, text, worked};
 
 const AGENT: &str = "kind = \"command\"\n[command]\nargv = [\"cat\"]\n";
 
@@ -88,7 +88,7 @@ fn free_port() -> String {
 fn a_healthy_server_on_sqlite_has_nothing_to_fear() {
     let home = Home::on_sqlite();
     let listen = free_port();
-    let server = home.serve_at(&listen, &[]);
+    let server = home.serve_with(&["--listen", &listen], &[]);
     let doctor = ["doctor", "--listen", &listen];
     let seen = home.json(&doctor).remove(0);
     for name in

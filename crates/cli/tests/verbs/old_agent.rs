@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::rig::{Home, failed, worked};
+use super::rig::{Home, failed, worked};
 
 /// A 0.3 server that answers every message with its own text.
 struct OldAgent {

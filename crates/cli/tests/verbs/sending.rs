@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::rig::{Home, failed, text, worked};
+use super::rig::{Home, failed, text, worked};
 
 #[test]
 fn a_message_has_text_files_data_and_metadata() {

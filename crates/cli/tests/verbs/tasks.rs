@@ -4,7 +4,7 @@ use std::{process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::rig::{Home, Server, eventually, failed, text};
+use super::rig::{Home, Server, eventually, failed, text};
 
 /// Begins a task and does not wait for it.
 fn begin(home: &Home, server: &Server, agent: &str, says: &str) -> String {
@@ -101,7 +101,7 @@ fn a_task_is_followed_to_its_end() {
 fn following_goes_on_over_a_kill_and_a_restart() {
     let home = Home::new();
     let server = home.serve();
-    let listen = server.address();
+    let listen = server.address().to_owned();
     let id = begin(&home, &server, "stream", "25 chunks, 100 ms apart");
     let follower = home
         .command(&["task", "subscribe", &id, "-o", "json"])
@@ -111,7 +111,7 @@ fn following_goes_on_over_a_kill_and_a_restart() {
         .unwrap();
     std::thread::sleep(Duration::from_millis(900));
     drop(server);
-    let _again = home.serve_at(&listen, &[]);
+    let _again = home.serve_with(&["--listen", &listen], &[]);
     let output = follower.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let followed = objects(&output.stdout);

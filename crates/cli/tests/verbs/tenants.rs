@@ -1,6 +1,6 @@
 //! `sb tenant`, with and without a running server.
 
-use crate::rig::{Home, failed, line_value};
+use super::rig::{Home, failed, line_value};
 
 #[test]
 fn tenants_with_a_running_server() {

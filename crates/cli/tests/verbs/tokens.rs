@@ -1,6 +1,6 @@
 //! `sb token`, and how soon the end of a token is felt.
 
-use crate::rig::{Home, line_value};
+use super::rig::{Home, line_value};
 
 #[test]
 fn tokens_are_added_listed_and_revoked() {
@@ -60,6 +60,6 @@ fn a_token_that_is_used_says_when() {
     let _server = home.serve();
     assert!(home.json(&["token", "list"])[0]["last_used_at"].is_null());
     home.ok(&["send", "hello"]);
-    crate::rig::eventually("the use is written down", || home.json(&["token", "list"])[0]["last_used_at"].is_i64());
+    super::rig::eventually("the use is written down", || home.json(&["token", "list"])[0]["last_used_at"].is_i64());
     assert!(home.json(&["tenant", "list"])[0]["last_used_at"].is_i64());
 }

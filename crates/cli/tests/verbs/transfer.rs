@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use store::scratch::Database;
 
-use crate::rig::{Home, Server, failed, text, worked};
+use super::rig::{Home, Server, failed, text, worked};
 
 fn store(home: &Home, name: &str) -> String {
     format!("sqlite:{}", home.path(name).display())
@@ -17,7 +17,7 @@ fn store(home: &Home, name: &str) -> String {
 
 fn serve(home: &Home, store: &str, data: &str) -> Server {
     let directory = home.path(data);
-    home.serve_at("127.0.0.1:0", &[("SB_STORE", store), ("SB_DATA_DIR", directory.to_str().unwrap())])
+    home.serve_with(&[], &[("SB_STORE", store), ("SB_DATA_DIR", directory.to_str().unwrap())])
 }
 
 fn token(home: &Home, data: &str) -> String {
@@ -201,7 +201,7 @@ fn administration_and_the_doctor_work_on_postgres() {
     assert_eq!(server.status_with(&token), 401);
     let listen = server.address();
     // A server for tests may not sync, which the doctor has to say.
-    let output = home.run(&["doctor", "--store", database.url(), "--listen", &listen, "-o", "json"]);
+    let output = home.run(&["doctor", "--store", database.url(), "--listen", listen, "-o", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let finding = |name: &str| {
         let checks = report["checks"].as_array().unwrap();

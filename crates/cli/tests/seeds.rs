@@ -17,5 +17,5 @@ mod seed_002;
 mod streams;
 mod v03;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-#[path = "../../../server/tests/edge/wire.rs"]
+#[path = "../../server/tests/edge/wire.rs"]
 mod wire;

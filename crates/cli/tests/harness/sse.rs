@@ -4,9 +4,9 @@ use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{
+use super::{
+    PATIENCE,
     http::{is_terminal, state, text},
-    rig::PATIENCE,
 };
 
 /// One event.

@@ -19,7 +19,6 @@ mod outage;
 mod paused;
 mod postgres;
 mod programs;
-mod random;
 mod rig;
 mod stopping;
 mod storm;
@@ -27,11 +26,4 @@ mod storms;
 mod verdict;
 mod wakeless;
 
-#[expect(dead_code, reason = "the suites of one server use more of it")]
-#[path = "../acceptance/http.rs"]
-mod http;
-#[path = "../acceptance/log.rs"]
-mod log;
-#[expect(dead_code, reason = "the suites of one server use more of it")]
-#[path = "../acceptance/sse.rs"]
-mod sse;
+use crate::harness::{http, log, random, sse};

@@ -1,0 +1,12 @@
+//! What is proven about the built binary, over the wire and by its command line. All suites are one program, so that what
+//! they share is written, compiled and linked once: `cargo nextest run -p sb scale::` runs one of them.
+
+mod acceptance;
+mod bench;
+mod cli;
+mod harness;
+mod hostile;
+mod limits;
+mod scale;
+mod seeds;
+mod verbs;
