@@ -6,5 +6,5 @@ mod cors;
 mod origin;
 mod quotas;
 mod rates;
-mod rig;
+mod replies;
 mod sizes;

@@ -7,8 +7,10 @@ use async_trait::async_trait;
 use exchange::{Agent, Agents, Entry, Exchange, Outcome, Output, Profile, ReplyMode, Turn};
 use serde_json::{Value, json};
 use server::{Options, Server};
-use sha2::{Digest, Sha256};
-use store::{NewToken, scratch::Scratch};
+use store::{
+    TenantId,
+    scratch::{Scratch, add_tenant},
+};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +20,7 @@ use crate::wire::{Ask, Reply};
 pub(crate) const TOKEN: &str = "sb_test_of_alice";
 pub(crate) const OTHER_TOKEN: &str = "sb_test_of_bob";
 
-/// Repeats the text; in four chunks when told `stream`.
+/// Repeats the text; in four chunks when told `stream`, as a question when told `ask`.
 struct Echo;
 /// Works until it is canceled, or for a second when told `short`.
 struct Slow;
@@ -35,7 +37,8 @@ impl Agent for Echo {
             }
             return Outcome::Completed(Vec::new());
         }
-        Outcome::Completed(vec![Part::text(turn.text())])
+        let parts = vec![Part::text(turn.text())];
+        if turn.text() == "ask" { Outcome::InputRequired(parts) } else { Outcome::Completed(parts) }
     }
 }
 
@@ -66,6 +69,7 @@ pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
     pub(crate) base_url: String,
     pub(crate) exchange: Exchange,
+    pub(crate) alice: TenantId,
     pub(crate) stop: CancellationToken,
     pub(crate) running: JoinHandle<()>,
     _scratch: Scratch,
@@ -79,15 +83,22 @@ impl Fixture {
         Self::with(|_| {}).await
     }
 
+    /// With other settings at the edge.
     pub(crate) async fn with(change: impl FnOnce(&mut Options)) -> Self {
+        Self::build(|_| {}, change).await
+    }
+
+    /// With other settings in the exchange.
+    pub(crate) async fn in_exchange(change: impl FnOnce(&mut exchange::Options)) -> Self {
+        Self::build(change, |_| {}).await
+    }
+
+    async fn build(inside: impl FnOnce(&mut exchange::Options), outside: impl FnOnce(&mut Options)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(directory.path());
         let store = scratch.open().await;
-        for (name, token) in [("alice", TOKEN), ("bob", OTHER_TOKEN)] {
-            let tenant = store.create_tenant(name).await.unwrap().id;
-            let hash = Sha256::digest(token).into();
-            store.add_token(NewToken { tenant, hash, name: "test".to_owned(), expires: None }).await.unwrap();
-        }
+        let alice = add_tenant(store.as_ref(), "alice", TOKEN).await;
+        add_tenant(store.as_ref(), "bob", OTHER_TOKEN).await;
 
         let agents = Agents::default();
         agents.insert(Entry::new(profile("echo"), Arc::new(Echo)));
@@ -99,10 +110,11 @@ impl Fixture {
         secret.tenants = Some(["bob".to_owned()].into());
         agents.insert(Entry::new(secret, Arc::new(Echo)));
 
-        let settings = exchange::Options { default_agent: "echo".parse().ok(), ..exchange::Options::default() };
+        let mut settings = exchange::Options { default_agent: "echo".parse().ok(), ..exchange::Options::default() };
+        inside(&mut settings);
         let exchange = Exchange::start(store, agents, settings).await.unwrap();
         let mut options = Options::new(([127, 0, 0, 1], 0).into());
-        change(&mut options);
+        outside(&mut options);
         // A name that is not ours must not matter, except where nobody has to authenticate.
         let host = if options.auth { "odd.example" } else { "localhost" };
         let server = Server::bind(exchange.clone(), options).await.unwrap();
@@ -110,17 +122,26 @@ impl Fixture {
         let base_url = server.base_url().to_owned();
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(stop.clone()));
-        Self { address, base_url, exchange, stop, running, _scratch: scratch, _directory: directory, host }
+        Self { address, base_url, exchange, alice, stop, running, _scratch: scratch, _directory: directory, host }
     }
 
-    /// A request with a token and the version.
+    /// A request of alice, in 1.0.
     pub(crate) fn ask(&self, method: &str, path: &str) -> Ask {
-        self.bare(method, path).header("Authorization", &format!("Bearer {TOKEN}")).header("A2A-Version", "1.0")
+        self.ask_as(TOKEN, method, path)
+    }
+
+    /// A request with some token, in 1.0.
+    pub(crate) fn ask_as(&self, token: &str, method: &str, path: &str) -> Ask {
+        self.bare(method, path).header("Authorization", &format!("Bearer {token}")).header("A2A-Version", "1.0")
     }
 
     /// A request with nothing.
     pub(crate) fn bare(&self, method: &str, path: &str) -> Ask {
-        let host = self.host;
+        self.to(self.host, method, path)
+    }
+
+    /// A request with nothing, for this host.
+    pub(crate) fn to(&self, host: &str, method: &str, path: &str) -> Ask {
         let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
         Ask::new(self.address, &head)
     }
@@ -142,9 +163,7 @@ impl Fixture {
 
     /// Begins a task of the agent `slow` and gives its id.
     pub(crate) async fn slow_task(&self, text: &str) -> String {
-        let mut body = message(text);
-        body["configuration"] = json!({"returnImmediately": true});
-        let reply = self.post("/a2a/agents/slow/message:send", &body).await;
+        let reply = self.post("/a2a/agents/slow/message:send", &at_once(text)).await;
         assert_eq!(reply.status, 200, "{reply:?}");
         reply.json()["task"]["id"].as_str().unwrap().to_owned()
     }
@@ -157,6 +176,13 @@ fn profile(id: &str) -> Profile {
 /// A SendMessageRequest.
 pub(crate) fn message(text: &str) -> Value {
     json!({"message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": text}]}})
+}
+
+/// One that is answered at once.
+pub(crate) fn at_once(text: &str) -> Value {
+    let mut body = message(text);
+    body["configuration"] = json!({"returnImmediately": true});
+    body
 }
 
 pub(crate) fn envelope(method: &str, params: Value) -> Value {

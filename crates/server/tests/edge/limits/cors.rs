@@ -3,20 +3,19 @@
 use serde_json::json;
 use server::{Cors, Rate};
 
-use super::rig::{ALICE, Rig};
 use crate::{
-    support::{envelope, message},
+    support::{Fixture, envelope, message},
     wire::Ask,
 };
 
 const PAGE: &str = "https://app.example";
 
-async fn allowing(origins: &[&str]) -> Rig {
+async fn allowing(origins: &[&str]) -> Fixture {
     let cors = Cors::parse(origins).unwrap();
-    Rig::at_edge(|options| options.cors = cors).await
+    Fixture::with(|options| options.cors = cors).await
 }
 
-fn preflight(rig: &Rig, path: &str, origin: &str, method: &str) -> Ask {
+fn preflight(rig: &Fixture, path: &str, origin: &str, method: &str) -> Ask {
     rig.bare("OPTIONS", path)
         .header("Origin", origin)
         .header("Access-Control-Request-Method", method)
@@ -28,7 +27,7 @@ async fn by_default_no_page_may_call() {
     let rig = allowing(&[]).await;
     let asked = preflight(&rig, "/a2a/message:send", PAGE, "POST").send().await;
     assert_eq!((asked.status, asked.names("access-control")), (204, Vec::new()));
-    let reply = rig.ask(ALICE, "GET", "/a2a/tasks").header("Origin", PAGE).send().await;
+    let reply = rig.ask("GET", "/a2a/tasks").header("Origin", PAGE).send().await;
     assert_eq!((reply.status, reply.names("access-control")), (200, Vec::new()));
     assert_eq!(reply.header("vary"), None);
 }
@@ -58,7 +57,7 @@ async fn a_page_that_is_listed_may_call() {
     for name in ["ETag", "A2A-Extensions", "Retry-After"] {
         assert!(exposed.split(", ").any(|known| known == name), "{name} is not in {exposed}");
     }
-    let sent = rig.ask(ALICE, "POST", "/a2a/message:stream").header("Origin", PAGE).json(&message("hi")).send().await;
+    let sent = rig.ask("POST", "/a2a/message:stream").header("Origin", PAGE).json(&message("hi")).send().await;
     assert_eq!((sent.status, sent.header("access-control-allow-origin")), (200, Some(PAGE)));
     // A page has to be able to read why it was refused.
     let refused = rig.bare("POST", "/a2a/jsonrpc").header("Origin", PAGE).json(&json!({})).send().await;
@@ -71,7 +70,7 @@ async fn another_page_is_told_nothing() {
     for origin in ["https://evil.example", "http://app.example", "https://app.example:8443", "null"] {
         let asked = preflight(&rig, "/a2a/message:send", origin, "POST").send().await;
         assert_eq!((asked.status, asked.names("access-control")), (204, Vec::new()), "{origin}");
-        let reply = rig.ask(ALICE, "GET", "/a2a/tasks").header("Origin", origin).send().await;
+        let reply = rig.ask("GET", "/a2a/tasks").header("Origin", origin).send().await;
         assert_eq!(reply.names("access-control"), Vec::<&str>::new(), "{origin}");
         assert!(reply.says("vary", "Origin"), "{origin}");
     }
@@ -86,7 +85,7 @@ async fn a_star_is_everybody_and_never_with_credentials() {
         let asked = preflight(&rig, "/a2a/jsonrpc", origin, "POST").send().await;
         assert_eq!(asked.header("access-control-allow-origin"), Some("*"));
         let body = envelope("ListTasks", json!({}));
-        let reply = rig.ask(ALICE, "POST", "/a2a/jsonrpc").header("Origin", origin).json(&body).send().await;
+        let reply = rig.ask("POST", "/a2a/jsonrpc").header("Origin", origin).json(&body).send().await;
         assert_eq!((reply.status, reply.header("access-control-allow-origin")), (200, Some("*")));
         for reply in [asked, reply] {
             assert_eq!(reply.header("access-control-allow-credentials"), None);
@@ -100,12 +99,12 @@ async fn a_star_is_everybody_and_never_with_credentials() {
 
 #[tokio::test]
 async fn a_page_can_read_when_to_come_again() {
-    let rig = Rig::at_edge(|options| {
+    let rig = Fixture::with(|options| {
         options.cors = Cors::Everybody;
         options.request_rate = Rate { per_second: 1, burst: 1 };
     })
     .await;
-    let ask = || rig.ask(ALICE, "GET", "/a2a/tasks").header("Origin", PAGE).send();
+    let ask = || rig.ask("GET", "/a2a/tasks").header("Origin", PAGE).send();
     assert_eq!(ask().await.status, 200);
     let refused = ask().await;
     assert_eq!((refused.retry_after(), refused.header("access-control-allow-origin")), (1, Some("*")));

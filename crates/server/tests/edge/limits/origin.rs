@@ -4,11 +4,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use server::Cors;
 use tokio::net::TcpStream;
 
-use super::rig::Rig;
-use crate::support::message;
+use crate::support::{Fixture, message};
 
-async fn open() -> Rig {
-    Rig::at_edge(|options| {
+async fn open() -> Fixture {
+    Fixture::with(|options| {
         options.auth = false;
         options.public_url = Some("https://Box.example/sb".to_owned());
     })
@@ -91,7 +90,7 @@ async fn only_pages_of_this_machine_may_call() {
 #[tokio::test]
 async fn pages_that_are_listed_may_call_without_a_token() {
     let cors = Cors::parse(&["https://app.example"]).unwrap();
-    let rig = Rig::at_edge(|options| {
+    let rig = Fixture::with(|options| {
         options.auth = false;
         options.cors = cors;
     })
@@ -107,7 +106,7 @@ async fn pages_that_are_listed_may_call_without_a_token() {
 
 #[tokio::test]
 async fn with_authentication_names_do_not_matter() {
-    let rig = Rig::at_edge(|_| {}).await;
+    let rig = Fixture::with(|_| {}).await;
     let reply = rig.to("evil.example", "GET", "/.well-known/agent-card.json").header("Origin", "null").send().await;
     assert_eq!(reply.status, 200);
     assert!(!reply.body.contains("evil.example"), "cards never use it");

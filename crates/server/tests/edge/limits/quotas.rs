@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 use store::Quota;
 use tokio::time::{Instant, sleep};
 
-use super::rig::{ALICE, BOB, Rig, at_once};
 use crate::{
-    support::{envelope, message},
+    support::{Fixture, OTHER_TOKEN, at_once, envelope, message},
     wire::read_until,
 };
 
@@ -23,8 +22,8 @@ fn exhausted(answer: &Value) {
 
 #[tokio::test]
 async fn a_tenant_has_so_many_tasks_that_have_not_ended() {
-    let rig = Rig::in_exchange(|options| options.quota = Quota { tasks: Some(2), bytes: None }).await;
-    let first = rig.begin().await;
+    let rig = Fixture::in_exchange(|options| options.quota = Quota { tasks: Some(2), bytes: None }).await;
+    let first = rig.slow_task("go").await;
     let asked = rig.post("/a2a/message:send", &message("ask")).await.json();
     let asking = asked["task"]["id"].as_str().unwrap().to_owned();
 
@@ -37,7 +36,7 @@ async fn a_tenant_has_so_many_tasks_that_have_not_ended() {
     assert_eq!(rig.get("/a2a/tasks").await.json()["totalSize"], 2);
 
     // Others, reading, going on and canceling are not concerned.
-    let other = rig.ask(BOB, "POST", "/a2a/message:send").json(&message("hello")).send().await;
+    let other = rig.ask_as(OTHER_TOKEN, "POST", "/a2a/message:send").json(&message("hello")).send().await;
     assert_eq!(other.status, 200);
     assert_eq!(rig.get(&format!("/a2a/tasks/{first}")).await.status, 200);
     let mut answer = message("this one");
@@ -51,9 +50,9 @@ async fn a_tenant_has_so_many_tasks_that_have_not_ended() {
 
 #[tokio::test]
 async fn a_repeated_message_finds_its_task_at_the_bound() {
-    let rig = Rig::in_exchange(|options| options.quota = Quota { tasks: Some(1), bytes: None }).await;
+    let rig = Fixture::in_exchange(|options| options.quota = Quota { tasks: Some(1), bytes: None }).await;
     let again = |text| {
-        let ask = rig.ask(ALICE, "POST", "/a2a/agents/slow/message:send").header("Idempotency-Key", "k-1");
+        let ask = rig.ask("POST", "/a2a/agents/slow/message:send").header("Idempotency-Key", "k-1");
         ask.json(&at_once(text)).send()
     };
     let first = again("go").await.json();
@@ -63,8 +62,8 @@ async fn a_repeated_message_finds_its_task_at_the_bound() {
 
 #[tokio::test]
 async fn a_tenant_stores_so_many_bytes() {
-    let rig = Rig::in_exchange(|options| options.quota = Quota { tasks: None, bytes: Some(20_000) }).await;
-    let running = rig.begin().await;
+    let rig = Fixture::in_exchange(|options| options.quota = Quota { tasks: None, bytes: Some(20_000) }).await;
+    let running = rig.slow_task("go").await;
     let asked = rig.post("/a2a/message:send", &message("ask")).await.json();
     // The bound is noticed by the next message, so that one may pass it.
     assert_eq!(rig.post("/a2a/message:send", &message(&"x".repeat(15_000))).await.status, 200);
@@ -83,18 +82,18 @@ async fn a_tenant_stores_so_many_bytes() {
     assert_eq!(rig.get("/a2a/tasks").await.json()["totalSize"], 3);
     let canceled = rig.post(&format!("/a2a/tasks/{running}:cancel"), &json!({})).await.json();
     assert_eq!(canceled["status"]["state"], "TASK_STATE_CANCELED", "{canceled}");
-    let other = rig.ask(BOB, "POST", "/a2a/message:send").json(&message("hello")).send().await;
+    let other = rig.ask_as(OTHER_TOKEN, "POST", "/a2a/message:send").json(&message("hello")).send().await;
     assert_eq!(other.status, 200);
 }
 
 #[tokio::test]
 async fn a_tenant_has_so_many_streams() {
-    let rig = Rig::in_exchange(|options| options.max_streams = Some(2)).await;
-    let task = rig.begin().await;
+    let rig = Fixture::in_exchange(|options| options.max_streams = Some(2)).await;
+    let task = rig.slow_task("go").await;
     let path = format!("/a2a/tasks/{task}:subscribe");
-    let mut first = rig.ask(ALICE, "GET", &path).open().await;
+    let mut first = rig.ask("GET", &path).open().await;
     read_until(&mut first, "{\"task\":").await;
-    let mut second = rig.ask(ALICE, "POST", "/a2a/agents/slow/message:stream").json(&message("go")).open().await;
+    let mut second = rig.ask("POST", "/a2a/agents/slow/message:stream").json(&message("go")).open().await;
     read_until(&mut second, "{\"task\":").await;
 
     assert_eq!(rig.get(&path).await.retry_after(), 5);
@@ -105,7 +104,7 @@ async fn a_tenant_has_so_many_streams() {
     assert_eq!(rig.get("/a2a/tasks").await.json()["totalSize"], 2);
     // Sends that wait are no streams, and others have their own.
     assert_eq!(rig.post("/a2a/message:send", &message("hello")).await.status, 200);
-    let other = rig.ask(BOB, "POST", "/a2a/message:stream").json(&message("hello")).send().await;
+    let other = rig.ask_as(OTHER_TOKEN, "POST", "/a2a/message:stream").json(&message("hello")).send().await;
     assert_eq!(other.status, 200);
 
     drop(first);

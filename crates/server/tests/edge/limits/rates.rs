@@ -7,14 +7,13 @@ use serde_json::json;
 use server::Rate;
 use tokio::time::sleep;
 
-use super::rig::{ALICE, BOB, Rig};
-use crate::support::{envelope, message};
+use crate::support::{Fixture, OTHER_TOKEN, envelope, message};
 
 const FREE: Rate = Rate { per_second: 0, burst: 0 };
 
 #[tokio::test]
 async fn requests_over_the_rate_are_refused_on_every_surface() {
-    let rig = Rig::at_edge(|options| options.request_rate = Rate { per_second: 1, burst: 3 }).await;
+    let rig = Fixture::with(|options| options.request_rate = Rate { per_second: 1, burst: 3 }).await;
     for _ in 0..3 {
         assert_eq!(rig.get("/a2a/tasks").await.status, 200);
     }
@@ -29,12 +28,12 @@ async fn requests_over_the_rate_are_refused_on_every_surface() {
         ("GET", "/a2a/extendedAgentCard"),
     ] {
         // Broken on purpose: nobody has read it.
-        let reply = rig.ask(ALICE, method, path).header("Content-Type", "application/json").body("{").send().await;
+        let reply = rig.ask(method, path).header("Content-Type", "application/json").body("{").send().await;
         assert_eq!(reply.retry_after(), 1, "{method} {path}");
     }
     assert_eq!(rig.get("/a2a/tasks").await.header("a2a-version"), Some("1.0"));
     // Another tenant and what is public do not notice.
-    assert_eq!(rig.ask(BOB, "GET", "/a2a/tasks").send().await.status, 200);
+    assert_eq!(rig.ask_as(OTHER_TOKEN, "GET", "/a2a/tasks").send().await.status, 200);
     for path in ["/healthz", "/.well-known/agent-card.json"] {
         assert_eq!(rig.bare("GET", path).send().await.status, 200);
     }
@@ -44,7 +43,7 @@ async fn requests_over_the_rate_are_refused_on_every_surface() {
 
 #[tokio::test]
 async fn a_refused_send_leaves_nothing() {
-    let rig = Rig::at_edge(|options| options.request_rate = Rate { per_second: 1, burst: 1 }).await;
+    let rig = Fixture::with(|options| options.request_rate = Rate { per_second: 1, burst: 1 }).await;
     assert_eq!(rig.post("/a2a/message:send", &message("one")).await.status, 200);
     assert_eq!(rig.post("/a2a/message:send", &message("two")).await.status, 429);
     let body = envelope("SendMessage", message("three"));
@@ -55,10 +54,10 @@ async fn a_refused_send_leaves_nothing() {
 
 #[tokio::test]
 async fn a_laptop_does_not_notice_the_default() {
-    let rig = Rig::at_edge(|_| {}).await;
+    let rig = Fixture::with(|_| {}).await;
     let mut asks = Vec::new();
     for _ in 0..300 {
-        asks.push(tokio::spawn(rig.ask(ALICE, "GET", "/a2a/tasks").send()));
+        asks.push(tokio::spawn(rig.ask("GET", "/a2a/tasks").send()));
     }
     for ask in asks {
         assert_eq!(ask.await.unwrap().status, 200);
@@ -68,31 +67,31 @@ async fn a_laptop_does_not_notice_the_default() {
 #[tokio::test]
 async fn failed_authentications_are_limited_and_the_rest_is_not() {
     let rate = Rate { per_second: 1, burst: 3 };
-    let rig = Rig::at_edge(|options| options.failed_auth_rate = rate).await;
+    let rig = Fixture::with(|options| options.failed_auth_rate = rate).await;
     let hash = exchange::admin::hash("sba_of_nobody").to_vec();
     rig.exchange.store().set_setting("test", exchange::admin::ADMIN_TOKEN, hash).await.unwrap();
     for _ in 0..3 {
-        assert_eq!(rig.ask("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
+        assert_eq!(rig.ask_as("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
     }
     for (method, path) in
         [("GET", "/a2a/tasks"), ("POST", "/a2a/jsonrpc"), ("GET", "/v1/requests"), ("GET", "/v1/admin/tenants")]
     {
-        for ask in [rig.ask("sb_wrong", method, path), rig.bare(method, path)] {
+        for ask in [rig.ask_as("sb_wrong", method, path), rig.bare(method, path)] {
             let reply = ask.send().await;
             assert_eq!(reply.retry_after(), 1, "{method} {path}");
             assert!(!reply.body.contains("sb_wrong"));
         }
     }
     // Behind a proxy everybody has the same address: who has a token comes in all the same.
-    assert_eq!(rig.ask(ALICE, "GET", "/a2a/tasks").send().await.status, 200);
-    assert_eq!(rig.ask(BOB, "GET", "/a2a/tasks").send().await.status, 200);
+    assert_eq!(rig.ask("GET", "/a2a/tasks").send().await.status, 200);
+    assert_eq!(rig.ask_as(OTHER_TOKEN, "GET", "/a2a/tasks").send().await.status, 200);
     sleep(Duration::from_millis(1100)).await;
-    assert_eq!(rig.ask("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
+    assert_eq!(rig.ask_as("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
 }
 
 #[tokio::test]
 async fn nothing_is_limited_where_the_rate_is_zero() {
-    let rig = Rig::at_edge(|options| {
+    let rig = Fixture::with(|options| {
         options.request_rate = FREE;
         options.failed_auth_rate = FREE;
     })

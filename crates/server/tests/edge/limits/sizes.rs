@@ -9,15 +9,14 @@ use tokio::{
     time::timeout,
 };
 
-use super::rig::{ALICE, Rig};
 use crate::{
-    support::{envelope, message},
+    support::{Fixture, envelope, message},
     wire::read_until,
 };
 
 #[tokio::test]
 async fn a_body_over_the_bound_is_refused() {
-    let rig = Rig::at_edge(|options| options.body_limit = 4096).await;
+    let rig = Fixture::with(|options| options.body_limit = 4096).await;
     let large = message(&"x".repeat(4096));
     for path in ["/a2a/message:send", "/a2a/jsonrpc", "/v1/a2a/agents/echo"] {
         let reply = rig.post(path, &large).await;
@@ -30,7 +29,7 @@ async fn a_body_over_the_bound_is_refused() {
 #[tokio::test]
 async fn messages_over_the_bounds_are_refused_by_field() {
     let limits = a2a::Limits { id_bytes: 16, metadata_bytes: 64, parts: 2, json_depth: 4 };
-    let rig = Rig::in_exchange(|options| options.limits = limits).await;
+    let rig = Fixture::in_exchange(|options| options.limits = limits).await;
     let nested = |depth: usize| -> Value {
         let text = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
         serde_json::from_str(&text).unwrap()
@@ -80,10 +79,10 @@ async fn messages_over_the_bounds_are_refused_by_field() {
 
 #[tokio::test]
 async fn nesting_beyond_what_is_read_at_all_is_no_json() {
-    let rig = Rig::at_edge(|_| {}).await;
+    let rig = Fixture::with(|_| {}).await;
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{{"message":{deep}}}}}"#);
-    let reply = rig.ask(ALICE, "POST", "/a2a/jsonrpc").header("Content-Type", "application/json").body(body);
+    let reply = rig.ask("POST", "/a2a/jsonrpc").header("Content-Type", "application/json").body(body);
     let reply = reply.send().await;
     assert_eq!(reply.status, 200);
     assert!(reply.json()["error"]["code"].as_i64().unwrap() < -32000, "{reply:?}");
@@ -92,7 +91,7 @@ async fn nesting_beyond_what_is_read_at_all_is_no_json() {
 
 #[tokio::test]
 async fn slow_clients_are_given_up() {
-    let rig = Rig::at_edge(|options| {
+    let rig = Fixture::with(|options| {
         options.header_timeout = Duration::from_millis(200);
         options.body_timeout = Duration::from_millis(200);
     })
@@ -101,14 +100,14 @@ async fn slow_clients_are_given_up() {
     head.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").await.unwrap();
     let mut rest = Vec::new();
     assert!(timeout(Duration::from_secs(5), head.read_to_end(&mut rest)).await.is_ok(), "it is still open");
-    let ask = rig.ask(ALICE, "POST", "/a2a/message:send").header("Content-Type", "application/json");
+    let ask = rig.ask("POST", "/a2a/message:send").header("Content-Type", "application/json");
     let reply = ask.header("Content-Length", "100").send().await;
     assert_eq!((reply.status, reply.reason().as_str()), (408, "REQUEST_TIMEOUT"));
 }
 
 #[tokio::test]
 async fn connections_over_the_bound_wait_for_their_turn() {
-    let rig = Rig::at_edge(|options| options.max_connections = 2).await;
+    let rig = Fixture::with(|options| options.max_connections = 2).await;
     let mut open = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(rig.address).await.unwrap();
@@ -116,7 +115,7 @@ async fn connections_over_the_bound_wait_for_their_turn() {
         read_until(&mut stream, "{\"status\":\"ok\"}").await;
         open.push(stream);
     }
-    let third = rig.ask(ALICE, "POST", "/a2a/jsonrpc").json(&envelope("ListTasks", json!({})));
+    let third = rig.ask("POST", "/a2a/jsonrpc").json(&envelope("ListTasks", json!({})));
     let third = tokio::spawn(third.send());
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!third.is_finished(), "it waits");
