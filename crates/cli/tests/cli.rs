@@ -23,14 +23,14 @@ fn the_first_start_prints_its_token_once() {
     let token = token_in(&text).expect("the first start shows a token");
     assert!(text.contains("sb send") && text.contains("curl"), "{text}");
     assert_eq!(home.token(), token);
-    assert_eq!(home.stored("cli.json", "url"), url);
+    assert_eq!(home.stored("data/cli.json", "url"), url);
 
     let server = home.serve();
     let url = server.url.clone();
     let (code, text) = server.stop_with("INT");
     assert_eq!((code, text.as_str()), (Some(0), ""));
     assert_eq!(home.token(), token);
-    assert_eq!(home.stored("cli.json", "url"), url);
+    assert_eq!(home.stored("data/cli.json", "url"), url);
 }
 
 #[test]

@@ -144,16 +144,16 @@ impl Home {
 
     /// The token that the local command line has.
     pub(crate) fn token(&self) -> String {
-        self.stored("cli.json", "token")
+        self.stored("data/cli.json", "token")
     }
 
     pub(crate) fn admin_token(&self) -> String {
-        self.stored("admin.json", "token")
+        self.stored("data/admin.json", "token")
     }
 
-    /// What a file in the data directory says about something.
-    pub(crate) fn stored(&self, file: &str, name: &str) -> String {
-        let value: Value = serde_json::from_slice(&fs::read(self.path("data").join(file)).unwrap()).unwrap();
+    /// What a file below the home says about something.
+    pub(crate) fn stored(&self, below: &str, name: &str) -> String {
+        let value: Value = serde_json::from_slice(&fs::read(self.path(below)).unwrap()).unwrap();
         value[name].as_str().unwrap().to_owned()
     }
 }

@@ -13,26 +13,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::rig::{Home, Server, eventually};
+use super::rig::{Home, Server, eventually, serve, store, token};
 
 /// How many send at once while backups are taken.
 const SENDERS: usize = 4;
-
-fn store(home: &Home, name: &str) -> String {
-    format!("sqlite:{}", home.path(name).display())
-}
-
-/// A server whose journal and files are in this directory.
-fn serve(home: &Home, name: &str) -> Server {
-    let directory = home.path(name);
-    let directory = directory.to_str().unwrap();
-    home.serve_with(&[], &[("SB_STORE", &store(home, name)), ("SB_DATA_DIR", directory)])
-}
-
-fn token(home: &Home, name: &str) -> String {
-    let local: Value = serde_json::from_slice(&fs::read(home.path(name).join("cli.json")).unwrap()).unwrap();
-    local["token"].as_str().unwrap().to_owned()
-}
 
 /// Sends a message and waits for its end; gives the task's id.
 fn send(server: &Server, token: &str, id: &str) -> String {
@@ -54,7 +38,7 @@ fn count(report: &Value, kind: &str) -> u64 {
 #[test]
 fn a_backup_under_load_has_everything_that_was_acknowledged() {
     let home = Home::new();
-    let server = serve(&home, "live");
+    let server = serve(&home, &store(&home, "live"), "live");
     let token = token(&home, "live");
     let acknowledged: Arc<Mutex<Vec<String>>> = Arc::default();
     let stop = AtomicBool::new(false);
@@ -91,7 +75,7 @@ fn a_backup_under_load_has_everything_that_was_acknowledged() {
         assert_eq!(restored["sha256"], report["sha256"], "what was backed up is what was restored");
         assert_eq!(restored["stored_sha256"], report["sha256"]);
         assert_eq!(fs::metadata(home.path(&name).join("switchboard.db")).unwrap().permissions().mode() & 0o777, 0o600);
-        let server = serve(&home, &name);
+        let server = serve(&home, &store(&home, &name), &name);
         for task in before {
             let (status, found) = server.http("GET", &format!("/a2a/tasks/{task}"), Some(&token), None);
             assert_eq!((status, &found["status"]["state"]), (200, &"TASK_STATE_COMPLETED".into()), "{task}");
@@ -109,7 +93,7 @@ fn a_backup_under_load_has_everything_that_was_acknowledged() {
 #[test]
 fn a_restore_takes_only_what_it_should_where_it_should() {
     let home = Home::new();
-    let server = serve(&home, "live");
+    let server = serve(&home, &store(&home, "live"), "live");
     let token = token(&home, "live");
     let task = send(&server, &token, "m-1");
     let (live, file) = (store(&home, "live"), path(&home, "backup"));
@@ -140,7 +124,7 @@ fn a_restore_takes_only_what_it_should_where_it_should() {
     assert!(!home.path("new").join("switchboard.db").exists());
 
     home.ok(&["restore", &file, "--store", &store(&home, "new")]);
-    let server = serve(&home, "new");
+    let server = serve(&home, &store(&home, "new"), "new");
     assert_eq!(server.http("GET", &format!("/a2a/tasks/{task}"), Some(&token), None).0, 200);
     // An archive is restored as well.
     let archive = path(&home, "archive");

@@ -37,6 +37,22 @@ impl Server {
     }
 }
 
+/// The journal in this directory of the home, as `--store` names it.
+pub(crate) fn store(home: &Home, name: &str) -> String {
+    format!("sqlite:{}", home.path(name).display())
+}
+
+/// A server with this journal, and its other files in this directory of the home.
+pub(crate) fn serve(home: &Home, store: &str, data: &str) -> Server {
+    let directory = home.path(data);
+    home.serve_with(&[], &[("SB_STORE", store), ("SB_DATA_DIR", directory.to_str().unwrap())])
+}
+
+/// The token of the command line whose files are in this directory of the home.
+pub(crate) fn token(home: &Home, data: &str) -> String {
+    home.stored(&format!("{data}/cli.json"), "token")
+}
+
 /// The value of the line `name: value`.
 #[track_caller]
 pub(crate) fn line_value<'a>(text: &'a str, name: &str) -> &'a str {

@@ -9,21 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use store::scratch::Database;
 
-use super::rig::{Home, Server, failed, text, worked};
-
-fn store(home: &Home, name: &str) -> String {
-    format!("sqlite:{}", home.path(name).display())
-}
-
-fn serve(home: &Home, store: &str, data: &str) -> Server {
-    let directory = home.path(data);
-    home.serve_with(&[], &[("SB_STORE", store), ("SB_DATA_DIR", directory.to_str().unwrap())])
-}
-
-fn token(home: &Home, data: &str) -> String {
-    let local: Value = serde_json::from_slice(&fs::read(home.path(data).join("cli.json")).unwrap()).unwrap();
-    local["token"].as_str().unwrap().to_owned()
-}
+use super::rig::{Home, Server, failed, serve, store, text, token, worked};
 
 fn send(server: &Server, token: &str, agent: &str, id: &str) -> String {
     let message = json!({"message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": "1 2 3"}]},
