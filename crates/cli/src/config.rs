@@ -616,7 +616,7 @@ mod tests {
             ("sqlite:", ""),
             ("", "notify"),
             ("", "nats://user:secret@"),
-            ("", "tls://user:secret@h?secret=1"),
+            ("", "tls://user:secret@h?zzz=1"),
             ("", "sometimes"),
         ] {
             let failure = location(store, wake).unwrap_err();

@@ -1,6 +1,8 @@
 //! Agents that go step by step: they keep their state, wait until it is durable, rest without a slot, and go on after a
 //! crash where they were.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod rig;
 
 use std::{

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::rig::{Home, eventually, failed};
+use super::rig::{Home, eventually, failed, text, worked};
 
 const UPPER: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargv = [\"sh\", \"upper.sh\"]\n";
 const BROKEN: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargvv = [\"sh\"]\n";
