@@ -57,15 +57,15 @@ fn failure(error: store::Error) -> Failure {
 mod tests {
     use std::{os::unix::fs::PermissionsExt, sync::Arc};
 
-    use store::sqlite::{self, SqliteStore};
+    use store::sqlite;
 
     use super::*;
 
-    fn open(directory: &Path) -> Arc<SqliteStore> {
+    fn open(directory: &Path) -> Arc<dyn Store> {
         sqlite::open(directory, sqlite::Options::default()).unwrap()
     }
 
-    async fn installed(store: &SqliteStore) -> Vec<u8> {
+    async fn installed(store: &dyn Store) -> Vec<u8> {
         store.find_setting(ADMIN_TOKEN).await.unwrap().unwrap()
     }
 
@@ -76,7 +76,7 @@ mod tests {
         ensure(store.as_ref(), directory.path(), None).await.unwrap();
         let token = AdminFile::load(directory.path()).unwrap().token.unwrap();
         assert!(token.starts_with("sba_"));
-        assert_eq!(installed(&store).await, hash(&token));
+        assert_eq!(installed(&*store).await, hash(&token));
         let mode = std::fs::metadata(directory.path().join("admin.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         ensure(store.as_ref(), directory.path(), None).await.unwrap();
@@ -91,10 +91,10 @@ mod tests {
         for _ in 0..2 {
             ensure(store.as_ref(), directory.path(), Some("an-admin-token-of-mine".to_owned())).await.unwrap();
         }
-        assert_eq!(installed(&store).await, hash("an-admin-token-of-mine"));
+        assert_eq!(installed(&*store).await, hash("an-admin-token-of-mine"));
         assert_eq!(store.audit(None, 10).await.unwrap().len(), 1, "setting what is set is no change");
         ensure(store.as_ref(), directory.path(), None).await.unwrap();
-        assert_eq!(installed(&store).await, hash("an-admin-token-of-mine"));
+        assert_eq!(installed(&*store).await, hash("an-admin-token-of-mine"));
         assert!(ensure(store.as_ref(), directory.path(), Some("short".to_owned())).await.is_err());
     }
 
@@ -103,10 +103,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = open(directory.path());
         ensure(store.as_ref(), directory.path(), None).await.unwrap();
-        let before = installed(&store).await;
+        let before = installed(&*store).await;
         std::fs::remove_file(directory.path().join("admin.json")).unwrap();
         ensure(store.as_ref(), directory.path(), None).await.unwrap();
-        assert_eq!(installed(&store).await, before);
+        assert_eq!(installed(&*store).await, before);
         assert!(AdminFile::load(directory.path()).unwrap().token.is_none());
     }
 }

@@ -140,14 +140,14 @@ mod tests {
 
     use super::*;
 
-    async fn start(store: &Arc<store::sqlite::SqliteStore>, directory: &Path, given: Option<&str>) -> Bootstrap {
+    async fn start(store: &Arc<dyn Store>, directory: &Path, given: Option<&str>) -> Bootstrap {
         let started = bootstrap(store.as_ref(), directory, given.map(str::to_owned)).await;
         let started = started.unwrap_or_else(|failure| panic!("{failure:?}"));
         started.local.save(directory).unwrap();
         started
     }
 
-    fn open(directory: &Path) -> Arc<store::sqlite::SqliteStore> {
+    fn open(directory: &Path) -> Arc<dyn Store> {
         store::sqlite::open(directory, store::sqlite::Options::default()).unwrap()
     }
 

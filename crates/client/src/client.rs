@@ -16,7 +16,7 @@ use crate::{
     egress::{Request, Response},
     same_origin,
     stream::Until,
-    v03::Answer,
+    v03::FromV03,
 };
 
 /// How to call an agent.
@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    async fn call<T: Answer>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
+    async fn call<T: FromV03>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
         let response = self.exchange(operation, None, false).await?;
         let status = response.status.as_u16();
         let json = self.endpoint.binding.decode(status, &response.bytes().await?)?;
@@ -219,7 +219,7 @@ impl Client {
 }
 
 /// Reads JSON as a type of the protocol and keeps it.
-pub(crate) fn read<T: Answer>(dialect: Dialect, json: Box<RawValue>) -> Result<Received<T>, Error> {
+pub(crate) fn read<T: FromV03>(dialect: Dialect, json: Box<RawValue>) -> Result<Received<T>, Error> {
     let bytes = json.get().as_bytes();
     let value = match dialect {
         Dialect::V1 => a2a::decode(bytes),

@@ -75,7 +75,7 @@ pub struct Lane {
 
 /// An answer whose body has not been read.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Unread {
     /// The status.
     pub status: StatusCode,
     /// Its body is a stream of events.
@@ -227,17 +227,17 @@ impl Prepared {
 
 impl Lane {
     /// Sends a request with the message of this number, and waits for the answer's headers.
-    pub async fn call(&mut self, prepared: &Prepared, number: u64) -> Result<Answer, Error> {
+    pub async fn call(&mut self, prepared: &Prepared, number: u64) -> Result<Unread, Error> {
         self.sender.ready().await.map_err(|error| broken(error, &self.origin))?;
         let sent = self.sender.send_request(prepared.request(number)).await;
         let (head, body) = sent.map_err(|error| broken(error, &self.origin))?.into_parts();
         let media_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         let is_stream = head.status.is_success() && media_type.starts_with(b"text/event-stream");
-        Ok(Answer { status: head.status, is_stream, body, origin: self.origin.clone() })
+        Ok(Unread { status: head.status, is_stream, body, origin: self.origin.clone() })
     }
 }
 
-impl Answer {
+impl Unread {
     /// The next piece of the body. `None` at its end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {

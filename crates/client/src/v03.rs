@@ -14,35 +14,35 @@ use crate::{
 };
 
 /// An answer that can be read in both dialects.
-pub(crate) trait Answer: DeserializeOwned {
+pub(crate) trait FromV03: DeserializeOwned {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError>;
 }
 
-impl Answer for SendMessageResponse {
+impl FromV03 for SendMessageResponse {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<Event>(json)?.try_into()
     }
 }
 
-impl Answer for StreamResponse {
+impl FromV03 for StreamResponse {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<Event>(json).map(Self::from)
     }
 }
 
-impl Answer for Task {
+impl FromV03 for Task {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<v03::Task>(json).map(Self::from)
     }
 }
 
-impl Answer for AgentCard {
+impl FromV03 for AgentCard {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<v03::AgentCard>(json).map(Self::from)
     }
 }
 
-impl Answer for ListTasksResponse {
+impl FromV03 for ListTasksResponse {
     /// Its request does not get through [`encode`].
     fn read_v03(_json: &[u8]) -> Result<Self, ProtocolError> {
         Err(ProtocolError::new(ErrorKind::UnsupportedOperation, "A2A 0.3 lists no tasks"))

@@ -10,7 +10,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use store::{Change, Changed, NewToken, Store, TenantId, check_tenant_name, clock};
+use store::{Change, Changed, Installation, NewToken, Store, TenantId, check_tenant_name, clock};
 use subtle::ConstantTimeEq;
 
 /// The setting that holds the SHA-256 of the admin token.
@@ -184,7 +184,7 @@ pub fn hash(token: impl AsRef<[u8]>) -> [u8; 32] {
 }
 
 /// Whether this is the admin token. It is read from the store each time: another instance may have replaced it.
-pub async fn is_admin_token(store: &dyn Store, given: &[u8]) -> Result<bool, Error> {
+pub async fn is_admin_token(store: &dyn Installation, given: &[u8]) -> Result<bool, Error> {
     let known = store.find_setting(ADMIN_TOKEN).await?.ok_or(Error::NoAdminToken)?;
     Ok(hash(given).as_slice().ct_eq(&known).into())
 }

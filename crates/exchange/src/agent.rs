@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::{AgentId, Store, TaskId, TenantId};
+use store::{AgentId, Journal, TaskId, TenantId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -105,7 +105,7 @@ pub struct Turn {
     /// Set when the task is canceled. An agent that heeds it returns [`Outcome::Canceled`].
     pub cancel: CancellationToken,
     pub(crate) tenant: TenantId,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Journal>,
     pub(crate) context_limit: usize,
 }
 
@@ -132,7 +132,7 @@ pub enum Outcome {
     Broken(String),
     /// It was cut off, and the caller decides whether it runs again.
     Interrupted,
-    /// It rests and takes no slot, until somebody [wakes](store::Store::wake) its task or the time is over. Then it is run
+    /// It rests and takes no slot, until somebody [wakes](store::Journal::wake) its task or the time is over. Then it is run
     /// again as the same attempt, with the state that it kept.
     Parked {
         /// How long at most.

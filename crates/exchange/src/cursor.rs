@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use a2a::{StreamResponse, TaskState};
-use store::{Event, EventKind, Recent, Snapshot, Store, TaskId, TenantId, Watch};
+use store::{Event, EventKind, Journal, Recent, Snapshot, TaskId, TenantId, Watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,7 @@ const BATCH: usize = 256;
 
 /// A position in one task's log.
 pub(crate) struct Cursor {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Journal>,
     tenant: TenantId,
     task: TaskId,
     after: u64,
@@ -59,13 +59,13 @@ pub(crate) enum Until {
 
 impl Cursor {
     /// Begins after `after`. Begun before the log is read or the task even exists, it misses nothing.
-    pub(crate) fn new(store: Arc<dyn Store>, tenant: TenantId, task: TaskId, after: u64) -> Self {
+    pub(crate) fn new(store: Arc<dyn Journal>, tenant: TenantId, task: TaskId, after: u64) -> Self {
         let watch = store.hub().watch(task);
         Self { store, tenant, task, after, watch, ready: VecDeque::new(), read_log: true }
     }
 
     /// The same for a task that does not exist yet: the hub will see all of it.
-    pub(crate) fn before_birth(store: Arc<dyn Store>, tenant: TenantId, task: TaskId) -> Self {
+    pub(crate) fn before_birth(store: Arc<dyn Journal>, tenant: TenantId, task: TaskId) -> Self {
         Self { read_log: false, ..Self::new(store, tenant, task, 0) }
     }
 

@@ -29,7 +29,7 @@ pub use cursor::{Frame, Frames};
 pub use error::Error;
 pub use operations::{Listing, Reply, Sent};
 pub use registry::{Agents, Entry};
-use store::Store;
+use store::{Journal, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Bounds and times.
@@ -92,6 +92,13 @@ pub(crate) struct Inner {
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
+}
+
+impl Inner {
+    /// The part of the store that has the tasks.
+    pub(crate) fn journal(&self) -> Arc<dyn Journal> {
+        self.store.clone()
+    }
 }
 
 impl Exchange {

@@ -140,7 +140,7 @@ impl Exchange {
 
         let tenant = call.caller.tenant;
         let store = &self.inner.store;
-        let mut cursor = Cursor::new(Arc::clone(store), tenant, id, head.seq);
+        let mut cursor = Cursor::new(self.inner.journal(), tenant, id, head.seq);
         let mark = answered(store.mark_cancel(tenant, id)).await.map_err(|error| Error::of_task(error, id))?;
         match mark {
             CancelMark::Canceled { already: true } if call.rules.cancel_once => {
@@ -193,7 +193,7 @@ impl Exchange {
             }
             if !self.is_pruned(call, id, after, head.seq).await? {
                 let after = after + u64::from(store::fault::is_on("skip-one"));
-                let cursor = Cursor::new(Arc::clone(&self.inner.store), tenant, id, after);
+                let cursor = Cursor::new(self.inner.journal(), tenant, id, after);
                 return Ok(Frames::new(Vec::new(), Some(cursor), Until::TaskEnd, draining));
             }
         } else if head.state.is_terminal() {
@@ -201,7 +201,7 @@ impl Exchange {
         }
 
         // Follow first, then read, so that nothing falls between.
-        let mut cursor = Cursor::new(Arc::clone(&self.inner.store), tenant, id, head.seq);
+        let mut cursor = Cursor::new(self.inner.journal(), tenant, id, head.seq);
         let snapshot = self.snapshot(call, id, View::FULL).await?;
         cursor.skip_to(snapshot.seq);
         let cursor = (!snapshot.state.is_terminal()).then_some(cursor);

@@ -4,7 +4,7 @@ use a2a::{Error, Timestamp};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use store::{PageKey, Store, TaskId, TenantId};
+use store::{Installation, PageKey, TaskId, TenantId};
 
 /// The installation's key for page tokens.
 #[derive(Clone)]
@@ -14,7 +14,7 @@ const SEAL: usize = 16;
 
 impl Key {
     /// The key of this installation, made by the first instance that asks.
-    pub(crate) async fn load(store: &dyn Store) -> store::Result<Self> {
+    pub(crate) async fn load(store: &dyn Installation) -> store::Result<Self> {
         let mut fresh = [0; 32];
         getrandom::fill(&mut fresh)
             .map_err(|error| store::Error::Unavailable(format!("no randomness for a key: {error}")))?;

@@ -20,7 +20,7 @@ pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 
 /// How far a turn has come: what the ids of things to come go on from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct Progress {
     pub(crate) turn: u32,
     pub(crate) attempt: u32,
     messages: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     has_state: bool,
 }
 
-impl Place {
+impl Progress {
     /// With the agent's state, as one body: a line of JSON, and whatever the agent made of the rest.
     fn seal(&self, state: Option<&Bytes>) -> store::Result<Bytes> {
         let mut body = serde_json::to_vec(&Self { has_state: state.is_some(), ..self.clone() })?;
@@ -41,12 +41,12 @@ impl Place {
         Ok(body.into())
     }
 
-    /// What [`Place::seal`] has made one of.
+    /// What [`Progress::seal`] has made one of.
     pub(crate) fn open(body: &Bytes) -> store::Result<(Self, Option<Bytes>)> {
         let end = body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len());
-        let place: Self = serde_json::from_slice(&body[..end])?;
-        let state = place.has_state.then(|| body.slice((end + 1).min(body.len())..));
-        Ok((place, state))
+        let progress: Self = serde_json::from_slice(&body[..end])?;
+        let state = progress.has_state.then(|| body.slice((end + 1).min(body.len())..));
+        Ok((progress, state))
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Scribe {
     unkept: bool,
     /// Whether what is pending may not wait.
     urgent: bool,
-    place: Place,
+    progress: Progress,
     /// What the agent last kept.
     state: Option<Bytes>,
     /// The text of the turn's artifacts; `None` when there is too much of it.
@@ -81,7 +81,7 @@ impl Scribe {
             spoken: false,
             unkept: false,
             urgent: false,
-            place: Place { turn, attempt, ..Place::default() },
+            progress: Progress { turn, attempt, ..Progress::default() },
             state: None,
             text: Some(String::new()),
             text_of: String::new(),
@@ -95,10 +95,10 @@ impl Scribe {
 
     /// Goes on where the turn last kept its state, with what it had made until then. A new attempt says that again as it
     /// stands: readers may have seen more.
-    pub(crate) fn resume(&mut self, place: Place, artifacts: Vec<Artifact>) -> store::Result<()> {
-        let is_new_attempt = place.attempt != self.place.attempt;
-        self.place = Place { attempt: self.place.attempt, ..place };
-        self.spoken = self.place.messages > 0 || !self.place.made.is_empty();
+    pub(crate) fn resume(&mut self, progress: Progress, artifacts: Vec<Artifact>) -> store::Result<()> {
+        let is_new_attempt = progress.attempt != self.progress.attempt;
+        self.progress = Progress { attempt: self.progress.attempt, ..progress };
+        self.spoken = self.progress.messages > 0 || !self.progress.made.is_empty();
         for artifact in artifacts {
             self.note_text(&artifact, false);
             if is_new_attempt {
@@ -107,14 +107,14 @@ impl Scribe {
         }
         if is_new_attempt {
             // What was said again counts as made before the state was kept.
-            self.pending.push(Said::Keep(self.place.seal(self.state.as_ref())?));
+            self.pending.push(Said::Keep(self.progress.seal(self.state.as_ref())?));
         }
         Ok(())
     }
 
     /// The turn that it writes for.
     pub(crate) fn turn(&self) -> u32 {
-        self.place.turn
+        self.progress.turn
     }
 
     /// What the agent last kept.
@@ -138,8 +138,8 @@ impl Scribe {
     }
 
     fn keep(&mut self) {
-        // A place is numbers and names: it has a JSON form.
-        if let Ok(body) = self.place.seal(self.state.as_ref()) {
+        // It is numbers and names: it has a JSON form.
+        if let Ok(body) = self.progress.seal(self.state.as_ref()) {
             self.pending.push(Said::Keep(body));
             self.unkept = false;
             self.urgent = true;
@@ -159,8 +159,8 @@ impl Scribe {
         match &mut said {
             Said::Status { message, .. } => {
                 if let Some(message) = message {
-                    self.place.messages += 1;
-                    let id = format!("{}-s{}-{}", self.task, self.place.turn, self.place.messages);
+                    self.progress.messages += 1;
+                    let id = format!("{}-s{}-{}", self.task, self.progress.turn, self.progress.messages);
                     self.sign(message, id);
                 }
             }
@@ -294,7 +294,7 @@ impl Scribe {
 
     /// The id of the message that ends the turn: one a turn, the same at every attempt.
     fn reply_id(&self) -> String {
-        match self.place.turn {
+        match self.progress.turn {
             0 | 1 => format!("{}-r", self.task),
             turn => format!("{}-r{turn}", self.task),
         }
@@ -313,9 +313,9 @@ impl Scribe {
     /// Fills in an artifact's id by its position in the turn, so that a second attempt replaces the first.
     fn name(&mut self, artifact: &mut Artifact, append: &mut bool) {
         if artifact.artifact_id.is_empty() {
-            let place = &self.place;
-            if *append && !place.last_artifact.is_empty() {
-                artifact.artifact_id.clone_from(&place.last_artifact);
+            let progress = &self.progress;
+            if *append && !progress.last_artifact.is_empty() {
+                artifact.artifact_id.clone_from(&progress.last_artifact);
             } else {
                 *append = false;
                 let kind = match artifact.parts.first().map(|part| &part.content) {
@@ -323,18 +323,18 @@ impl Scribe {
                     Some(PartContent::Raw(_) | PartContent::Url(_)) => "file",
                     Some(PartContent::Text(_)) | None => "text",
                 };
-                artifact.artifact_id = match place.turn {
-                    0 | 1 => format!("{}-{kind}-{}", self.task, place.artifacts),
-                    turn => format!("{}-t{turn}-{kind}-{}", self.task, place.artifacts),
+                artifact.artifact_id = match progress.turn {
+                    0 | 1 => format!("{}-{kind}-{}", self.task, progress.artifacts),
+                    turn => format!("{}-t{turn}-{kind}-{}", self.task, progress.artifacts),
                 };
             }
         }
-        let place = &mut self.place;
-        if artifact.artifact_id != place.last_artifact {
-            place.artifacts += 1;
-            place.last_artifact.clone_from(&artifact.artifact_id);
-            if !place.made.contains(&artifact.artifact_id) {
-                place.made.push(artifact.artifact_id.clone());
+        let progress = &mut self.progress;
+        if artifact.artifact_id != progress.last_artifact {
+            progress.artifacts += 1;
+            progress.last_artifact.clone_from(&artifact.artifact_id);
+            if !progress.made.contains(&artifact.artifact_id) {
+                progress.made.push(artifact.artifact_id.clone());
             }
         }
     }

@@ -67,7 +67,7 @@ impl Exchange {
 
         if taken.accepted.duplicate && self.is_direct(call, &taken).await? {
             // The log from its beginning, held back until it is decided what it is.
-            let cursor = Cursor::new(Arc::clone(&self.inner.store), call.caller.tenant, taken.accepted.task, 0);
+            let cursor = Cursor::new(self.inner.journal(), call.caller.tenant, taken.accepted.task, 0);
             let frames = Frames::new(Vec::new(), Some(cursor), Until::TurnEnd, draining).hold(patience);
             return Ok(frames.with_extensions(extensions).in_place(place));
         }

@@ -13,7 +13,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, Turn,
-    scribe::{INTERRUPTED, Place, Scribe},
+    scribe::{INTERRUPTED, Progress, Scribe},
     worker::{self, Begin, Running},
 };
 
@@ -159,7 +159,7 @@ async fn run(
         resumed,
         cancel: running.cancel.clone(),
         tenant: lease.tenant,
-        store: Arc::clone(&inner.store),
+        store: inner.journal(),
         context_limit: if lease.remembers { inner.options.context_limit } else { 0 },
     };
     let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, Output { sender })).catch_unwind());
@@ -237,18 +237,18 @@ async fn take_up(inner: &Inner, running: &Running, scribe: &mut Scribe, left: &m
     let Some(before) = lease.kept.checked_sub(1) else { return Ok(false) };
     let kept = inner.store.events(lease.tenant, lease.task, before, 1).await?;
     let kept = kept.first().ok_or_else(|| store::Error::Damaged("the kept state is not there".into()))?;
-    let (place, state) = Place::open(&kept.body)?;
+    let (progress, state) = Progress::open(&kept.body)?;
     scribe.set_state(state);
-    if place.turn != scribe.turn() {
+    if progress.turn != scribe.turn() {
         return Ok(false);
     }
     let mut made = Vec::new();
-    if !place.made.is_empty() {
+    if !progress.made.is_empty() {
         let view = View { history: Some(0), artifacts: true };
         made = inner.store.task(lease.tenant, lease.task, view).await?.to_task()?.artifacts;
-        made.retain(|artifact| place.made.contains(&artifact.artifact_id));
+        made.retain(|artifact| progress.made.contains(&artifact.artifact_id));
     }
-    scribe.resume(place, made)?;
+    scribe.resume(progress, made)?;
     Ok(true)
 }
 

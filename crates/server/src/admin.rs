@@ -6,7 +6,7 @@ use exchange::admin::{Administration, CreateToken, is_admin_token};
 use http::{HeaderMap, HeaderValue, header};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use store::{Store, TenantId};
+use store::{Installation, TenantId};
 
 use crate::{
     app::App,
@@ -109,7 +109,7 @@ impl Admit for Administrator {
     }
 }
 
-async fn authorize(store: &dyn Store, headers: &HeaderMap) -> Result<Administrator, Error> {
+async fn authorize(store: &dyn Installation, headers: &HeaderMap) -> Result<Administrator, Error> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let given = match (values.next(), values.next()) {
         (Some(value), None) => auth::bearer(value.as_bytes()).map(<[u8]>::trim_ascii),

@@ -12,7 +12,7 @@ use std::{
 use a2a::{Error, ErrorKind};
 use exchange::{Caller, admin::hash};
 use http::{HeaderMap, HeaderName, header};
-use store::Store;
+use store::Registry;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ type Hash = [u8; 32];
 
 /// Decides who calls.
 pub(crate) struct Auth {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Registry>,
     /// Everybody is this one when nobody has to authenticate.
     everybody: Option<Caller>,
     known: Mutex<HashMap<Hash, (Instant, Caller)>>,
@@ -46,7 +46,7 @@ pub(crate) struct Auth {
 
 impl Auth {
     /// With `required` every call needs a token; without it every call is the default tenant's.
-    pub(crate) async fn new(store: Arc<dyn Store>, required: bool) -> store::Result<Self> {
+    pub(crate) async fn new(store: Arc<dyn Registry>, required: bool) -> store::Result<Self> {
         let everybody = if required { None } else { Some(open_tenant(store.as_ref()).await?) };
         Ok(Self { store, everybody, known: Mutex::default(), noted: Mutex::default() })
     }
@@ -140,7 +140,7 @@ impl Auth {
 }
 
 /// The tenant of everybody, created when it is not there yet.
-async fn open_tenant(store: &dyn Store) -> store::Result<Caller> {
+async fn open_tenant(store: &dyn Registry) -> store::Result<Caller> {
     let find = async || -> store::Result<Option<Caller>> {
         let tenant = store.tenants().await?.into_iter().find(|tenant| tenant.name == OPEN_TENANT);
         Ok(tenant.map(|tenant| Caller { tenant: tenant.id, name: tenant.name.into() }))

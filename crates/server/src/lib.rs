@@ -124,7 +124,7 @@ impl Server {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => format!("http://{address}"),
         };
-        let auth = auth::Auth::new(Arc::clone(exchange.store()), options.auth).await.map_err(io::Error::other)?;
+        let auth = auth::Auth::new(exchange.store().clone(), options.auth).await.map_err(io::Error::other)?;
         let cards = cards::Cards::new(&base_url, auth.required(), options.compat_03).map_err(io::Error::other)?;
         let router = app::router(Arc::new(app::App {
             exchange,

@@ -48,7 +48,7 @@ pub enum TurnEnd {
         /// The agent was at work on it: the next attempt is told that it was interrupted.
         begun: bool,
     },
-    /// It does not end but rests, and nobody holds it: until [`Store::wake`](crate::Store::wake), or for so long. Then it goes on
+    /// It does not end but rests, and nobody holds it: until [`Journal::wake`](crate::Journal::wake), or for so long. Then it goes on
     /// as the same attempt.
     Park {
         /// How long at most; until it is woken when nothing is said.

@@ -128,7 +128,7 @@ pub struct Room {
     pub resumes: bool,
 }
 
-/// What [`crate::Store::next_due`] found.
+/// What [`crate::Journal::next_due`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     /// The time there.

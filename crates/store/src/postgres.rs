@@ -52,8 +52,9 @@ pub use self::{
 };
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Event, Filter,
-    Holder, Hub, InstanceId, Lease, LeasedTurn, Page, Position, Result, Snapshot, Stats, Store, Tailed, TaskHead,
-    TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops, waiter::Counters,
+    Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, Page, Position, Registry, Result, Snapshot,
+    Stats, Store, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
+    waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -87,7 +88,7 @@ impl Default for Options {
 
 /// The journal on PostgreSQL. When it is dropped, what waits is committed in the background, and then this instance
 /// gives up its leases.
-pub struct PostgresStore {
+struct PostgresStore {
     readers: Pool,
     writers: Pool,
     writer: Writer,
@@ -102,7 +103,7 @@ pub struct PostgresStore {
 }
 
 /// Opens the journal in the database that `url` names; its tables are created or brought up to date.
-pub async fn open(url: &Url, options: Options) -> Result<Arc<PostgresStore>> {
+pub async fn open(url: &Url, options: Options) -> Result<Arc<dyn Store>> {
     let limits = Limits { connections: options.connections.max(1), ..Limits::default() };
     let connector = Connector::new(url, &limits)?;
     schema::migrate(&mut connector.open(Role::Session).await?).await?;
@@ -138,7 +139,7 @@ pub(crate) async fn session(url: &Url) -> Result<tokio_postgres::Client> {
 }
 
 #[async_trait]
-impl Store for PostgresStore {
+impl Journal for PostgresStore {
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
         let need = Need::accept(tenant, &accept);
         self.writer.run(need, move |batch| ops::accept(batch, tenant, &accept)).await
@@ -230,21 +231,13 @@ impl Store for PostgresStore {
         read::context_history(&self.readers, tenant, agent, context, before, limit).await
     }
 
-    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>> {
-        if let Some(value) = registry::setting(&self.readers, name).await? {
-            return Ok(value);
-        }
-        administer::create_setting(&self.writers, name, &create).await
+    fn hub(&self) -> &Hub {
+        &self.hub
     }
+}
 
-    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        registry::setting(&self.readers, name).await
-    }
-
-    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
-        administer::set_setting(&self.writers, actor, name, &value).await
-    }
-
+#[async_trait]
+impl Registry for PostgresStore {
     async fn tenants(&self) -> Result<Vec<Tenant>> {
         registry::tenants(&self.readers).await
     }
@@ -272,6 +265,24 @@ impl Store for PostgresStore {
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {
         registry::usage(&self.readers, tenant).await
     }
+}
+
+#[async_trait]
+impl Installation for PostgresStore {
+    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>> {
+        if let Some(value) = registry::setting(&self.readers, name).await? {
+            return Ok(value);
+        }
+        administer::create_setting(&self.writers, name, &create).await
+    }
+
+    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        registry::setting(&self.readers, name).await
+    }
+
+    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
+        administer::set_setting(&self.writers, actor, name, &value).await
+    }
 
     async fn ping(&self) -> Result<()> {
         // Others may still fit in where what has just failed did not.
@@ -291,10 +302,6 @@ impl Store for PostgresStore {
 
     fn stats(&self) -> Stats {
         self.counters.stats()
-    }
-
-    fn hub(&self) -> &Hub {
-        &self.hub
     }
 
     fn instance(&self) -> InstanceId {

@@ -34,8 +34,9 @@ pub use self::{
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, Page, Position, Result, Snapshot, Stats, Store, Tailed,
-    TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops, waiter::Counters,
+    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, Page, Position, Registry, Result,
+    Snapshot, Stats, Store, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
+    waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -75,7 +76,7 @@ impl Default for Options {
 }
 
 /// The journal on SQLite. Dropping it commits what waits, closes the file and gives up this instance's leases.
-pub struct SqliteStore {
+struct SqliteStore {
     // Fields are dropped in this order: the writer is the last connection and cleans up, then the proof of
     // life goes.
     readers: Readers,
@@ -90,7 +91,7 @@ pub struct SqliteStore {
 }
 
 /// Opens or creates the journal in `dir`.
-pub fn open(dir: &Path, options: Options) -> Result<Arc<SqliteStore>> {
+pub fn open(dir: &Path, options: Options) -> Result<Arc<dyn Store>> {
     if options.wake == Wake::Notify {
         return Err(Error::Unavailable("SQLite has no NOTIFY: wake up by `local`, `nats://…` or `off`".into()));
     }
@@ -151,7 +152,7 @@ pub(crate) fn create_private_file(file: &Path) -> io::Result<()> {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl Journal for SqliteStore {
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
         self.writer.run(move |batch| ops::accept(batch, tenant, &accept)).await
     }
@@ -262,25 +263,13 @@ impl Store for SqliteStore {
         self.readers.run(move |conn| read::context_history(conn, tenant, &agent, &context, before, limit)).await
     }
 
-    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>> {
-        let name = name.to_owned();
-        let asked = name.clone();
-        if let Some(value) = self.readers.run(move |conn| registry::setting(conn, &asked)).await? {
-            return Ok(value);
-        }
-        self.writer.run(move |batch| registry::create_setting(batch, &name, &create)).await
+    fn hub(&self) -> &Hub {
+        &self.hub
     }
+}
 
-    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let name = name.to_owned();
-        self.readers.run(move |conn| registry::setting(conn, &name)).await
-    }
-
-    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
-        let (actor, name) = (actor.to_owned(), name.to_owned());
-        self.writer.run(move |batch| administer::set_setting(batch, &actor, &name, &value)).await
-    }
-
+#[async_trait]
+impl Registry for SqliteStore {
     async fn tenants(&self) -> Result<Vec<Tenant>> {
         self.readers.run(registry::tenants).await
     }
@@ -310,6 +299,28 @@ impl Store for SqliteStore {
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {
         self.readers.run(move |conn| usage::usage(conn, tenant)).await
     }
+}
+
+#[async_trait]
+impl Installation for SqliteStore {
+    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>> {
+        let name = name.to_owned();
+        let asked = name.clone();
+        if let Some(value) = self.readers.run(move |conn| registry::setting(conn, &asked)).await? {
+            return Ok(value);
+        }
+        self.writer.run(move |batch| registry::create_setting(batch, &name, &create)).await
+    }
+
+    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let name = name.to_owned();
+        self.readers.run(move |conn| registry::setting(conn, &name)).await
+    }
+
+    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
+        let (actor, name) = (actor.to_owned(), name.to_owned());
+        self.writer.run(move |batch| administer::set_setting(batch, &actor, &name, &value)).await
+    }
 
     async fn ping(&self) -> Result<()> {
         if !self.writer.is_closed() && self.counters.has_committed_within(PROOF_MS) {
@@ -320,10 +331,6 @@ impl Store for SqliteStore {
 
     fn stats(&self) -> Stats {
         self.counters.stats()
-    }
-
-    fn hub(&self) -> &Hub {
-        &self.hub
     }
 
     fn instance(&self) -> InstanceId {

@@ -96,7 +96,7 @@ impl Event {
     }
 }
 
-/// A place in the log of all tasks: what [`Store::tail`](crate::Store::tail) has given so far. The default is the
+/// A place in the log of all tasks: what [`Journal::tail`](crate::Journal::tail) has given so far. The default is the
 /// beginning. It means something only to the store that it comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Position {
@@ -205,7 +205,7 @@ pub struct IdempotencyKey {
     pub keep: Option<Duration>,
 }
 
-/// The outcome of [`Store::accept`](crate::Store::accept).
+/// The outcome of [`Journal::accept`](crate::Journal::accept).
 #[derive(Debug, Clone)]
 pub struct Accepted {
     /// The task the message belongs to; for a repetition the first one's.
@@ -240,7 +240,7 @@ pub struct Append {
     pub end: Option<TurnEnd>,
 }
 
-/// The outcome of [`Store::append`](crate::Store::append).
+/// The outcome of [`Journal::append`](crate::Journal::append).
 #[derive(Debug, Clone)]
 pub struct Appended {
     /// The log's end.
@@ -251,7 +251,7 @@ pub struct Appended {
     pub next: Option<Turn>,
 }
 
-/// The outcome of [`Store::mark_cancel`](crate::Store::mark_cancel).
+/// The outcome of [`Journal::mark_cancel`](crate::Journal::mark_cancel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelMark {
     /// It is CANCELED, by this call or an earlier one.
@@ -521,7 +521,7 @@ impl Token {
     }
 }
 
-/// A change of tenants and tokens, for [`Store::administer`](crate::Store::administer).
+/// A change of tenants and tokens, for [`Registry::administer`](crate::Registry::administer).
 #[derive(Debug, Clone)]
 pub enum Change {
     /// A new tenant.

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 const CONTEXT: &str = "context";
 const TENANT: TenantId = TenantId(1);
 
-fn open(dir: &Path) -> Arc<sqlite::SqliteStore> {
+fn open(dir: &Path) -> Arc<dyn Store> {
     sqlite::open(dir, sqlite::Options::default()).unwrap()
 }
 
@@ -255,7 +255,7 @@ async fn one_of_two_instances_gets_the_work() {
     for _ in 0..30 {
         one.accept(TENANT, begin(TaskId::mint())).await.unwrap();
     }
-    let take = |store: Arc<sqlite::SqliteStore>| tokio::spawn(async move { claim(&*store, 20).await });
+    let take = |store: Arc<dyn Store>| tokio::spawn(async move { claim(&*store, 20).await });
     let (a, b) = (take(Arc::clone(&one)), take(Arc::clone(&two)));
     let (a, b) = (a.await.unwrap(), b.await.unwrap());
     assert_eq!(a.len() + b.len(), 30);

@@ -8,7 +8,7 @@ use std::{
 
 use client::{
     Error,
-    load::{Answer, Lane, Prepared, Work},
+    load::{Lane, Prepared, Unread, Work},
     sse::Parser,
 };
 use serde::Deserialize;
@@ -60,7 +60,7 @@ impl From<Error> for Broken {
 /// What counts of an answer: whether it is a message or a task, and in which state.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Said {
+struct Told {
     task: Option<Stated>,
     status_update: Option<Stated>,
     message: Option<serde::de::IgnoredAny>,
@@ -198,7 +198,7 @@ async fn ask(
 }
 
 /// Reads a stream to its end, which has to be that of a turn.
-async fn follow(run: &Run, answer: &mut Answer, begun: Instant) -> Result<Done, Broken> {
+async fn follow(run: &Run, answer: &mut Unread, begun: Instant) -> Result<Done, Broken> {
     let mut parser = Parser::default();
     let mut events = Vec::new();
     let mut last = None;
@@ -222,7 +222,7 @@ async fn follow(run: &Run, answer: &mut Answer, begun: Instant) -> Result<Done, 
 
 /// Whether the agent has done what it was asked for.
 fn completed(json: &str) -> Result<(), Broken> {
-    let said: Said = serde_json::from_str(json).map_err(|_| Broken::plain("malformed"))?;
+    let said: Told = serde_json::from_str(json).map_err(|_| Broken::plain("malformed"))?;
     if said.message.is_some() {
         return Ok(());
     }
@@ -256,7 +256,7 @@ pub(super) async fn send_one(run: &Run, lane: &mut Lane, prepared: &Prepared, nu
     let mut answer = lane.call(prepared, number).await?;
     answer.read(&mut buffer).await?;
     let json = run.target.decode(answer.status, &buffer)?;
-    let said: Said = serde_json::from_str(json.get())
+    let said: Told = serde_json::from_str(json.get())
         .map_err(|error| Failure::failed("the answer to a message cannot be read").caused_by(&error))?;
     match said.task {
         Some(task) if !task.id.is_empty() => Ok(task.id),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use client::{
-    load::{Answer, Prepared, Work},
+    load::{Prepared, Unread, Work},
     sse::Parser,
 };
 use tokio::{
@@ -134,7 +134,7 @@ async fn follow(run: Rc<Run>, crowd: Rc<Crowd>) {
     crowd.changed.notify_one();
 }
 
-async fn attach(run: &Run, crowd: &Crowd) -> Result<(client::load::Lane, Answer), String> {
+async fn attach(run: &Run, crowd: &Crowd) -> Result<(client::load::Lane, Unread), String> {
     // It is never closed.
     let _door = crowd.doors.acquire().await.map_err(|error| error.to_string())?;
     let mut lane = run.target.connect().await.map_err(|error| kind(&error))?;
@@ -151,7 +151,7 @@ async fn attach(run: &Run, crowd: &Crowd) -> Result<(client::load::Lane, Answer)
     }
 }
 
-async fn read(run: &Run, crowd: &Crowd, answer: &mut Answer) -> Result<(), String> {
+async fn read(run: &Run, crowd: &Crowd, answer: &mut Unread) -> Result<(), String> {
     let mut parser = Parser::default();
     let mut events = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(|error| kind(&error))? {

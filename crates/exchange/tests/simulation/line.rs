@@ -18,8 +18,8 @@ use a2a::Message;
 use async_trait::async_trait;
 use store::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Store,
-    Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, NewToken, Page, Position, Registry,
+    Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -179,10 +179,11 @@ impl Line {
     }
 }
 
+/// Makes calls of a part of the store go over the line; `$own` are those that do not, or not only.
 macro_rules! over_the_line {
-    ($($name:ident ( $($arg:ident : $given:ty),* ) $(-> $out:ty)?;)*) => {
+    ($part:ident { $($name:ident ( $($arg:ident : $given:ty),* ) $(-> $out:ty)?;)* } $($own:item)*) => {
         #[async_trait]
-        impl Store for Line {
+        impl $part for Line {
             $(
                 async fn $name(&self, $($arg: $given),*) -> Result<over_the_line!(@ $($out)?)> {
                     $(let $arg = $arg.to_owned();)*
@@ -190,34 +191,7 @@ macro_rules! over_the_line {
                 }
             )*
 
-            async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
-                if self.choosy.load(Relaxed) && !append.drafts.is_empty() {
-                    return Err(Error::Damaged("this can never be written".into()));
-                }
-                let lease = lease.clone();
-                self.call("append", move |store| Box::pin(async move { store.append(&lease, append).await })).await
-            }
-
-            async fn close(&self) {
-                let store = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let Some(store) = store else { return };
-                let real = self.real.clone();
-                let closing = tokio::task::spawn_blocking(move || real.block_on(async move { store.close().await }));
-                closing.await.expect("a store does not panic");
-                self.set(Weather::Dead);
-            }
-
-            fn stats(&self) -> Stats {
-                Stats::default()
-            }
-
-            fn hub(&self) -> &Hub {
-                &self.hub
-            }
-
-            fn instance(&self) -> InstanceId {
-                self.id
-            }
+            $($own)*
         }
     };
     (@ $out:ty) => { $out };
@@ -260,34 +234,75 @@ macro_rules! by_reference {
 by_reference!(Holder, Position, AgentId, [u8; 32]);
 
 over_the_line! {
-    accept(tenant: TenantId, accept: Accept) -> Accepted;
-    claim(claim: Claim) -> Vec<LeasedTurn>;
-    next_due(agents: &[AgentId]) -> Due;
-    renew(leases: &[Lease], lasts: Duration) -> Vec<Lease>;
-    reclaim_dead() -> usize;
-    mark_cancel(tenant: TenantId, task: TaskId) -> CancelMark;
-    force_cancel(tenant: TenantId, task: TaskId);
-    marked(holder: &Holder) -> Vec<TaskId>;
-    reveal(tenant: TenantId, task: TaskId);
-    wake(tenant: TenantId, task: TaskId) -> bool;
-    head(tenant: TenantId, task: TaskId) -> TaskHead;
-    task(tenant: TenantId, task: TaskId, view: View) -> Snapshot;
-    list(tenant: TenantId, filter: Filter) -> Page;
-    events(tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Vec<Event>;
-    tail(after: &Position, limit: usize) -> (Vec<Tailed>, Position);
-    history(tenant: TenantId, task: TaskId) -> Vec<Message>;
-    context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize) -> Vec<Message>;
-    setting(name: &str, create: Vec<u8>) -> Vec<u8>;
-    find_setting(name: &str) -> Option<Vec<u8>>;
-    set_setting(actor: &str, name: &str, value: Vec<u8>);
-    create_tenant(name: &str) -> Tenant;
-    tenants() -> Vec<Tenant>;
-    add_token(token: NewToken) -> Token;
-    token(hash: &[u8; 32]) -> Option<Token>;
-    tokens(tenant: TenantId) -> Vec<Token>;
-    touch_token(token: i64);
-    administer(actor: &str, change: Change) -> Changed;
-    audit(before: Option<i64>, limit: usize) -> Vec<AuditEntry>;
-    usage(tenant: TenantId) -> Usage;
-    ping();
+    Journal {
+        accept(tenant: TenantId, accept: Accept) -> Accepted;
+        claim(claim: Claim) -> Vec<LeasedTurn>;
+        next_due(agents: &[AgentId]) -> Due;
+        renew(leases: &[Lease], lasts: Duration) -> Vec<Lease>;
+        reclaim_dead() -> usize;
+        mark_cancel(tenant: TenantId, task: TaskId) -> CancelMark;
+        force_cancel(tenant: TenantId, task: TaskId);
+        marked(holder: &Holder) -> Vec<TaskId>;
+        reveal(tenant: TenantId, task: TaskId);
+        wake(tenant: TenantId, task: TaskId) -> bool;
+        head(tenant: TenantId, task: TaskId) -> TaskHead;
+        task(tenant: TenantId, task: TaskId, view: View) -> Snapshot;
+        list(tenant: TenantId, filter: Filter) -> Page;
+        events(tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Vec<Event>;
+        tail(after: &Position, limit: usize) -> (Vec<Tailed>, Position);
+        history(tenant: TenantId, task: TaskId) -> Vec<Message>;
+        context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize) -> Vec<Message>;
+    }
+
+    async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
+        if self.choosy.load(Relaxed) && !append.drafts.is_empty() {
+            return Err(Error::Damaged("this can never be written".into()));
+        }
+        let lease = lease.clone();
+        self.call("append", move |store| Box::pin(async move { store.append(&lease, append).await })).await
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+}
+
+over_the_line! {
+    Registry {
+        create_tenant(name: &str) -> Tenant;
+        tenants() -> Vec<Tenant>;
+        add_token(token: NewToken) -> Token;
+        token(hash: &[u8; 32]) -> Option<Token>;
+        tokens(tenant: TenantId) -> Vec<Token>;
+        touch_token(token: i64);
+        administer(actor: &str, change: Change) -> Changed;
+        audit(before: Option<i64>, limit: usize) -> Vec<AuditEntry>;
+        usage(tenant: TenantId) -> Usage;
+    }
+}
+
+over_the_line! {
+    Installation {
+        setting(name: &str, create: Vec<u8>) -> Vec<u8>;
+        find_setting(name: &str) -> Option<Vec<u8>>;
+        set_setting(actor: &str, name: &str, value: Vec<u8>);
+        ping();
+    }
+
+    async fn close(&self) {
+        let store = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(store) = store else { return };
+        let real = self.real.clone();
+        let closing = tokio::task::spawn_blocking(move || real.block_on(async move { store.close().await }));
+        closing.await.expect("a store does not panic");
+        self.set(Weather::Dead);
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+
+    fn instance(&self) -> InstanceId {
+        self.id
+    }
 }

@@ -73,7 +73,7 @@ async fn tell(seed: u64, real: &Runtime) -> Findings {
 async fn farewell(world: &Arc<World>) -> Findings {
     for instance in world.up() {
         instance.exchange.shut_down(Duration::from_secs(5)).await;
-        store::Store::close(instance.line.as_ref()).await;
+        store::Installation::close(instance.line.as_ref()).await;
     }
     let left = world.scratch.look(&["SELECT id FROM instances"]);
     left[0].iter().map(|row| format!("{row:?} has not signed off")).collect()

@@ -112,7 +112,7 @@ async fn disturb(world: Arc<World>, victim: Instance, mut dice: Dice) {
         1 => {
             world.take_down(victim.place);
             victim.exchange.shut_down(Duration::from_millis(dice.below(3000))).await;
-            store::Store::close(victim.line.as_ref()).await;
+            store::Installation::close(victim.line.as_ref()).await;
             world.note(victim.number, "stopped", from);
             sleep(Duration::from_millis(dice.below(5000))).await;
             world.start(victim.place).await;

@@ -163,7 +163,7 @@ impl World {
     }
 
     /// Another look at the journal, by nobody in particular.
-    pub(crate) async fn observer(&self) -> Arc<Line> {
+    pub(crate) async fn observer(&self) -> Arc<dyn Store> {
         let store = open(&self.scratch, &self.steady, &self.real).await;
         Line::new(store, self.steady.clone(), Dice::new(0), self.real.clone())
     }

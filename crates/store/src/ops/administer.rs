@@ -1,6 +1,6 @@
 //! The rules of administration: what may be changed of tenants, tokens and settings, and what the audit log says of it.
 //!
-//! Administration has a transaction of its own, [`Registry`], beside [`Tx`](super::Tx): on PostgreSQL it runs on a
+//! Administration has a transaction of its own, [`RegistryTx`], beside [`Tx`](super::Tx): on PostgreSQL it runs on a
 //! connection of its own and waits for each answer, so its methods are asynchronous. SQLite answers at once.
 
 use a2a::Timestamp;
@@ -12,7 +12,7 @@ use crate::{Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, c
 const FIRST: &str = "first";
 
 /// The transaction that a change is part of. No other change runs beside it: what was looked up stays true.
-pub(crate) trait Registry {
+pub(crate) trait RegistryTx {
     /// The tenant; [`Error::NotFound`] when there is none.
     async fn tenant(&self, id: TenantId) -> Result<Tenant>;
     /// Whether a tenant has this name.
@@ -37,7 +37,7 @@ pub(crate) trait Registry {
 }
 
 /// Changes tenants and tokens. Whatever is refused is refused before the first write.
-pub(crate) async fn administer(registry: &impl Registry, actor: &str, change: &Change) -> Result<Changed> {
+pub(crate) async fn administer(registry: &impl RegistryTx, actor: &str, change: &Change) -> Result<Changed> {
     let now = clock::now();
     let (changed, action, detail) = match change {
         Change::CreateTenant { name, hash } => {
@@ -111,17 +111,17 @@ pub(crate) async fn administer(registry: &impl Registry, actor: &str, change: &C
 }
 
 /// Replaces a value of the installation. The log tells its name only: the value may be a secret.
-pub(crate) async fn set_setting(registry: &impl Registry, actor: &str, name: &str, value: &[u8]) -> Result<()> {
+pub(crate) async fn set_setting(registry: &impl RegistryTx, actor: &str, name: &str, value: &[u8]) -> Result<()> {
     registry.put_setting(name, value).await?;
     let detail = detail("setting", name, Value::Null, Value::Null);
     registry.write_down(clock::now(), actor, "set_setting", &detail.to_string()).await
 }
 
-async fn refuse_known(registry: &impl Registry, hash: &[u8; 32]) -> Result<()> {
+async fn refuse_known(registry: &impl RegistryTx, hash: &[u8; 32]) -> Result<()> {
     if registry.has_hash(hash).await? { Err(Error::Exists) } else { Ok(()) }
 }
 
-async fn insert_token(registry: &impl Registry, new: &NewToken, at: Timestamp) -> Result<Token> {
+async fn insert_token(registry: &impl RegistryTx, new: &NewToken, at: Timestamp) -> Result<Token> {
     Ok(Token {
         id: registry.insert_token(new, at).await?,
         tenant: new.tenant,

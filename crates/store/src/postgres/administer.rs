@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock, codec,
-    ops::{self, Registry},
+    ops::{self, RegistryTx},
 };
 
 /// The advisory lock of whoever changes something here.
@@ -121,7 +121,7 @@ pub(super) async fn audit(pool: &Pool, before: Option<i64>, limit: usize) -> Res
     Ok(entries)
 }
 
-impl Registry for Transaction<'_> {
+impl RegistryTx for Transaction<'_> {
     async fn tenant(&self, id: TenantId) -> Result<Tenant> {
         let row = self.query_opt(&format!("SELECT {TENANT} FROM tenants WHERE id = $1"), &[&id.0]).await?;
         read_tenant(&row.ok_or(Error::NotFound)?)

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use super::{registry, writer::Batch};
 use crate::{
     AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, codec,
-    ops::{self, Registry},
+    ops::{self, RegistryTx},
 };
 
 pub(super) fn administer(batch: &Batch<'_>, actor: &str, change: &Change) -> Result<Changed> {
@@ -40,7 +40,7 @@ pub(super) fn audit(conn: &Connection, before: Option<i64>, limit: usize) -> Res
     Ok(entries.collect::<Result<_, _>>()?)
 }
 
-impl Registry for Connection {
+impl RegistryTx for Connection {
     async fn tenant(&self, id: TenantId) -> Result<Tenant> {
         registry::tenant(self, id)
     }

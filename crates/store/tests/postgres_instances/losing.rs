@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use a2a::TaskState::Completed;
 use store::{
-    Append, Draft, Error, EventKind, Store, TaskId, View, clock,
+    Append, Draft, Error, EventKind, TaskId, View, clock,
     postgres::{self, Options},
     scratch::Database,
 };

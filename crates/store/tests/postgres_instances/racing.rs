@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use a2a::TaskState::{Canceled, Completed, InputRequired};
-use store::{Accept, CancelMark, Error, EventKind, Quota, Recent, Store, TaskId, scratch::Database};
+use store::{Accept, CancelMark, Error, EventKind, Quota, Recent, TaskId, scratch::Database};
 use tokio::time::timeout;
 
 use crate::{

@@ -6,7 +6,7 @@ use a2a::{Message, Part, Role, TaskState};
 use store::{
     Accept, AgentId, Append, Appended, Claim, Draft, EventKind, IdempotencyKey, Lease, LeasedTurn, Result, Room, Store,
     Target, TaskId, TenantId, Term, TurnEnd, clock,
-    postgres::{self, Options, PostgresStore},
+    postgres::{self, Options},
     scratch::Database,
 };
 use tokio_postgres::{Client, NoTls};
@@ -14,7 +14,7 @@ use tokio_postgres::{Client, NoTls};
 pub(crate) const CONTEXT: &str = "context";
 pub(crate) const TENANT: TenantId = TenantId(1);
 
-pub(crate) type Instance = Arc<PostgresStore>;
+pub(crate) type Instance = Arc<dyn Store>;
 
 pub(crate) async fn open(url: &str) -> Instance {
     open_with(url, Options { patience: Duration::from_secs(5), ..Options::default() }).await

@@ -1,0 +1,182 @@
+//! The contract: what every store does, by who uses it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
+    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Tailed,
+    TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+};
+
+/// Who did what nobody asked for, in the audit log.
+const SYSTEM: &str = "system";
+
+/// All of it: the journal and everything that lives beside it.
+///
+/// What every implementation promises:
+/// - **Durable first.** A call that returns `Ok` is on disk. What a [`Hub`] publishes is on disk.
+/// - **Gapless.** The events of a task are numbered 1, 2, 3, …; one call's events are adjacent.
+/// - **One terminal event.** After a terminal state nothing is appended to a task, ever.
+/// - **Fenced.** A write under a lease whose generation is no longer current changes nothing and is
+///   [`Error::LeaseLost`].
+/// - **Scoped.** A task of another tenant is [`Error::NotFound`], as is one that never existed.
+/// - **All or nothing.** A call that returns `Err` has changed nothing.
+pub trait Store: Journal + Registry + Installation {}
+
+impl<T: Journal + Registry + Installation> Store for T {}
+
+/// Tasks: what callers, workers and readers do with them.
+#[async_trait]
+pub trait Journal: Send + Sync + 'static {
+    /// Accepts a message: a new task or the continuation of one, with its idempotency record, its
+    /// first events and, when asked for and possible, a lease, in one transaction.
+    ///
+    /// Races it names: [`Error::NotFound`] (continuation of nothing), [`Error::Terminal`] (it ended
+    /// before this message came), [`Error::IdempotencyConflict`] (same key, other content),
+    /// [`Error::InboxFull`], [`Error::TooManyTasks`] and [`Error::TooMuchStored`] (the quota). A repeated key with the same content is `Ok` with `duplicate` set, whatever
+    /// the task's state is by now, and nothing is written.
+    async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted>;
+
+    /// Appends what a turn has produced and, when the turn is over, its end.
+    ///
+    /// The machine has the last word on the end: with a cancel mark every end becomes CANCELED; with a
+    /// waiting message an end that is not FAILED or REJECTED becomes WORKING, the lease is kept and the
+    /// next turn is returned. What a turn cannot say is [`Error::Illegal`].
+    async fn append(&self, lease: &Lease, append: Append) -> Result<Appended>;
+
+    /// Leases turns that are due and that the claimer may have, see [`lease`]: at most what there is room for of each
+    /// agent, shared among the tenants whose work is due, oldest first of each tenant. Of each agent they come in the order
+    /// in which tenants were served: the last one's tenant is what [`Room::after`] wants to know. Each is journaled as
+    /// started; the attempt is counted. A due task that cannot be run (its message is not readable) fails; a row that cannot be read steps aside.
+    async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>>;
+
+    /// When the next turn of these agents is, or was, due, and what time it is. Costs no commit.
+    async fn next_due(&self, agents: &[AgentId]) -> Result<Due>;
+
+    /// Prolongs leases by `lasts` from now on; returns those that are lost, so that their turns can stop.
+    async fn renew(&self, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>>;
+
+    /// Makes the leases of instances that are proven dead due at once. Returns how many there were.
+    async fn reclaim_dead(&self) -> Result<usize>;
+
+    /// Writes the durable cancel mark, the moment that decides. A task that nobody runs ends as CANCELED
+    /// in the same transaction.
+    async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark>;
+
+    /// Ends a marked task as CANCELED although its turn has not answered; its lease is void after that.
+    /// `Ok` also when it has ended as CANCELED in the meantime; [`Error::Terminal`] when it has ended
+    /// otherwise, [`Error::Illegal`] when it carries no mark.
+    async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+
+    /// Which of the tasks that this holder has carry a cancel mark.
+    async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>>;
+
+    /// Shows a task whose first output was held back for a direct reply that did not come in time.
+    /// [`Error::Terminal`] when the reply came after all; the task stays hidden.
+    async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+
+    /// Lets a turn that is parked go on now; one that runs and parks itself next goes on at once. Says whether there was
+    /// such a turn.
+    async fn wake(&self, tenant: TenantId, task: TaskId) -> Result<bool>;
+
+    /// What is needed to decide about a task, without its content. Hidden tasks are found.
+    async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead>;
+
+    /// The task as of one sequence number. Hidden tasks are not found.
+    async fn task(&self, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot>;
+
+    /// One page of the tenant's visible tasks, newest status first, with the exact total of the filter.
+    async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page>;
+
+    /// Up to `limit` events after `after`, in order. Hidden tasks are found (their sender follows them).
+    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>>;
+
+    /// Up to `limit` events of all tasks and tenants after a place in the log, and the place after them. Whoever
+    /// goes on from there misses none and meets none twice.
+    ///
+    /// Two events of one task may come in another order than their numbers when two instances wrote them at about
+    /// the same time. Events may come late, never out of the cursor's reach: fewer than `limit` does not say that there
+    /// are no more, only that no more can be given yet.
+    async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)>;
+
+    /// The task's messages, oldest first: what its current turn and those before it said and were told.
+    async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>>;
+
+    /// The last `limit` messages of other, older tasks of the same agent and context, oldest first,
+    /// the replies that ended them included, direct ones too.
+    async fn context_history(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        context: &str,
+        before: TaskId,
+        limit: usize,
+    ) -> Result<Vec<a2a::Message>>;
+
+    /// Where committed events are announced.
+    fn hub(&self) -> &Hub;
+}
+
+/// Who may call: tenants, their tokens, what they use, and who has changed any of that.
+#[async_trait]
+pub trait Registry: Send + Sync + 'static {
+    /// Creates a tenant. [`Error::Exists`] when the name is taken. In the audit log the system did it.
+    async fn create_tenant(&self, name: &str) -> Result<Tenant> {
+        let create = Change::CreateTenant { name: name.to_owned(), hash: None };
+        Ok(self.administer(SYSTEM, create).await?.tenant)
+    }
+    /// All tenants, by name.
+    async fn tenants(&self) -> Result<Vec<Tenant>>;
+    /// Adds a token (its hash; the token itself is never stored). [`Error::Exists`] for a known hash. In the
+    /// audit log the system did it.
+    async fn add_token(&self, token: NewToken) -> Result<Token> {
+        self.administer(SYSTEM, Change::AddToken(token)).await?.token.ok_or(Error::NotFound)
+    }
+    /// The live token with this hash, of a tenant that is enabled.
+    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>>;
+    /// A tenant's tokens, oldest first, those that are revoked or expired included.
+    async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>>;
+    /// Notes that a token was used just now. Not audited; a token that is gone is no error.
+    async fn touch_token(&self, token: i64) -> Result<()>;
+
+    /// Changes tenants and tokens, and writes down who did it in the same transaction.
+    ///
+    /// [`Error::NotFound`] for a tenant that does not exist or a token that is not that tenant's,
+    /// [`Error::Exists`] for a name or hash that is taken. A change to what is so already is `Ok`, and
+    /// neither changes nor audits anything: a token that was revoked stays revoked since then.
+    async fn administer(&self, actor: &str, change: Change) -> Result<Changed>;
+
+    /// Up to `limit` entries of the audit log, newest first, those before the entry `before` if that is given.
+    async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>>;
+
+    /// What a tenant uses now.
+    async fn usage(&self, tenant: TenantId) -> Result<Usage>;
+}
+
+/// What all instances share, and this one's part in it.
+#[async_trait]
+pub trait Installation: Send + Sync + 'static {
+    /// A value of the installation, created by the first who asks: all instances get the same one.
+    async fn setting(&self, name: &str, create: Vec<u8>) -> Result<Vec<u8>>;
+
+    /// A value of the installation, if there is one.
+    async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Replaces a value of the installation. The audit log tells its name and who did it.
+    async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()>;
+
+    /// Proves that the journal can be written (for readiness).
+    async fn ping(&self) -> Result<()>;
+
+    /// Commits and events since start, for tests and `sb bench`.
+    fn stats(&self) -> Stats;
+
+    /// This process, which may hold leases until the store is closed.
+    fn instance(&self) -> InstanceId;
+
+    /// Commits what waits, signs off and gives the journal back. Leases that are still held are void after that, as if this
+    /// process had ended. Any other call is [`Error::Unavailable`] from here on.
+    async fn close(&self);
+}
