@@ -1,4 +1,4 @@
-//! The Agent2Agent protocol, version 1.0, and nothing else: wire types that read and write ProtoJSON, the JSON-RPC
+//! The Agent2Agent protocol, version 1.0, and 0.3 as conversions to it ([`v03`]): wire types that read and write ProtoJSON, the JSON-RPC
 //! envelope, the error model with its three encodings, and request validation. This crate does no I/O.
 //!
 //! ```

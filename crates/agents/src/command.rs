@@ -20,6 +20,7 @@ use a2a::{Message, Part};
 use async_trait::async_trait;
 use exchange::{Agent, Outcome, Output, Turn};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::ChildStdin,
@@ -96,6 +97,9 @@ struct Input<'a> {
     history: &'a [Message],
     context_history: &'a [Message],
     attempt: u32,
+    /// What the program has kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'a RawValue>,
 }
 
 /// Reads what the program prints. An error says how the program broke the protocol.
@@ -334,6 +338,8 @@ async fn input(turn: &Turn) -> Result<Vec<u8>, String> {
         history: &history,
         context_history: &context_history,
         attempt: turn.attempt,
+        // Programs keep JSON.
+        state: turn.state.as_ref().and_then(|state| serde_json::from_slice(state).ok()),
     };
     let mut line = serde_json::to_vec(&input).map_err(|error| format!("the message cannot be encoded: {error}"))?;
     line.push(b'\n');

@@ -73,6 +73,29 @@ async fn events_say_all_that_an_agent_can() {
 }
 
 #[tokio::test]
+async fn what_a_program_keeps_it_is_given_next_time() {
+    let script = r#"
+        state=$(sed -n 's/.*"state":\({[^}]*}\).*/\1/p')
+        echo '{"keep": {"n" : 1}}'
+        echo "{\"statusUpdate\":{\"status\":{\"state\":\"TASK_STATE_INPUT_REQUIRED\",\"message\":{\"parts\":[{\"data\":[${state:-0}]}]}}}}"
+    "#;
+    let rig = Rig::new().await;
+    rig.shell("keep", EVENTS, script);
+    let data = |task: &a2a::Task| match &task.status.message.as_ref().unwrap().parts[0].content {
+        PartContent::Data(data) => data.get().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    let first = rig.say("keep", "go").await;
+    assert_eq!(data(&first), "[0]");
+    let second = rig.send("keep", reply_to(&first, "more")).await;
+    assert_eq!(data(&second), r#"[{"n" : 1}]"#, "to the letter");
+    for (id, line) in [("beside", r#"{"keep":1,"more":2}"#), ("nothing", r#"{"keep"}"#), ("list", "[42]")] {
+        rig.shell(id, EVENTS, &format!("cat > /dev/null\necho '{line}'"));
+        assert_eq!(status(&rig.say(id, "go").await).0, TaskState::Failed, "{line}");
+    }
+}
+
+#[tokio::test]
 async fn a_program_names_its_end() {
     let rig = Rig::new().await;
     rig.shell(

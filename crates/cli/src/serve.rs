@@ -9,7 +9,10 @@ use agents::{
 use exchange::{Agents, Exchange};
 use server::Server;
 use store::{InstanceId, Presence};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -58,6 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
 
+    // Who cannot listen has not started: the token of the first start is for one that does.
+    drop(TcpListener::bind(config.edge.listen).await.map_err(|error| bind_failure(&config, &error))?);
     let store = journal::open(&config.location, config.open.clone()).await?;
     let _presence = announce_instance(&config, store.instance())?;
     let bootstrap_token = config.keys.bootstrap_token.clone().map(Token::expose);

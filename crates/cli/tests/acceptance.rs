@@ -15,6 +15,7 @@ mod idempotency;
 mod lists;
 mod media;
 mod race;
+mod resume;
 mod rig;
 mod rpc;
 mod sends;

@@ -179,8 +179,12 @@ fn without_demo_agents_a_send_needs_an_agent() {
 fn a_start_that_cannot_work_says_why() {
     let home = Home::new();
     let server = home.serve();
-    let text = Home::new().fails(&["serve", "--listen", server.address()], 1);
+    let second = Home::new();
+    let text = second.fails(&["serve", "--listen", server.address()], 1);
     assert!(text.contains("cannot listen on") && text.contains("hint: "), "{text}");
+    // That was no start: the first one is still to come.
+    let (_, text) = second.serve().stop_with("TERM");
+    assert!(token_in(&text).is_some(), "{text}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub struct Profile {
     pub on_crash: OnCrash,
     /// With [`ReplyMode::Auto`]: after which the task is shown although nothing was said.
     pub reveal_after: Duration,
-    /// After which its turn is ended as failed.
+    /// After which a run of its turn is ended as failed. Who rests is not at work: the time begins anew after it.
     pub timeout: Option<Duration>,
     /// Names of the tenants that see it; all of them when `None`.
     pub tenants: Option<BTreeSet<String>>,

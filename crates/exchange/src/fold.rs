@@ -1,4 +1,4 @@
-//! The task that a follower's events add up to, without reading it back.
+//! What events add up to: the task that a follower has seen, without reading it back, and the artifacts of a log.
 //!
 //! A blocking send has seen its task from the first event on, so it already holds everything that the answer says. The
 //! fold takes the ordinary course of a turn; whatever else happens (another caller's message, another attempt) makes it
@@ -104,11 +104,8 @@ impl Fold {
     }
 
     fn artifact(&mut self, event: &Event) -> Option<()> {
-        let frame: ArtifactFrame<'_> = serde_json::from_slice(&event.body).ok()?;
-        let ArtifactUpdate { artifact, append } = frame.artifact_update;
-        let name: ArtifactName = serde_json::from_str(artifact.get()).ok()?;
-        let chunk = slice(&event.body, artifact);
-        let place = self.artifact_ids.iter().position(|id| *id == name.artifact_id);
+        let Piece { id, append, chunk } = Piece::of(event).ok()?;
+        let place = self.artifact_ids.iter().position(|known| *known == id);
         match place {
             Some(place) if append => self.sum.artifacts[place].push(chunk),
             place => {
@@ -116,11 +113,73 @@ impl Fold {
                     self.artifact_ids.remove(place);
                     self.sum.artifacts.remove(place);
                 }
-                self.artifact_ids.push(name.artifact_id);
+                self.artifact_ids.push(id);
                 self.sum.artifacts.push(vec![chunk]);
             }
         }
         Some(())
+    }
+}
+
+/// The artifacts of a task, as its log tells of them.
+#[derive(Default)]
+pub(crate) struct Made {
+    /// The ids of chunks, the numbers of their events, and what they are.
+    chunks: Vec<(String, u64, Bytes)>,
+    /// The events with which the turn began, and with which the state was last kept.
+    begun: u64,
+    kept: u64,
+}
+
+impl Made {
+    /// Adds the next event.
+    pub(crate) fn add(&mut self, event: &Event) -> store::Result<()> {
+        match event.kind {
+            EventKind::Started(Start::First) | EventKind::Status { ends_turn: true, .. } => self.begun = event.seq,
+            EventKind::Started(Start::Again) => self.chunks.retain(|(_, seq, _)| *seq <= self.begun),
+            EventKind::Started(Start::Resumed) => {
+                let stays = self.kept.max(self.begun);
+                self.chunks.retain(|(_, seq, _)| *seq <= stays);
+            }
+            EventKind::Kept => self.kept = event.seq,
+            EventKind::Artifact => {
+                let Piece { id, append, chunk } = Piece::of(event)?;
+                if !append {
+                    self.chunks.retain(|(of, ..)| *of != id);
+                }
+                self.chunks.push((id, event.seq, chunk));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The chunks of each, in the order in which they appeared.
+    pub(crate) fn artifacts(self) -> Vec<Vec<Bytes>> {
+        let mut artifacts: Vec<(String, Vec<Bytes>)> = Vec::new();
+        for (id, _, chunk) in self.chunks {
+            match artifacts.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, chunks)) => chunks.push(chunk),
+                None => artifacts.push((id, vec![chunk])),
+            }
+        }
+        artifacts.into_iter().map(|(_, chunks)| chunks).collect()
+    }
+}
+
+/// What an artifact's event says.
+struct Piece {
+    id: String,
+    append: bool,
+    chunk: Bytes,
+}
+
+impl Piece {
+    fn of(event: &Event) -> store::Result<Self> {
+        let frame: ArtifactFrame<'_> = serde_json::from_slice(&event.body)?;
+        let ArtifactUpdate { artifact, append } = frame.artifact_update;
+        let ArtifactName { artifact_id } = serde_json::from_str(artifact.get())?;
+        Ok(Self { id: artifact_id, append, chunk: slice(&event.body, artifact) })
     }
 }
 

@@ -193,7 +193,8 @@ impl Exchange {
             // Whoever asked may be gone; the turn runs all the same.
             let _ = reply.send(accepted);
             if let (Some((running, number)), Some(entry), Some(permit)) = (running, start.entry, start.permit) {
-                let begin = Begin { turn: Turn { message: start.message, number }, interrupted: false, asked };
+                let begin =
+                    Begin { turn: Turn { message: start.message, number }, interrupted: false, rested: false, asked };
                 worker::run(Arc::clone(&inner), entry, running, begin, permit).await;
             }
         });

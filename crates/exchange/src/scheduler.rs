@@ -121,7 +121,8 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             let Some(permit) = permits.pop() else { continue };
             rounds.served.insert(lease.agent.clone(), lease.tenant);
             *begun.entry(lease.agent.clone()).or_default() += 1;
-            let begin = Begin { turn: leased_turn.turn, interrupted: leased_turn.interrupted, asked };
+            let (interrupted, rested) = (leased_turn.interrupted, leased_turn.rested);
+            let begin = Begin { turn: leased_turn.turn, interrupted, rested, asked };
             let running = inner.workers.register(lease);
             if leased_turn.canceled {
                 running.cancel.cancel();

@@ -117,6 +117,11 @@ impl Scribe {
         self.progress.turn
     }
 
+    /// The attempt at it.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.progress.attempt
+    }
+
     /// What the agent last kept.
     pub(crate) fn state(&self) -> Option<&Bytes> {
         self.state.as_ref()

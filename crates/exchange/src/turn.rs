@@ -13,6 +13,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, Turn,
+    fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe},
     worker::{self, Begin, Running},
 };
@@ -21,6 +22,8 @@ use crate::{
 const SAID: usize = 64;
 /// Later pieces of text wait this long for company before they are committed.
 const COALESCE: Duration = Duration::from_millis(20);
+/// So many events of a log are read at once.
+const LOG: usize = 256;
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// So many messages back the one that was interrupted is looked for.
 const REMEMBERED: u32 = 16;
@@ -43,13 +46,13 @@ enum Committed {
 
 /// Runs a leased turn, and those that wait behind it.
 pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, begin: Begin) {
-    let Begin { turn, interrupted, .. } = begin;
+    let Begin { turn, interrupted, rested, .. } = begin;
     let mut left = Left::Stored;
     let mut ended = match verdict(&entry.profile, running, interrupted) {
         Some(outcome) => end_unrun(inner, running, &turn, outcome).await,
-        None if inner.workers.is_releasing() => give_back(inner, running, &turn).await,
+        None if inner.workers.is_releasing() => give_back(inner, running, &turn, rested).await,
         None => {
-            let tries = Tries { attempt: running.lease.attempt, counted: running.lease.tries };
+            let tries = Tries { attempt: running.lease.attempt, counted: running.lease.tries, rested };
             run(inner, entry, running, turn, tries, &mut left).await
         }
     };
@@ -58,18 +61,20 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
             return;
         }
         ended = if inner.workers.is_releasing() {
-            give_back(inner, running, &next).await
+            give_back(inner, running, &next, false).await
         } else {
-            run(inner, entry, running, next, Tries { attempt: 1, counted: 1 }, &mut left).await
+            let tries = Tries { attempt: 1, counted: 1, rested: false };
+            run(inner, entry, running, next, tries, &mut left).await
         };
     }
 }
 
-/// Gives back a turn that has not begun: nothing was interrupted.
-async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn) -> Ended {
+/// Gives back a turn that has not begun: nothing was interrupted. One that was resting goes on resting.
+async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, rested: bool) -> Ended {
     let lease = &running.lease;
     let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt);
-    commit(inner, running, &mut scribe, Some(TurnEnd::Release { begun: false })).await;
+    let rests = TurnEnd::Park { at_most: Some(Duration::ZERO) };
+    commit(inner, running, &mut scribe, Some(if rested { rests } else { TurnEnd::Release { begun: false } })).await;
     Ended::Over
 }
 
@@ -120,6 +125,8 @@ struct Tries {
     attempt: u32,
     /// Those that were not given back on purpose.
     counted: u32,
+    /// It goes on after a rest.
+    rested: bool,
 }
 
 /// Runs one attempt at one turn and commits all that comes of it.
@@ -143,6 +150,11 @@ async fn run(
         Ok(begun) => begun,
         Err(error) => {
             tracing::warn!(task.id = %lease.task, %error, "what a turn begins with cannot be read");
+            if tries.rested && !error.is_permanent() {
+                let at_most = Some(backoff(1));
+                commit(inner, running, &mut scribe, Some(TurnEnd::Park { at_most })).await;
+                return Ended::Over;
+            }
             let why = "the journal cannot be read";
             return retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, why).await;
         }
@@ -244,12 +256,33 @@ async fn take_up(inner: &Inner, running: &Running, scribe: &mut Scribe, left: &m
     }
     let mut made = Vec::new();
     if !progress.made.is_empty() {
-        let view = View { history: Some(0), artifacts: true };
-        made = inner.store.task(lease.tenant, lease.task, view).await?.to_task()?.artifacts;
+        let is_new_attempt = progress.attempt != scribe.attempt();
+        let view = View { history: Some(0), artifacts: !is_new_attempt };
+        let mut task = inner.store.task(lease.tenant, lease.task, view).await?;
+        if is_new_attempt {
+            // What the attempt before replaced after it kept its state is in the log alone.
+            task.artifacts = made_until(inner, lease, lease.kept).await?;
+        }
+        made = task.to_task()?.artifacts;
         made.retain(|artifact| progress.made.contains(&artifact.artifact_id));
     }
     scribe.resume(progress, made)?;
     Ok(true)
+}
+
+/// The artifacts of a task as of one of its events.
+async fn made_until(inner: &Inner, lease: &store::Lease, last: u64) -> store::Result<Vec<Vec<Bytes>>> {
+    let mut made = Made::default();
+    let mut seq = 0;
+    while seq < last {
+        let events = inner.store.events(lease.tenant, lease.task, seq, LOG).await?;
+        let Some(newest) = events.last() else { break };
+        seq = newest.seq;
+        for event in events.iter().take_while(|event| event.seq <= last) {
+            made.add(event)?;
+        }
+    }
+    Ok(made.artifacts())
 }
 
 /// The message that the agent gets. When a caller was asked whether to run an interrupted turn again, and says no more

@@ -64,6 +64,8 @@ pub(crate) struct Begin {
     pub(crate) turn: store::Turn,
     /// An earlier attempt was cut off.
     pub(crate) interrupted: bool,
+    /// It was parked.
+    pub(crate) rested: bool,
     /// When the lease was asked for. It may have been given, and have run out, long before anyone here hears of it.
     pub(crate) asked: Instant,
 }

@@ -303,3 +303,63 @@ async fn a_turn_has_what_the_one_before_kept() {
     let last = rig::task_of(&rig.send("counter", more()).await.unwrap());
     assert_eq!(last.status.message.unwrap().parts, [Part::text("2")]);
 }
+
+#[tokio::test]
+async fn what_was_replaced_after_the_state_was_kept_is_back() {
+    let place = Place::new();
+    let stays = Effects::default();
+    let entries = || {
+        let stays = stays.clone();
+        let mut entry = agent("rewriter", move |turn: Turn, out: Output| {
+            let stays = stays.clone();
+            async move {
+                let sum =
+                    |text: &str| Artifact { artifact_id: "sum".into(), parts: vec![Part::text(text)], ..file("") };
+                if turn.resumed {
+                    out.artifact(sum(" and more"), true, true, None).await;
+                    return Outcome::Completed(vec![Part::text("done")]);
+                }
+                out.artifact(sum("draft"), false, false, None).await;
+                out.artifact(sum("one"), false, false, None).await;
+                out.keep("state").await;
+                out.artifact(sum("two"), false, false, None).await;
+                out.flush().await;
+                stays.add("stays");
+                std::future::pending().await
+            }
+        });
+        entry.profile.on_crash = OnCrash::Resume;
+        vec![entry]
+    };
+    let first = Rig::at(&place, short(), entries()).await;
+    let id = first.start("rewriter", message("go")).await;
+    until(|| !stays.all().is_empty()).await;
+    first.exchange.shut_down(Duration::ZERO).await;
+    let second = Rig::at(&place, short(), entries()).await;
+    let task = second.until_terminal(&id).await;
+    assert_eq!(made(&task), [(String::new(), "one and more".to_owned())]);
+    assert_eq!(assembled(&log(&second, &id).await), made(&task));
+}
+
+#[tokio::test]
+async fn who_rests_although_it_is_canceled_is_canceled() {
+    let runs = Effects::default();
+    let entry = agent("deaf", {
+        let runs = runs.clone();
+        move |_: Turn, out: Output| {
+            let runs = runs.clone();
+            async move {
+                runs.add("run");
+                out.keep("state").await;
+                Outcome::Parked { at_most: None }
+            }
+        }
+    });
+    let rig = Rig::new(vec![entry]).await;
+    let id = rig.start("deaf", message("go")).await;
+    until(|| runs.all().len() == 1).await;
+    // Whoever cancels does not wait for what becomes of it.
+    let _ = tokio::time::timeout(Duration::from_millis(100), rig.cancel(&id)).await;
+    assert_eq!(rig.until_terminal(&id).await.status.state, TaskState::Canceled);
+    assert!(runs.all().len() <= 3, "{:?}", runs.all());
+}

@@ -116,7 +116,11 @@ async fn authorize(store: &dyn Installation, headers: &HeaderMap) -> Result<Admi
         _ => None,
     };
     let is_known = is_admin_token(store, given.unwrap_or_default()).await?;
-    if is_known && given.is_some() { Ok(Administrator) } else { Err(auth::refused()) }
+    if is_known && given.is_some() { Ok(Administrator) } else { Err(refused()) }
+}
+
+fn refused() -> Error {
+    Error::new(ErrorKind::Unauthenticated, "the admin token is needed, as Authorization: Bearer")
 }
 
 fn list(name: &str, all: Vec<impl Serialize>) -> Value {
@@ -132,6 +136,10 @@ fn created(value: &impl Serialize) -> Response {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    // A list would be taken for the members in their order.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(Error::new(ErrorKind::InvalidParams, "the request body must be an object"));
+    }
     serde_json::from_slice(body).map_err(|error| {
         let kind = if error.is_data() { ErrorKind::InvalidParams } else { ErrorKind::ParseError };
         Error::new(kind, format!("the request body cannot be used: {error}"))

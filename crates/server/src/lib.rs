@@ -1,7 +1,8 @@
 //! The edge: A2A over HTTP in both its generations, agent cards and health.
 //!
 //! [`Server`] listens, reads requests of two bindings, HTTP+JSON and JSON-RPC, and translates them into operations of the
-//! [`Exchange`]. Under `/a2a` that is A2A itself; under `/v1` stand an older surface of it and the native requests. It
+//! [`Exchange`]. Under `/a2a` that is A2A itself; under `/v1` stand an older surface of it (`docs/compatibility.md`), the
+//! native requests and administration. It
 //! decides who calls and what a request says, never what an operation means. Work does not hang on a connection: a client
 //! that goes away takes nothing with it but its socket.
 

@@ -99,6 +99,8 @@ pub struct LeasedTurn {
     pub turn: Turn,
     /// An earlier attempt was cut off: its holder is gone, or was stopped on purpose.
     pub interrupted: bool,
+    /// It was parked, and goes on as the same attempt.
+    pub rested: bool,
     /// Its task carries a cancel mark, which it is to be told of at once.
     pub canceled: bool,
 }

@@ -181,7 +181,7 @@ impl Journal for PostgresStore {
     }
 
     async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(Need::task(task, false), move |batch| ops::force(batch, tenant, task)).await
+        self.writer.run(Need::task(task, true), move |batch| ops::force(batch, tenant, task)).await
     }
 
     async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>> {

@@ -513,3 +513,32 @@ async fn a_backup_of_sqlite_can_go_to_postgres() {
     assert_eq!(records(&exported(&there).await.0), records(&first));
     assert!(matches!(archive::restore(&there, &file, &quiet).await.unwrap_err(), Error::NotEmpty(_)));
 }
+
+#[tokio::test]
+async fn artifacts_of_before_and_after_an_upgrade_go_to_sqlite_together() {
+    let (database, location) = database();
+    let url = database.url().parse().unwrap();
+    let store = store::postgres::open(&url, store::postgres::Options::default()).await.unwrap();
+    let tenant = store.create_tenant("first").await.unwrap().id;
+    let task = TaskId::mint();
+    let lease = store.accept(tenant, begin(task, 1, true)).await.unwrap().lease.unwrap();
+    for n in 0..4 {
+        let artifact = Artifact { artifact_id: format!("a{n}"), parts: vec![Part::text("x")], ..Artifact::default() };
+        let drafts = vec![Draft::artifact(task, CONTEXT, artifact, false, false, None, clock::now()).unwrap()];
+        store.append(&lease, Append { drafts, end: None }).await.unwrap();
+    }
+    end(store.as_ref(), &lease, TaskState::Completed).await;
+    store.close().await;
+    let (client, link) = tokio_postgres::connect(database.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(link);
+    // An instance of before does not say which event brought an artifact.
+    client.batch_execute("UPDATE a2a_artifacts SET seq = 0 WHERE seq > 3").await.unwrap();
+    let (bytes, _) = exported(&location).await;
+    let target = tempfile::tempdir().unwrap();
+    let here = Location::Sqlite(target.path().join("data"));
+    imported(&here, &bytes).await.unwrap();
+    let store = sqlite::open(&target.path().join("data"), sqlite::Options::default()).unwrap();
+    let task = store.task(tenant, task, View::FULL).await.unwrap().to_task().unwrap();
+    let ids: Vec<&str> = task.artifacts.iter().map(|artifact| artifact.artifact_id.as_str()).collect();
+    assert_eq!(ids, ["a0", "a1", "a2", "a3"]);
+}

@@ -1,12 +1,16 @@
-//! Output as events: one JSON object a line, in the shapes of an A2A 1.0 StreamResponse.
+//! Output as events: one JSON object a line, in the shapes of an A2A 1.0 StreamResponse, or `{"keep": …}`: what the program
+//! wants to be given when it is started again.
 //!
 //! Ids may be left out; the exchange fills them in. A state that ends the turn is kept until the program
 //! exits, and nothing may follow it. Whatever does not fit is an error that names the line.
+
+use std::collections::BTreeMap;
 
 use a2a::{
     JsonObject, Limits, Message, Part, StreamResponse, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent,
 };
 use exchange::{Outcome, Output};
+use serde_json::value::RawValue;
 
 /// The longest line.
 const LINE_BYTES: usize = 1 << 20;
@@ -22,6 +26,12 @@ pub(super) struct Events {
     lines: u64,
     /// What the program has said about the turn's end.
     ending: Ending,
+}
+
+/// What a line says.
+enum Line {
+    Response(Box<StreamResponse>),
+    Keep(Box<RawValue>),
 }
 
 #[derive(Debug, Default)]
@@ -77,13 +87,17 @@ impl Events {
             return Ok(());
         }
         let result = match self.read(line) {
-            Ok(event) => self.act(event, out).await,
+            Ok(Line::Response(event)) => self.act(*event, out).await,
+            Ok(Line::Keep(state)) => {
+                out.keep(Box::<str>::from(state).into_boxed_bytes()).await;
+                Ok(())
+            }
             Err(why) => Err(why),
         };
         result.map_err(|why| format!("line {}: {why}: {}", self.lines, excerpt(line)))
     }
 
-    fn read(&self, line: &[u8]) -> Result<StreamResponse, String> {
+    fn read(&self, line: &[u8]) -> Result<Line, String> {
         match &self.ending {
             Ending::Said(_, state) => return Err(format!("nothing may follow {state}")),
             Ending::Message(_) => return Err("nothing may follow a message".to_owned()),
@@ -92,7 +106,13 @@ impl Events {
         if std::str::from_utf8(line).is_err() {
             return Err("not UTF-8 text".to_owned());
         }
-        a2a::decode(line).map_err(|error| describe(&error))
+        if let Ok(mut members) = serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(line)
+            && let Some(state) = members.remove("keep")
+        {
+            let alone = members.is_empty();
+            return alone.then_some(Line::Keep(state)).ok_or_else(|| "`keep` stands alone on its line".to_owned());
+        }
+        a2a::decode(line).map(|event| Line::Response(Box::new(event))).map_err(|error| describe(&error))
     }
 
     async fn act(&mut self, event: StreamResponse, out: &Output) -> Result<(), String> {

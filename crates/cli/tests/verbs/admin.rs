@@ -16,17 +16,21 @@ fn only_the_admin_token_opens_the_admin_routes() {
     assert_eq!(mode & 0o777, 0o600);
 
     assert_eq!(server.http("GET", "/v1/admin/tenants", Some(&admin), None).0, 200);
-    let (status, elsewhere) = server.http("GET", "/a2a/extendedAgentCard", None, None);
+    let (status, refusal) = server.http("GET", "/v1/admin/tenants", None, None);
     assert_eq!(status, 401);
+    assert!(refusal["error"]["message"].as_str().unwrap().contains("admin token"), "{refusal}");
     let tenant = home.token();
     for wrong in [None, Some("sba_wrong"), Some(""), Some(tenant.as_str())] {
         for path in ["/v1/admin/tenants", "/v1/admin/audit", "/v1/admin/nothing"] {
             let (status, body) = server.http("GET", path, wrong, None);
-            assert_eq!((status, &body), (401, &elsewhere), "{path} {wrong:?}");
+            assert_eq!((status, &body), (401, &refusal), "{path} {wrong:?}");
         }
     }
     assert_eq!(server.status_with(&admin), 401, "the admin token is no tenant's");
     assert_eq!(server.http("POST", "/v1/admin/tenants", Some("x"), Some(&json!({"name": "a"}))).0, 401);
+    // A list has no names.
+    let (status, body) = server.http("POST", "/v1/admin/tenants", Some(&admin), Some(&json!(["acme"])));
+    assert_eq!(status, 400, "{body}");
     assert_eq!(home.json(&["tenant", "list"]).len(), 1, "a refused call changes nothing");
 }
 

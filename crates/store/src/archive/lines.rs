@@ -38,7 +38,7 @@ struct Header {
     archive: u32,
     /// When it was made, in milliseconds since the epoch.
     created_at: i64,
-    /// The kind of database it was made from and its schema's version, such as `sqlite 4`.
+    /// The kind of database it was made from and its schema's version, such as `sqlite 7`.
     source: String,
 }
 

@@ -165,7 +165,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
              ORDER BY task, pos"
         }
         Kind::Artifact => {
-            "SELECT task::text, turn::bigint, artifact_id, append, seq, body FROM a2a_artifacts ORDER BY task, pos"
+            "SELECT task::text, turn::bigint, artifact_id, append, body FROM a2a_artifacts ORDER BY task, pos"
         }
         Kind::Event => "SELECT task::text, seq, at, kind::bigint, body FROM a2a_events ORDER BY xid, pos",
         Kind::Key => {
@@ -247,8 +247,7 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             turn: row.try_get(1)?,
             id: row.try_get(2)?,
             append: row.try_get(3)?,
-            seq: row.try_get(4)?,
-            body: Body(row.try_get(5)?),
+            body: Body(row.try_get(4)?),
         }),
         Kind::Event => Record::Event(Event {
             task: row.try_get(0)?,
@@ -356,11 +355,11 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             r => r.task.as_str(), r.id.as_str(), r.role.as_str(), r.status.as_str(), r.turn, r.created_at,
                 r.body.0.as_slice()),
         Kind::Artifact => columns!(Artifact,
-            "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, seq, body)
-             SELECT task::uuid, turn, id, append, seq, body
-             FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bigint[], $6::bytea[])
-             WITH ORDINALITY AS r (task, turn, id, append, seq, body, n) ORDER BY n",
-            r => r.task.as_str(), r.turn, r.id.as_str(), r.append, r.seq, r.body.0.as_slice()),
+            "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body)
+             SELECT task::uuid, turn, id, append, body
+             FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[])
+             WITH ORDINALITY AS r (task, turn, id, append, body, n) ORDER BY n",
+            r => r.task.as_str(), r.turn, r.id.as_str(), r.append, r.body.0.as_slice()),
         Kind::Event => columns!(Event,
             "INSERT INTO a2a_events (task, seq, at, kind, body)
              SELECT task::uuid, seq, at, kind, body

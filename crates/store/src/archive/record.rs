@@ -196,9 +196,6 @@ pub(super) struct Artifact {
     pub(super) turn: i64,
     pub(super) id: String,
     pub(super) append: bool,
-    /// Of the event that brought it; archives of before do not say.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) seq: i64,
     pub(super) body: Body,
 }
 

@@ -232,7 +232,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             body: Body(row.get(5)?),
         }))
     })?;
-    let artifacts = "SELECT turn, artifact_id, append, pos & 0xffffffff, body FROM a2a_artifacts
+    let artifacts = "SELECT turn, artifact_id, append, body FROM a2a_artifacts
                      WHERE pos >= ?1 AND pos < ?2 ORDER BY pos";
     each_of_tasks(conn, writer, artifacts, |task, row| {
         Ok(Record::Artifact(Artifact {
@@ -240,8 +240,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             turn: row.get(0)?,
             id: without_nul(row.get(1)?),
             append: row.get(2)?,
-            seq: row.get(3)?,
-            body: Body(row.get(4)?),
+            body: Body(row.get(3)?),
         }))
     })?;
     let events = "SELECT t.task_id, e.seq, e.at, e.kind, e.body
@@ -416,14 +415,7 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
             conn,
             "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body)
              SELECT (pk << 32) + ?1, pk, ?3, ?4, ?5, ?6 FROM a2a_tasks WHERE task_id = ?2",
-            params![
-                if r.seq > 0 { r.seq } else { numbers.next(Kind::Artifact, &r.task) },
-                r.task,
-                r.turn,
-                r.id,
-                r.append,
-                r.body.0
-            ],
+            params![numbers.next(Kind::Artifact, &r.task), r.task, r.turn, r.id, r.append, r.body.0],
         ),
         Record::Event(r) => run(
             conn,

@@ -121,9 +121,16 @@ pub(super) async fn a_cancel_wakes_what_is_parked(store: Arc<dyn Store>) {
     assert_eq!(world.store.mark_cancel(world.tenant, task).await.unwrap(), CancelMark::Running);
     let turn = world.lease_one().await;
     assert!(turn.canceled, "it is told");
-    // Who would rest now goes on at once, until somebody ends it.
+    // Who was told and would rest all the same has had its chance.
     world.finish(&turn.lease, PARK).await.unwrap();
+    assert_eq!(world.state(task).await, Canceled);
+
+    // Who was marked while it ran, and rests before it heard of it, is told once more.
+    let (task, lease) = world.running("hello").await;
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    world.finish(&lease, PARK).await.unwrap();
     let turn = world.lease_one().await;
+    assert!(turn.canceled);
     world.end(&turn.lease, Completed, None).await.unwrap();
     assert_eq!(world.state(task).await, Canceled);
 
@@ -146,4 +153,42 @@ pub(super) async fn a_crash_after_a_rest_is_a_crash(store: Arc<dyn Store>) {
     assert!(turn.interrupted);
     assert_eq!((turn.lease.attempt, turn.lease.kept), (2, 0), "an agent that does not resume starts anew");
     assert_eq!(artifacts_say(&world.task(task).await), []);
+}
+
+pub(super) async fn a_wake_and_a_claim_may_come_together(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for _ in 0..20 {
+        let (task, lease) = world.running("hello").await;
+        world.finish(&lease, PARK).await.unwrap();
+        let (other, _) = world.running("other").await;
+        let wake = |task| world.store.wake(world.tenant, task);
+        let (first, second, claimed) = tokio::join!(wake(other), wake(task), world.lease());
+        assert!(first.unwrap() && second.unwrap());
+        assert_eq!(world.state(task).await, Working, "whoever claims it has its message");
+        let turn = if claimed.is_empty() { world.lease_one().await } else { claimed.into_iter().next().unwrap() };
+        assert_eq!(turn_says(&turn.turn), "hello");
+    }
+}
+
+pub(super) async fn a_second_wake_costs_nobody_its_place(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.finish(&lease, PARK).await.unwrap();
+    world.store.wake(world.tenant, task).await.unwrap();
+    tick().await;
+    let other = world.waiting("other").await;
+    tick().await;
+    world.store.wake(world.tenant, task).await.unwrap();
+    let order: Vec<_> = world.lease().await.iter().map(|turn| turn.lease.task).collect();
+    assert_eq!(order, [task, other]);
+}
+
+pub(super) async fn what_is_canceled_while_it_rests_leaves_no_message(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("hello").await;
+    world.finish(&lease, PARK).await.unwrap();
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    world.store.force_cancel(world.tenant, task).await.unwrap();
+    assert_eq!(world.store.usage(world.tenant).await.unwrap().tasks, 0);
+    assert_eq!(world.kinds(task).await.last(), Some(&ends(Canceled)));
 }

@@ -132,9 +132,13 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
         Some(TurnEnd::Retry { after }) => Ok(again(tx.now().after(*after), false, false)),
         Some(TurnEnd::Release { begun }) => Ok(again(tx.now(), true, *begun)),
         Some(TurnEnd::Park { at_most }) => {
-            // What it would wait for has happened, or the wait is over: it is told so.
-            let is_over = row.parking == Parking::Woken || row.cancel_mark;
-            let due = if is_over { tx.now() } else { tx.now().after(at_most.unwrap_or(FOR_EVER)) };
+            // What it would wait for has happened: it is told so, a cancel too. Who was told of that and rests all the same
+            // has had its chance.
+            let was_woken = row.parking == Parking::Woken;
+            if row.cancel_mark && !was_woken {
+                return Ok(Decision::Canceled);
+            }
+            let due = if was_woken { tx.now() } else { tx.now().after(at_most.unwrap_or(FOR_EVER)) };
             Ok(Decision::Parks { due })
         }
     }

@@ -13,7 +13,7 @@ pub(crate) fn mark(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<C
     if row.state.is_terminal() {
         return Ok(CancelMark::NotCancelable(row.state));
     }
-    if row.owner.is_none() && row.parking != Parking::Parked {
+    if row.owner.is_none() && !row.is_parked() {
         row.cancel_mark = true;
         row.cancel(tx, clock::now())?;
         row.save(tx)?;
@@ -31,8 +31,11 @@ pub(crate) fn mark(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<C
 
 pub(crate) fn wake(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<bool> {
     let mut row = tx.load(tenant, task)?;
-    let is_there = row.owner.is_some() || row.parking == Parking::Parked;
-    if is_there && row.parking != Parking::Woken {
+    let is_parked = row.is_parked();
+    let is_there = row.owner.is_some() || is_parked;
+    // Who is due already keeps its place in the line.
+    let is_awake = if is_parked { row.due_at <= Some(tx.now().0) } else { row.parking == Parking::Woken };
+    if is_there && !is_awake {
         row.changed();
         rouse(tx, &mut row);
         row.save(tx)?;
@@ -43,9 +46,10 @@ pub(crate) fn wake(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<b
 
 /// What is parked goes on now. What runs is not to fall asleep over it.
 fn rouse(tx: &mut impl Tx, row: &mut TaskRow) {
-    match row.parking {
-        Parking::Parked => row.due_at = Some(tx.now().0),
-        Parking::No | Parking::Woken => row.parking = Parking::Woken,
+    if row.is_parked() {
+        row.due_at = row.due_at.min(Some(tx.now().0));
+    } else {
+        row.parking = Parking::Woken;
     }
 }
 

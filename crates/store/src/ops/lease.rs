@@ -2,7 +2,7 @@
 
 use a2a::{JsonObject, TaskState, Timestamp};
 
-use super::{TaskRow, Tx, row::Parking};
+use super::{TaskRow, Tx};
 use crate::{Claim, Draft, Error, EventKind, LeasedTurn, Result, Start, Term, Turn, clock, machine::Step};
 
 /// What a due task needs.
@@ -26,7 +26,7 @@ pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> 
             continue;
         }
         // A turn that is parked may have to tell others that it is canceled.
-        let is_parked = row.parking == Parking::Parked;
+        let is_parked = row.is_parked();
         if row.cancel_mark && !is_parked {
             row.cancel(tx, now)?;
             row.save(tx)?;
@@ -66,7 +66,7 @@ fn find_work(tx: &mut impl Tx, row: &TaskRow) -> Result<Option<Work>> {
 fn go_on(tx: &mut impl Tx, mut row: TaskRow, turn: Turn, term: &Term) -> Result<Option<LeasedTurn>> {
     row.lease_to(term, tx.now());
     let canceled = row.cancel_mark;
-    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted: false, canceled });
+    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted: false, rested: true, canceled });
     row.save(tx)?;
     Ok(leased)
 }
@@ -100,7 +100,7 @@ fn take(
         }
     };
     row.set_status(tx, &working(&row, state, now)?, EventKind::Started(start))?;
-    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted, canceled: false });
+    let leased = row.lease().map(|lease| LeasedTurn { lease, turn, interrupted, rested: false, canceled: false });
     row.save(tx)?;
     Ok(leased)
 }

@@ -161,6 +161,11 @@ impl TaskRow {
         if self.hidden == Hidden::No { Ok(self) } else { Err(Error::NotFound) }
     }
 
+    /// A turn rests. An older version that has taken it since knows nothing of that.
+    pub(super) fn is_parked(&self) -> bool {
+        self.parking == Parking::Parked && self.owner.is_none() && self.due_at.is_some()
+    }
+
     /// A turn runs, waits to start or waits to run again.
     pub(super) fn is_due_or_running(&self) -> bool {
         self.due_at.is_some()

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 
 use super::{
-    pool::{Pool, Values, give_up, silent},
+    pool::{Pool, Values, silent},
     registry::{TENANT, read_tenant, read_token, tokens_of},
 };
 use crate::{
@@ -43,8 +43,8 @@ macro_rules! in_turn {
             Ok(value)
         };
         let outcome: Result<_> = timeout($pool.bound(), change).await.unwrap_or_else(|_| Err(silent()));
-        if matches!(outcome, Err(Error::Unavailable(_))) {
-            give_up(session);
+        if !matches!(outcome, Err(Error::Unavailable(_))) {
+            session.give_back();
         }
         outcome
     }};
@@ -88,14 +88,12 @@ pub(super) async fn find_room(pool: &Pool) -> Result<()> {
         transaction.batch_execute(grow).await?;
         transaction.rollback().await
     });
-    match grown.await {
+    let grown = grown.await.map_err(|_| silent())?;
+    session.give_back();
+    match grown {
         // Who may not make temporary tables has the heartbeat alone.
-        Ok(Err(error)) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Ok(()),
-        Ok(grown) => Ok(grown?),
-        Err(_) => {
-            give_up(session);
-            Err(silent())
-        }
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Ok(()),
+        grown => Ok(grown?),
     }
 }
 

@@ -205,7 +205,7 @@ impl Batch {
     fn is_due(&self, row: &TaskRow, claim: &Claim) -> bool {
         row.due_at.is_some_and(|due| due <= self.now.0)
             && claim.may_have(row.owner.as_deref(), row.task)
-            && self.inboxes.get(&row.task).is_none_or(|inbox| inbox.values().all(|waiting| waiting.body.is_some()))
+            && self.inboxes.get(&row.task).is_some_and(|inbox| inbox.values().all(|waiting| waiting.body.is_some()))
     }
 
     fn put(&mut self, row: TaskRow, change: Change) {

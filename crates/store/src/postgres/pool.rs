@@ -7,6 +7,7 @@
 //! a pool must be such that twice is as good as once.
 
 use std::{
+    ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -98,6 +99,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// So much later than its time for a place is the end of a caller's time for a connection, so that it learns which of the
 /// two there was none of.
 const AFTER: Duration = Duration::from_millis(20);
+
+/// A connection that somebody has. One that is not given back is closed: whoever waited for its answer has gone, and the next
+/// who gets it would have to wait for that answer instead.
+pub(super) struct Loan(Option<deadpool_postgres::Client>);
 
 impl Connector {
     pub(super) fn new(url: &Url, limits: &Limits) -> Result<Self> {
@@ -219,15 +224,13 @@ impl Pool {
     /// Runs one statement within the bound of time. It is prepared once per connection: only texts of this crate, of which
     /// there are few, come here.
     async fn run(&self, sql: &str, values: Values<'_>) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let client = self.checkout().await?;
+        let loan = self.checkout().await?;
         let run = async {
-            let statement = client.prepare_cached(sql).await?;
-            client.query(&statement, values).await
+            let statement = loan.prepare_cached(sql).await?;
+            loan.query(&statement, values).await
         };
-        let Ok(outcome) = timeout(self.bound(), run).await else {
-            give_up(client);
-            return Err(silent());
-        };
+        let outcome = timeout(self.bound(), run).await.map_err(|_| silent())?;
+        loan.give_back();
         if outcome.as_ref().is_err_and(is_lost) {
             *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::time::Instant::now());
         }
@@ -235,7 +238,7 @@ impl Pool {
     }
 
     /// A connection for as long as the caller keeps it. Tries until its time is over, as long as trying again may help.
-    pub(super) async fn checkout(&self) -> Result<deadpool_postgres::Client> {
+    pub(super) async fn checkout(&self) -> Result<Loan> {
         let deadline = Instant::now() + self.limits.wait;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -246,7 +249,7 @@ impl Pool {
                     if Object::metrics(&client).recycle_count == 0 && !self.connected.swap(true, Relaxed) {
                         tracing::info!("PostgreSQL is back");
                     }
-                    return Ok(client);
+                    return Ok(Loan(Some(client)));
                 }
                 Ok(Err(PoolError::Closed)) => return Err(Error::Unavailable("the journal is closed".into())),
                 Ok(Err(PoolError::Timeout(_))) => {
@@ -269,9 +272,33 @@ impl Pool {
     }
 }
 
-/// Closes a connection that is of no use any more, instead of letting it go back.
-pub(super) fn give_up(client: deadpool_postgres::Client) {
-    drop(Object::take(client));
+impl Loan {
+    /// Everything that was asked has been answered.
+    pub(super) fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Deref for Loan {
+    type Target = deadpool_postgres::Client;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect("it is there until it is given back")
+    }
+}
+
+impl DerefMut for Loan {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.as_mut().expect("it is there until it is given back")
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(Object::take(client));
+        }
+    }
 }
 
 pub(super) fn silent() -> Error {
@@ -328,6 +355,26 @@ mod tests {
             database.cut().await;
         });
         assert_eq!(rows.unwrap().len(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nobody_waits_for_what_somebody_else_has_left() {
+        let database = testing::database().await;
+        let pool = pool(&database.url, Limits { connections: 4, ..Limits::default() });
+        let slow = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.query("SELECT 1 FROM pg_sleep(60)", &[]).await }
+        });
+        let sleeps =
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()";
+        let client = database.client().await;
+        while client.query_one(sleeps, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        slow.abort();
+        assert!(slow.await.unwrap_err().is_cancelled());
+        let read = timeout(Duration::from_secs(30), one(&pool)).await;
+        assert_eq!(read.expect("the next one has an answer of its own").unwrap(), 1);
     }
 
     #[tokio::test]

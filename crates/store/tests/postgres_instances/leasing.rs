@@ -286,3 +286,16 @@ async fn an_instance_signs_off() {
     reclaimed(&*two, 1).await;
     assert_eq!(claim(&*two, 10).await[0].lease.task, lease.task);
 }
+
+#[tokio::test]
+async fn a_forced_cancel_of_what_rests_leaves_no_message_in_progress() {
+    let (database, one, _two) = two().await;
+    let accept = Accept { lease: Some(Term { holder: one.instance().into(), lasts: MINUTE }), ..begin(TaskId::mint()) };
+    let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
+    let rests = store::TurnEnd::Park { at_most: None };
+    one.append(&lease, Append { drafts: vec![], end: Some(rests) }).await.unwrap();
+    one.mark_cancel(TENANT, lease.task).await.unwrap();
+    one.force_cancel(TENANT, lease.task).await.unwrap();
+    let row = raw(&database).await.query_one("SELECT status FROM a2a_messages", &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "acked");
+}
