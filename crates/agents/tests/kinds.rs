@@ -357,7 +357,7 @@ async fn a_new_kind_is_one_entry_of_the_list() {
     assert_eq!(text(&rig.say("place", "x").await), rig.dir.join("x").display().to_string());
 
     assert!(Reader::default().load(&rig.dir.join("greeter.toml")).is_err(), "it is not in the server's list");
-    assert_eq!(KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>(), ["command"]);
+    assert!(KINDS.iter().all(|kind| kind.name != "toy"));
 }
 
 #[test]

@@ -307,6 +307,7 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     assert!(matches!(store.mark_cancel(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.force_cancel(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.reveal(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(store.wake(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(other.accept(other.more(task, "more")).await, Err(Error::NotFound)));
     let end = Append { drafts: vec![], end: Some(TurnEnd::Release { begun: true }) };
     assert!(matches!(store.append(&stolen, end).await, Err(Error::NotFound)));
