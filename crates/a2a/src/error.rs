@@ -163,7 +163,7 @@ impl ErrorKind {
             Self::RequestTimeout => (-32000, 408, Grpc::DeadlineExceeded, "REQUEST_TIMEOUT"),
             Self::AlreadyExists => (-32000, 409, Grpc::AlreadyExists, "ALREADY_EXISTS"),
             Self::PayloadTooLarge => (-32600, 413, Grpc::ResourceExhausted, "PAYLOAD_TOO_LARGE"),
-            Self::UnsupportedMediaType => (-32005, 415, Grpc::InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED"),
+            Self::UnsupportedMediaType => (-32005, 415, Grpc::InvalidArgument, "UNSUPPORTED_MEDIA_TYPE"),
             Self::ResourceExhausted => (-32000, 429, Grpc::ResourceExhausted, "RESOURCE_EXHAUSTED"),
             Self::Unavailable => (-32603, 503, Grpc::Unavailable, "UNAVAILABLE"),
         };

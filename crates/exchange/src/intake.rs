@@ -17,7 +17,6 @@ use crate::{
     Call, Entry, Error, Exchange, ReplyMode, convert,
     cursor::Cursor,
     operations::{agent_not_found, history_length, in_scope},
-    send::Mode,
     worker::{self, Begin},
 };
 
@@ -64,7 +63,7 @@ struct Subject {
 
 impl Exchange {
     /// Takes a message in.
-    pub(crate) async fn take_in(&self, call: &Call, request: SendMessageRequest, mode: Mode) -> Result<Taken, Error> {
+    pub(crate) async fn take_in(&self, call: &Call, request: SendMessageRequest) -> Result<Taken, Error> {
         self.check(call, &request)?;
         let SendMessageRequest { tenant, mut message, configuration, .. } = request;
         let history = history_length(configuration.unwrap_or_default().history_length)?;
@@ -73,7 +72,7 @@ impl Exchange {
         let reveal_after = subject.entry.as_ref().map_or(Duration::ZERO, |entry| entry.profile.reveal_after);
         let key = idempotency(call, &subject, &mut message)?;
         let message = subject.address(message);
-        let (accept, taking) = self.compose(call, subject, message, key, mode)?;
+        let (accept, taking) = self.compose(call, subject, message, key)?;
         let Taking { task, mut newborn, held, cursor, start } = taking;
         let accepted = self.accept(call.caller.tenant, accept, start).await;
         let accepted = accepted.map_err(|error| Error::of_task(error, task))?;
@@ -135,13 +134,12 @@ impl Exchange {
         subject: Subject,
         message: Message,
         idempotency: Option<IdempotencyKey>,
-        mode: Mode,
     ) -> Result<(Accept, Taking), Error> {
         let inner = &self.inner;
         let at = clock::now();
         let body = Bytes::from(serde_json::to_vec(&message).map_err(store::Error::from)?);
         let permit = self.try_slot(subject.entry.as_deref());
-        let held = permit.is_some() && subject.may_be_held(call, mode);
+        let held = permit.is_some() && subject.may_be_held(call);
         let Subject { task, agent, context, entry, continued } = subject;
         let status = |state| Draft::status(task, &context, state, None, None, at);
         let working = status(TaskState::Working)?;
@@ -244,9 +242,9 @@ impl Subject {
 
     /// Whether the first output may be a direct reply. What has to wait for a slot is shown at once: nobody knows how
     /// long that takes.
-    fn may_be_held(&self, call: &Call, mode: Mode) -> bool {
+    fn may_be_held(&self, call: &Call) -> bool {
         let is_auto = self.entry.as_ref().is_some_and(|entry| entry.profile.reply == ReplyMode::Auto);
-        is_auto && !call.rules.always_task && mode != Mode::Immediate && self.continued.is_none()
+        is_auto && !call.rules.always_task && self.continued.is_none()
     }
 }
 
@@ -261,7 +259,7 @@ fn stopping() -> store::Error {
 }
 
 /// What the caller asked for and the agent has; what the agent requires must be among it.
-fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<String>, Error> {
+pub(crate) fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<String>, Error> {
     let declared = &entry.profile.extensions;
     for extension in declared.iter().filter(|extension| extension.required) {
         if !requested.contains(&extension.uri) {
@@ -281,7 +279,7 @@ fn idempotency(call: &Call, subject: &Subject, message: &mut Message) -> Result<
     let continues = subject.continued.is_some();
     let keyed_by_context = continues || !message.context_id.is_empty();
     let (id, agent) = (message.message_id.as_bytes(), subject.agent.as_str());
-    let (key, keep) = match &call.idempotency_key {
+    let (mut key, keep) = match &call.idempotency_key {
         Some(key) => (convert::digest(&[b"header", key.as_bytes()]), Some(KEEP_KEYS)),
         None if continues => (convert::digest(&[b"task", message.task_id.as_bytes(), id]), None),
         None if keyed_by_context => {
@@ -293,6 +291,10 @@ fn idempotency(call: &Call, subject: &Subject, message: &mut Message) -> Result<
         message.context_id = subject.context.to_string();
     }
     let fingerprint = convert::fingerprint(agent, message)?;
+    if continues && call.idempotency_key.is_none() {
+        // Clients count their messages anew in every turn: what says something else is another message.
+        key = convert::digest(&[&key, &fingerprint]);
+    }
     Ok(Some(IdempotencyKey { key, fingerprint, keep }))
 }
 

@@ -6,12 +6,12 @@ use a2a::{
     CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest,
     TaskState, validate,
 };
-use store::{CancelMark, Event, Filter, Page, Snapshot, TaskHead, TaskId, View};
+use store::{AgentId, CancelMark, Event, Filter, Page, Snapshot, TaskHead, TaskId, View};
 
 use crate::{
     Call, Entry, Error, Exchange, Frame, Frames, convert,
     cursor::{Cursor, Until},
-    intake::answered,
+    intake::{answered, negotiate},
 };
 
 /// The answer to a send.
@@ -78,6 +78,12 @@ impl Exchange {
         }
     }
 
+    /// Refuses whoever has not named the extensions that an agent requires, if this instance has the agent.
+    fn require(&self, call: &Call, agent: &AgentId) -> Result<(), Error> {
+        let entry = self.inner.agents.get(agent);
+        entry.map_or(Ok(()), |entry| negotiate(&entry, &call.extensions).map(drop))
+    }
+
     /// GetTask.
     pub async fn get(&self, call: &Call, request: GetTaskRequest) -> Result<Snapshot, Error> {
         validate::validate_get(&request, &self.inner.options.limits)?;
@@ -86,6 +92,7 @@ impl Exchange {
         let view = View { history: history_length(request.history_length)?, artifacts: true };
         let snapshot = self.snapshot(call, id, view).await?;
         in_scope(target.as_deref(), &snapshot.agent, id)?;
+        self.require(call, &snapshot.agent)?;
         Ok(snapshot)
     }
 
@@ -93,6 +100,9 @@ impl Exchange {
     pub async fn list(&self, call: &Call, request: ListTasksRequest) -> Result<Listing, Error> {
         validate::validate_list(&request, &self.inner.options.limits)?;
         let target = self.target(call, &request.tenant)?;
+        if let Some(entry) = &target {
+            self.require(call, &entry.profile.id)?;
+        }
         let page_size = request.page_size.unwrap_or(DEFAULT_PAGE);
         let history = history_length(request.history_length)?;
         let artifacts = request.include_artifacts.unwrap_or(false);
@@ -137,6 +147,7 @@ impl Exchange {
         let id = convert::task_id(&request.id)?;
         let head = self.head(call, id).await?;
         in_scope(target.as_deref(), &head.agent, id)?;
+        self.require(call, &head.agent)?;
 
         let tenant = call.caller.tenant;
         let store = &self.inner.store;
@@ -178,6 +189,7 @@ impl Exchange {
         let id = convert::task_id(&request.id)?;
         let head = self.head(call, id).await?;
         in_scope(target.as_deref(), &head.agent, id)?;
+        self.require(call, &head.agent)?;
         let place = self.inner.streams.enter(call.caller.tenant)?;
         Ok(self.frames(call, id, &head, after).await?.in_place(place))
     }
@@ -234,7 +246,7 @@ impl Exchange {
 }
 
 /// What an agent's URL shows of a task of another agent: nothing.
-pub(crate) fn in_scope(target: Option<&Entry>, agent: &store::AgentId, id: TaskId) -> Result<(), Error> {
+pub(crate) fn in_scope(target: Option<&Entry>, agent: &AgentId, id: TaskId) -> Result<(), Error> {
     match target {
         Some(entry) if entry.profile.id != *agent => Err(Error::TaskNotFound(id.to_string())),
         _ => Ok(()),

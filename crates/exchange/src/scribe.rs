@@ -66,9 +66,8 @@ pub(crate) struct Scribe {
     progress: Progress,
     /// What the agent last kept.
     state: Option<Bytes>,
-    /// The text of the turn's artifacts; `None` when there is too much of it.
-    text: Option<String>,
-    text_of: String,
+    /// The ids and the text of the turn's artifacts; `None` when there is too much of it.
+    texts: Option<Vec<(String, String)>>,
 }
 
 impl Scribe {
@@ -83,8 +82,7 @@ impl Scribe {
             urgent: false,
             progress: Progress { turn, attempt, ..Progress::default() },
             state: None,
-            text: Some(String::new()),
-            text_of: String::new(),
+            texts: Some(Vec::new()),
         }
     }
 
@@ -283,12 +281,11 @@ impl Scribe {
         Draft::status(self.task, &self.context, state, message, None, clock::now())
     }
 
-    /// The turn's text, for the status message of a completed task.
+    /// The turn's text, for the status message of a completed task: a line end between artifacts.
     fn reply_text(&mut self) -> Vec<Part> {
-        match self.text.take() {
-            Some(text) if !text.is_empty() => vec![Part::text(text)],
-            _ => Vec::new(),
-        }
+        let texts = self.texts.take().unwrap_or_default();
+        let said: Vec<String> = texts.into_iter().map(|(_, text)| text).filter(|text| !text.is_empty()).collect();
+        if said.is_empty() { Vec::new() } else { vec![Part::text(said.join("\n"))] }
     }
 
     fn message(&self, parts: Vec<Part>) -> Message {
@@ -344,20 +341,22 @@ impl Scribe {
         }
     }
 
-    /// Collects the turn's text: pieces of one artifact as they come, a line end between artifacts.
+    /// Collects the turn's text, artifact by artifact: pieces of one as they come, and one that is said anew in its own place.
     fn note_text(&mut self, artifact: &Artifact, append: bool) {
-        let Some(text) = &mut self.text else { return };
+        let Some(texts) = &mut self.texts else { return };
+        let mut said = Vec::new();
         for part in &artifact.parts {
-            let PartContent::Text(more) = &part.content else { continue };
-            let continues = append && self.text_of == artifact.artifact_id;
-            if !text.is_empty() && !continues {
-                text.push('\n');
+            if let PartContent::Text(text) = &part.content {
+                said.push(text.as_str());
             }
-            text.push_str(more);
-            self.text_of.clone_from(&artifact.artifact_id);
         }
-        if text.len() > REPLY_BYTES {
-            self.text = None;
+        match texts.iter_mut().find(|(id, _)| *id == artifact.artifact_id) {
+            Some((_, text)) if append => text.push_str(&said.concat()),
+            Some((_, text)) => *text = said.join("\n"),
+            None => texts.push((artifact.artifact_id.clone(), said.join("\n"))),
+        }
+        if texts.iter().map(|(_, text)| text.len()).sum::<usize>() > REPLY_BYTES {
+            self.texts = None;
         }
     }
 }
@@ -475,5 +474,20 @@ mod tests {
             scribe.take(chunk(text, append));
         }
         assert_eq!(scribe.reply_text(), [Part::text("one two\nthree")]);
+    }
+
+    #[test]
+    fn what_is_said_anew_takes_its_place_in_the_reply() {
+        let mut scribe = scribe();
+        let named = |id: &str, text: &str, append| {
+            let artifact = Artifact { artifact_id: id.into(), parts: vec![Part::text(text)], ..Artifact::default() };
+            Said::Artifact { artifact, append, last_chunk: false, metadata: None }
+        };
+        for (id, text, append) in
+            [("a", "draft", false), ("b", "other", false), ("a", "final", false), ("a", " text", true)]
+        {
+            scribe.take(named(id, text, append));
+        }
+        assert_eq!(scribe.reply_text(), [Part::text("final text\nother")]);
     }
 }

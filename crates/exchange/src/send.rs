@@ -1,6 +1,6 @@
 //! SendMessage and SendStreamingMessage: what a message that was taken in is answered with. Taking it in is [`crate::intake`].
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use a2a::{SendMessageRequest, TaskState};
 use store::{Event, EventKind, Snapshot, View};
@@ -11,14 +11,6 @@ use crate::{
     fold::Fold,
     intake::Taken,
 };
-
-/// How the answer to a send is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Blocking,
-    Immediate,
-    Streaming,
-}
 
 /// How a wait for a turn ended.
 enum Waited {
@@ -31,11 +23,10 @@ impl Exchange {
     /// SendMessage.
     pub async fn send(&self, call: &Call, request: SendMessageRequest) -> Result<Sent, Error> {
         let immediate = request.configuration.as_ref().is_some_and(|c| c.return_immediately);
-        let mode = if immediate { Mode::Immediate } else { Mode::Blocking };
-        let mut taken = self.take_in(call, request, mode).await?;
+        let mut taken = self.take_in(call, request).await?;
         let extensions = std::mem::take(&mut taken.extensions);
 
-        if mode == Mode::Blocking || (taken.accepted.duplicate && self.is_direct(call, &taken).await?) {
+        if !immediate || (taken.accepted.duplicate && self.is_direct(call, &taken).await?) {
             match self.wait(call, &mut taken).await? {
                 Waited::Reply(event) => return Ok(Sent { reply: Reply::Direct(event), extensions }),
                 Waited::TurnEnded => {}
@@ -45,6 +36,12 @@ impl Exchange {
                         return Ok(Sent { reply: Reply::Direct(event), extensions });
                     }
                 }
+            }
+        }
+        if immediate && taken.held {
+            taken.newborn = None;
+            if let Some(event) = self.first_output(call, &mut taken).await? {
+                return Ok(Sent { reply: Reply::Direct(event), extensions });
             }
         }
         let snapshot = match taken.newborn.take() {
@@ -60,7 +57,7 @@ impl Exchange {
     /// SendStreamingMessage.
     pub async fn stream(&self, call: &Call, request: SendMessageRequest) -> Result<Frames, Error> {
         let place = self.inner.streams.enter(call.caller.tenant)?;
-        let mut taken = self.take_in(call, request, Mode::Streaming).await?;
+        let mut taken = self.take_in(call, request).await?;
         let extensions = std::mem::take(&mut taken.extensions);
         let draining = self.inner.draining.clone();
         let patience = taken.reveal_after;
@@ -134,6 +131,28 @@ impl Exchange {
             waited = followed => waited,
             () = tokio::time::sleep(cap) => Ok(Waited::NotYet),
             () = self.inner.workers.released() => Ok(Waited::NotYet),
+        }
+    }
+
+    /// Waits until it is decided whether a task is shown: by its agent's first output, or because that takes too long. Gives
+    /// the direct reply, if that is what it is.
+    async fn first_output(&self, call: &Call, taken: &mut Taken) -> Result<Option<Arc<Event>>, Error> {
+        // The worker is to be the first.
+        let patience = taken.reveal_after + Duration::from_millis(500);
+        taken.cursor.skip_to(taken.accepted.seq);
+        let decided = async {
+            loop {
+                let event = taken.cursor.next().await?;
+                match event.kind {
+                    EventKind::Reply => return Ok(Some(event)),
+                    EventKind::Revealed | EventKind::Artifact | EventKind::Status { .. } => return Ok(None),
+                    _ => {}
+                }
+            }
+        };
+        match tokio::time::timeout(patience, decided).await {
+            Ok(decided) => decided,
+            Err(_) => self.reveal(call, taken).await,
         }
     }
 

@@ -259,6 +259,23 @@ async fn a_required_extension_is_enforced_and_known_ones_are_activated() {
     call.extensions = vec!["urn:x:needed".into(), "urn:x:unknown".into()];
     let sent = rig.exchange.send(&call, rig.request("strict", message("x"))).await.unwrap();
     assert_eq!(sent.extensions, ["urn:x:needed"]);
+
+    // not on sends alone, whether the agent is named or only its task.
+    let id = task_of(&sent).id;
+    for tenant in ["", "strict"] {
+        let get = a2a::GetTaskRequest { tenant: tenant.into(), id: id.clone(), ..Default::default() };
+        assert_eq!(
+            rig.exchange.get(&rig.call, get.clone()).await.unwrap_err().kind(),
+            ErrorKind::ExtensionSupportRequired
+        );
+        rig.exchange.get(&call, get).await.unwrap();
+    }
+    assert_eq!(rig.cancel(&id).await.unwrap_err().kind(), ErrorKind::ExtensionSupportRequired);
+    let list = a2a::ListTasksRequest { tenant: "strict".into(), ..Default::default() };
+    assert_eq!(rig.exchange.list(&rig.call, list).await.unwrap_err().kind(), ErrorKind::ExtensionSupportRequired);
+    let subscribe = a2a::SubscribeToTaskRequest { id, ..Default::default() };
+    let refused = rig.exchange.subscribe(&rig.call, subscribe, Some(0)).await;
+    assert_eq!(refused.err().unwrap().kind(), ErrorKind::ExtensionSupportRequired);
 }
 
 #[tokio::test]
@@ -285,14 +302,6 @@ async fn a_direct_reply_is_no_task() {
     let again = rig::direct(&rig.send("direct", keyed).await.unwrap());
     assert_eq!(first, again, "a repetition gets the same reply");
     assert_eq!(rig.total().await, 0, "the record stays out of the list");
-
-    let mut request = rig.request("direct", message("later"));
-    request.configuration = Some(a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() });
-    let task = task_of(&rig.exchange.send(&rig.call, request).await.unwrap());
-    let done = rig.until_terminal(&task.id).await;
-    assert_eq!(done.status.state, TaskState::Completed);
-    assert_eq!(done.status.message.unwrap().parts, [Part::text("later")]);
-    assert_eq!(rig.total().await, 1);
 }
 
 #[tokio::test]
@@ -464,4 +473,26 @@ async fn a_surface_without_memory_tells_the_agent_nothing_of_the_context() {
     assert_eq!(told(&rig, "two").await.as_deref(), Some("2"), "the first message and its reply");
     rig.call.rules.remembers = false;
     assert_eq!(told(&rig, "three").await.as_deref(), Some("0"));
+}
+
+#[tokio::test]
+async fn x_49_who_does_not_wait_hears_of_a_direct_reply_or_of_the_task_soon() {
+    let mut quick = agent("quick", |_turn, _out| async {
+        Outcome::Message(a2a::Message { parts: vec![Part::text("hi")], ..a2a::Message::default() })
+    });
+    quick.profile.reply = exchange::ReplyMode::Auto;
+    let mut slow = agent("slow", |_turn, _out| std::future::pending());
+    slow.profile.reply = exchange::ReplyMode::Auto;
+    slow.profile.reveal_after = Duration::from_millis(50);
+    let rig = Rig::new(vec![quick, slow]).await;
+    let at_once = |agent: &str| {
+        let mut request = rig.request(agent, message("go"));
+        request.configuration = Some(a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() });
+        rig.exchange.send(&rig.call, request)
+    };
+    assert!(String::from_utf8_lossy(&rig::direct(&at_once("quick").await.unwrap())).contains("hi"));
+    assert_eq!(rig.total().await, 0);
+    let task = task_of(&at_once("slow").await.unwrap());
+    assert_eq!(task.status.state, TaskState::Working);
+    assert_eq!(rig.get(&task.id).await.id, task.id, "it is shown");
 }

@@ -9,6 +9,7 @@ use axum::{
     extract::{Request, State},
     middleware::{self, Next},
     response::Response,
+    routing::any,
 };
 use exchange::{Call, Caller, Exchange, Rules};
 use futures_util::FutureExt;
@@ -59,7 +60,7 @@ impl App {
 /// All surfaces. What is at no other is looked for at the open one.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();
-    router = mount::<Place>(router, "/a2a");
+    router = mount::<Place>(router, "/a2a").route("/", any(serve::<Place>));
     router = mount::<arbiter::Route>(router, "/v1/a2a");
     router = mount::<requests::Route>(router, "/v1/requests");
     router = mount::<admin::Route>(router, "/v1/admin");

@@ -6,12 +6,17 @@ use a2a::{Error, ErrorKind};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long the rest of a refused body is read. A client that is still writing when the connection closes may never see
 /// the answer.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// How much of a body that nobody wanted is read for the sake of its connection, and for how long.
+const LEFT_OVER: usize = 256 << 10;
+const LEFT_OVER_TIME: Duration = Duration::from_secs(1);
 
 /// Bounds of a body.
 #[derive(Debug, Clone, Copy)]
@@ -23,12 +28,12 @@ pub(crate) struct Bounds {
 }
 
 /// Reads it whole.
-pub(crate) async fn read(headers: &HeaderMap, mut body: Body, bounds: Bounds) -> Result<Bytes, Error> {
+pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds) -> Result<Bytes, Error> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > bounds.limit) {
         // A client that waits for permission has sent nothing yet.
         if !headers.contains_key(header::EXPECT) {
-            drain(body, bounds.limit).await;
+            drain(body, bounds.limit.saturating_mul(4), DRAIN).await;
         }
         return Err(too_large(bounds.limit));
     }
@@ -49,7 +54,7 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body, bounds: Bounds) ->
             continue;
         };
         if piece.len() + pieces.len() + data.len() > bounds.limit {
-            drain(body, bounds.limit).await;
+            drain(body, bounds.limit.saturating_mul(4), DRAIN).await;
             return Err(too_large(bounds.limit));
         }
         if piece.is_empty() && pieces.is_empty() {
@@ -74,16 +79,25 @@ pub(crate) fn check_text(body: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Reads and forgets, within reason.
-async fn drain(mut body: Body, limit: usize) {
-    let deadline = Instant::now() + DRAIN;
-    let mut left = limit.saturating_mul(4);
-    while let Ok(Some(Ok(frame))) = timeout_at(deadline, body.frame()).await {
-        let size = frame.data_ref().map_or(0, Bytes::len);
-        if size >= left {
-            return;
+/// Reads what nobody has read of a body, if that is little and comes soon. Says whether its connection can be used again: what
+/// is left would stand where the next request begins.
+pub(crate) async fn finish(headers: &HeaderMap, body: &mut Body) -> bool {
+    // A client that waits for permission has sent nothing yet.
+    body.is_end_stream() || (!headers.contains_key(header::EXPECT) && drain(body, LEFT_OVER, LEFT_OVER_TIME).await)
+}
+
+/// Reads and forgets, within reason. Says whether that was all.
+async fn drain(body: &mut Body, mut left: usize, time: Duration) -> bool {
+    let deadline = Instant::now() + time;
+    loop {
+        match timeout_at(deadline, body.frame()).await {
+            Ok(None) => return true,
+            Ok(Some(Ok(frame))) => match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(less) => left = less,
+                None => return false,
+            },
+            Ok(Some(Err(_))) | Err(_) => return false,
         }
-        left -= size;
     }
 }
 
@@ -110,18 +124,18 @@ mod tests {
         for (pieces, whole) in
             [(&["abc"][..], "abc"), (&["ab", "", "cd", "efgh"], "abcdefgh"), (&["", "ab", "c"], "abc"), (&[], "")]
         {
-            assert_eq!(read(&HeaderMap::new(), chunks(pieces), BOUNDS).await.unwrap(), whole);
+            assert_eq!(read(&HeaderMap::new(), &mut chunks(pieces), BOUNDS).await.unwrap(), whole);
         }
         for pieces in [&["abcdefghi"][..], &["abcdefgh", "i"], &["ab", "cd", "efghi"]] {
-            let error = read(&HeaderMap::new(), chunks(pieces), BOUNDS).await.unwrap_err();
+            let error = read(&HeaderMap::new(), &mut chunks(pieces), BOUNDS).await.unwrap_err();
             assert_eq!(error.kind, ErrorKind::PayloadTooLarge);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stands_still_is_given_up() {
-        let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
-        let error = read(&HeaderMap::new(), body, BOUNDS).await.unwrap_err();
+        let mut body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        let error = read(&HeaderMap::new(), &mut body, BOUNDS).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::RequestTimeout);
     }
 }

@@ -39,6 +39,11 @@ impl Cards {
         &self.gateway
     }
 
+    /// Whether there are extended cards.
+    pub(crate) fn are_extended(&self) -> bool {
+        self.auth
+    }
+
     /// The gateway's card for one caller: with the agents that this caller may see.
     pub(crate) fn extended(&self, agents: &Agents, caller: &Caller) -> Result<Tagged, Error> {
         let mut card = gateway(&self.base, self.auth);
@@ -56,7 +61,7 @@ impl Cards {
             description: profile.description.clone(),
             version: profile.version.clone(),
             supported_interfaces: interfaces(&prefix),
-            capabilities: capabilities(&profile.extensions),
+            capabilities: capabilities(&profile.extensions, self.auth),
             default_input_modes: profile.input_modes.clone(),
             default_output_modes: profile.output_modes.clone(),
             skills: profile.skills.clone(),
@@ -104,7 +109,7 @@ fn gateway(base: &str, auth: bool) -> AgentCard {
         description,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         supported_interfaces: interfaces(&format!("{base}/a2a")),
-        capabilities: capabilities(&[]),
+        capabilities: capabilities(&[], auth),
         default_input_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
         default_output_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
         skills: vec![AgentSkill {
@@ -132,7 +137,8 @@ fn interfaces(prefix: &str) -> Vec<AgentInterface> {
     vec![interface("JSONRPC", format!("{prefix}/jsonrpc")), interface("HTTP+JSON", prefix.to_owned())]
 }
 
-fn capabilities(extensions: &[AgentExtension]) -> AgentCapabilities {
+/// A card for those who have authenticated there is only where somebody does.
+fn capabilities(extensions: &[AgentExtension], auth: bool) -> AgentCapabilities {
     let resume = AgentExtension {
         uri: RESUME_CURSOR.to_owned(),
         description:
@@ -146,7 +152,7 @@ fn capabilities(extensions: &[AgentExtension]) -> AgentCapabilities {
     AgentCapabilities {
         streaming: Some(true),
         push_notifications: Some(false),
-        extended_agent_card: Some(true),
+        extended_agent_card: Some(auth),
         extensions: all,
     }
 }

@@ -24,13 +24,17 @@ pub(crate) fn check_version(headers: &HeaderMap, query: &Query) -> Result<(), Er
         .with_metadata("supported", PROTOCOL_VERSION))
 }
 
-/// Refuses a request with a method of 0.3 that names another version than 0.3 or 1.0. Clients that label 0.3 as 1.0 are
-/// about, and the method's name leaves no doubt.
+/// Refuses a request with a method of 0.3 that names another version. In 1.0 there is no such method.
 pub(crate) fn check_version_of_03(headers: &HeaderMap, query: &Query) -> Result<(), Error> {
-    if versions(headers, Some(query)).into_iter().all(|version| is_version_1(version) || is_version_03(version)) {
+    let versions = versions(headers, Some(query));
+    if versions.iter().all(|version| is_version_03(version)) {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::VersionNotSupported, "A2A-Version must be 0.3 or 1.0, or left out")
+    if versions.into_iter().all(is_version_1) {
+        let why = "A2A 1.0 has no such method: leave A2A-Version out, or say 0.3";
+        return Err(Error::new(ErrorKind::MethodNotFound, why));
+    }
+    Err(Error::new(ErrorKind::VersionNotSupported, "A2A-Version must be 0.3 for this method, or left out")
         .with_metadata("supported", "0.3, 1.0"))
 }
 
@@ -224,8 +228,11 @@ mod tests {
     #[test]
     fn versions_of_the_older_dialect() {
         let v03 = |value| check_version_of_03(&headers(&[("a2a-version", value)]), &query(""));
-        for good in ["", "0.3", "0.3.0", "1", "1.0", "1.0.2"] {
+        for good in ["", "0.3", "0.3.0"] {
             assert!(v03(good).is_ok(), "{good}");
+        }
+        for newer in ["1", "1.0", "1.0.2"] {
+            assert_eq!(v03(newer).unwrap_err().kind, ErrorKind::MethodNotFound, "{newer}");
         }
         for bad in ["0.2", "0.30", "0.3.", "1.1", "2.0", "abc"] {
             assert_eq!(v03(bad).unwrap_err().kind, ErrorKind::VersionNotSupported, "{bad}");

@@ -80,6 +80,10 @@ impl App {
                 exchange.target(call, "")?;
                 Err(Error::new(ErrorKind::PushNotificationNotSupported, "push notifications are not supported"))
             }
+            Operation::ExtendedCard { .. } if !self.cards.are_extended() => Err(Error::new(
+                ErrorKind::UnsupportedOperation,
+                "nobody authenticates here, so there is no extended card; the public ones say it all",
+            )),
             Operation::ExtendedCard { tenant } => {
                 let card = match exchange.target(call, &tenant)? {
                     Some(entry) => self.cards.agent(&entry.profile)?,

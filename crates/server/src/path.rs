@@ -43,6 +43,10 @@ pub(crate) fn route<T>(path: &str, at: impl FnOnce(&[&str]) -> Option<T>) -> Opt
 impl Place {
     /// Reads the segments of a path.
     pub(crate) fn at(segments: &[&str]) -> Option<Self> {
+        // Who is given only the origin posts there.
+        if segments == [""] {
+            return Some(Self { agent: None, resource: Resource::JsonRpc });
+        }
         let ["a2a", segments @ ..] = segments else { return None };
         if let Some(resource) = Resource::parse(segments) {
             return Some(Self { agent: None, resource });
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn gateway_routes() {
-        for path in ["/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/"] {
+        for path in ["/", "/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/"] {
             assert_eq!(place(path), Some((None, Resource::JsonRpc)), "{path}");
         }
         assert_eq!(place("/a2a/message:send"), Some((None, Resource::SendMessage)));

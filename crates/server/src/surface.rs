@@ -3,7 +3,8 @@
 //! A [`Surface`] is a family of routes. It says what a path names, which methods that answers, who may call and how its
 //! errors look; [`serve`] does the rest, the same for all of them. In this order: OPTIONS is answered without a credential,
 //! so that browsers can ask; then the caller is let in or not, before anybody learns which routes there are; then 404, then
-//! 405. The body is read last, by the route that wants one, since the checks of a binding come before it.
+//! 405. The body is read last, by the route that wants one, since the checks of a binding come before it. What nobody has read of
+//! it then is read here, or the answer says that the connection is closed.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use axum::{
 };
 use bytes::Bytes;
 use exchange::Caller;
-use http::{HeaderMap, Method, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts};
 
 use crate::{
     app::App,
@@ -64,7 +65,7 @@ pub(crate) struct Visit<'a, C> {
     pub(crate) app: &'a App,
     pub(crate) caller: C,
     pub(crate) parts: &'a Parts,
-    body: Body,
+    body: &'a mut Body,
 }
 
 /// Adds a surface to the routes: everything at this path and below it.
@@ -78,13 +79,16 @@ pub(crate) fn mount<S: Surface>(mut router: Router<Arc<App>>, below: &str) -> Ro
 
 /// Answers whatever comes to a surface.
 pub(crate) async fn serve<S: Surface>(State(app): State<Arc<App>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let mut response = enter::<S>(&app, &parts, body).await.unwrap_or_else(|error| S::error(&error));
+    let (parts, mut body) = request.into_parts();
+    let mut response = enter::<S>(&app, &parts, &mut body).await.unwrap_or_else(|error| S::error(&error));
     S::mark(response.headers_mut());
+    if parts.version < Version::HTTP_2 && !body::finish(&parts.headers, &mut body).await {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
-async fn enter<S: Surface>(app: &App, parts: &Parts, body: Body) -> Result<Response, Error> {
+async fn enter<S: Surface>(app: &App, parts: &Parts, body: &mut Body) -> Result<Response, Error> {
     let route = path::route(parts.uri.path(), S::at);
     if parts.method == Method::OPTIONS {
         return Ok(reply::options(route.ok_or_else(no_route)?.allow()));
@@ -126,7 +130,7 @@ impl<C> Visit<'_, C> {
 
     /// The body, as it is.
     pub(crate) async fn read(&mut self) -> Result<Bytes, Error> {
-        body::read(&self.parts.headers, std::mem::take(&mut self.body), self.app.bounds).await
+        body::read(&self.parts.headers, self.body, self.app.bounds).await
     }
 
     /// The text of a body of one of these media types.

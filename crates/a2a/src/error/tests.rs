@@ -44,7 +44,7 @@ fn the_table_is_that_of_the_specification() {
         (ErrorKind::RequestTimeout, -32000, 408, "DEADLINE_EXCEEDED", 4, "REQUEST_TIMEOUT"),
         (ErrorKind::AlreadyExists, -32000, 409, "ALREADY_EXISTS", 6, "ALREADY_EXISTS"),
         (ErrorKind::PayloadTooLarge, -32600, 413, "RESOURCE_EXHAUSTED", 8, "PAYLOAD_TOO_LARGE"),
-        (ErrorKind::UnsupportedMediaType, -32005, 415, "INVALID_ARGUMENT", 3, "CONTENT_TYPE_NOT_SUPPORTED"),
+        (ErrorKind::UnsupportedMediaType, -32005, 415, "INVALID_ARGUMENT", 3, "UNSUPPORTED_MEDIA_TYPE"),
         (ErrorKind::ResourceExhausted, -32000, 429, "RESOURCE_EXHAUSTED", 8, "RESOURCE_EXHAUSTED"),
         (ErrorKind::Unavailable, -32603, 503, "UNAVAILABLE", 14, "UNAVAILABLE"),
     ];
@@ -125,12 +125,8 @@ fn kinds_are_found_again() {
     for kind in ErrorKind::ALL {
         let codes = kind.codes();
         let found = ErrorKind::from_jsonrpc(codes.jsonrpc.into(), Some(codes.reason));
-        let expected = match kind {
-            ErrorKind::UnsupportedMediaType => ErrorKind::ContentTypeNotSupported,
-            kind => kind,
-        };
-        assert_eq!(found, Some(expected));
-        assert_eq!(ErrorKind::from_http(codes.http, Some(codes.reason)), Some(expected));
+        assert_eq!(found, Some(kind));
+        assert_eq!(ErrorKind::from_http(codes.http, Some(codes.reason)), Some(kind));
     }
     assert_eq!(ErrorKind::from_jsonrpc(-32001, None), Some(ErrorKind::TaskNotFound));
     assert_eq!(ErrorKind::from_jsonrpc(-32602, None), Some(ErrorKind::InvalidParams));

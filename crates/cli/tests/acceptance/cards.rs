@@ -190,5 +190,10 @@ async fn s3_103_card_says_how_to_authenticate() {
     let card = nobody.get(PUBLIC).await.ok();
     assert!(card.get("securitySchemes").is_none(), "{card:#}");
     assert!(card.get("securityRequirements").is_none(), "{card:#}");
+    // what needs a credential cannot be had where there are none.
+    assert_eq!(card["capabilities"]["extendedAgentCard"], false);
+    for path in ["/a2a/extendedAgentCard", "/a2a/agents/echo/extendedAgentCard"] {
+        assert_eq!(super::http::reason(&nobody.get(path).await.error(400)), "UNSUPPORTED_OPERATION", "{path}");
+    }
     assert_eq!(state(&nobody.send(&json!({"message": message("hello")})).await), "COMPLETED");
 }

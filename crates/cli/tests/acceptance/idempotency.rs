@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{
-    http::{Api, Reply, array, message, reason, state, text, to, with_json},
+    http::{Api, Reply, array, message, reason, state, text, to, to_at_once, with_json},
     rig::Rig,
 };
 
@@ -117,6 +117,28 @@ async fn s3_80_without_a_context_the_header_is_the_key() {
     assert_ne!(one["id"], two["id"]);
     assert_ne!(one["id"], first["id"]);
     assert_eq!(api.get("/a2a/tasks").await.ok()["totalSize"], 4);
+}
+
+#[tokio::test]
+async fn x_19_a_follow_up_with_a_known_id_and_other_content_is_a_new_message() {
+    let rig = Rig::start().await;
+    let api = rig.api();
+    let running = api.send(&to_at_once("slow", "600")).await;
+    let id = text(&running, "/id").to_owned();
+    for says in ["one", "two", "two"] {
+        let mut more = super::http::answer(&id, says);
+        more["message"]["messageId"] = json!("again");
+        more["configuration"] = json!({"returnImmediately": true});
+        api.send(&more).await;
+    }
+    let task = api.task_when(&id, super::http::is_terminal).await;
+    let history = task["history"].as_array().unwrap();
+    let said: Vec<&str> = history
+        .iter()
+        .filter(|message| message["messageId"] == "again")
+        .map(|message| text(message, "/parts/0/text"))
+        .collect();
+    assert_eq!(said, ["one", "two"], "the same again is the same; something else is not");
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ async fn s3_89_other_media_types_are_refused() {
         for path in ["/a2a/message:send", "/a2a/message:stream", "/a2a/agents/echo/message:send"] {
             let request = typed(&api, path, media_type, &json!({"message": message("hello")}));
             let error = api.call(request).await.error(415);
-            assert_eq!(reason(&error), "CONTENT_TYPE_NOT_SUPPORTED", "{media_type:?} {path}");
+            assert_eq!(reason(&error), "UNSUPPORTED_MEDIA_TYPE", "{media_type:?} {path}");
         }
     }
     assert_eq!(api.get("/a2a/tasks").await.ok()["totalSize"], 0);
@@ -64,7 +64,7 @@ async fn s3_90_json_rpc_requires_json() {
             let envelope = reply.json();
             assert_eq!((&envelope["jsonrpc"], &envelope["id"]), (&json!("2.0"), &json!(null)));
             assert_eq!(envelope["error"]["code"], -32005);
-            assert_eq!(reason(&envelope["error"]), "CONTENT_TYPE_NOT_SUPPORTED");
+            assert_eq!(reason(&envelope["error"]), "UNSUPPORTED_MEDIA_TYPE");
             assert!(!violations(&envelope["error"]).is_empty(), "{envelope:#}");
         }
     }

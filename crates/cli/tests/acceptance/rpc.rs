@@ -145,7 +145,7 @@ async fn s3_69_agent_scoped_endpoint() {
 async fn x_26_x_28_aliases_and_spellings() {
     let rig = Rig::start().await;
     let api = rig.api();
-    for path in ["/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/"] {
+    for path in ["/", "/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/"] {
         let envelope = api.rpc_at(path, "SendMessage", &json!({"message": message("hello")})).await;
         assert_eq!(state(&envelope["result"]["task"]), "COMPLETED", "{path}");
     }

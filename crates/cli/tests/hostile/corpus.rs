@@ -148,6 +148,8 @@ impl Written {
         let mut target = filled(path, names).into_bytes();
         target.extend(self.target.bytes(names));
         let mut request = Request::new(method, target);
+        // Whoever calls a method of 0.3 names no version, or that one.
+        let is_older = self.call.as_ref().is_some_and(|(method, _)| method.contains('/'));
         let body = match (self.json, self.body, self.call) {
             (Some(json), None, None) => Some(filled(&json.to_string(), names).into_bytes()),
             (None, Some(body), None) => Some(body.bytes(names)),
@@ -158,7 +160,10 @@ impl Written {
             (None, None, None) => None,
             _ => panic!("{name}: more than one body"),
         };
-        let mut headers = vec![("A2A-Version", "1.0"), ("Authorization", "Bearer $TOKEN")];
+        let mut headers = vec![("Authorization", "Bearer $TOKEN")];
+        if !is_older {
+            headers.push(("A2A-Version", "1.0"));
+        }
         if let Some(body) = body {
             request.body = body;
             headers.push(("Content-Type", "application/json"));

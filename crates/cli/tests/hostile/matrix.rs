@@ -298,6 +298,10 @@ impl Operation {
         let mut request: Request = rig.request(caller, self.method, &self.path.replace("ID", id));
         if let Some(body) = &self.body {
             request = request.json(body);
+            if body["method"].as_str().is_some_and(|method| method.contains('/')) {
+                // Whoever calls a method of 0.3 names no version.
+                request.headers.retain(|(name, _)| name != "A2A-Version");
+            }
             // Inside the text, so that the body's length is that of the id.
             request.body = String::from_utf8_lossy(&request.body).replace("\"ID\"", &format!("\"{id}\"")).into_bytes();
         }

@@ -62,7 +62,7 @@ async fn every_endpoint_speaks_it_and_a_direct_reply_is_a_message() {
 }
 
 #[tokio::test]
-async fn x_2_a_slash_method_takes_four_versions() {
+async fn x_2_a_slash_method_is_of_0_3() {
     let fixture = Fixture::start().await;
     let ask = |version: Option<&str>| {
         let ask = fixture.bare("POST", "/a2a/jsonrpc").header("x-sb-token", TOKEN);
@@ -72,8 +72,12 @@ async fn x_2_a_slash_method_takes_four_versions() {
         };
         ask.json(&envelope("message/send", said("hello"))).send()
     };
-    for version in [None, Some(""), Some("0.3"), Some("0.3.0"), Some("1.0"), Some("1")] {
+    for version in [None, Some(""), Some("0.3"), Some("0.3.0")] {
         assert_eq!(ask(version).await.json()["result"]["kind"], "task", "{version:?}");
+    }
+    // 1.0 has no such method.
+    for version in ["1.0", "1"] {
+        assert_eq!(ask(Some(version)).await.json()["error"]["code"], -32601, "{version}");
     }
     for version in ["0.2", "2.0", "abc"] {
         let refused = ask(Some(version)).await.json();

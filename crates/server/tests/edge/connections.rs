@@ -39,6 +39,40 @@ async fn http_2_without_tls() {
 }
 
 #[tokio::test]
+async fn a_connection_outlives_a_body_that_nobody_wanted() {
+    let fixture = Fixture::start().await;
+    let token = format!("x-sb-token: {TOKEN}\r\n");
+    for (status, request, headers) in [
+        (401, "POST /a2a/message:send", "A2A-Version: 1.0"),
+        (404, "POST /a2a/nothing/here", &format!("{token}A2A-Version: 1.0")),
+        (405, "PUT /a2a/message:send", &format!("{token}A2A-Version: 1.0")),
+        (415, "POST /a2a/message:send", &format!("{token}A2A-Version: 1.0\r\nContent-Type: text/plain")),
+        (400, "POST /a2a/message:send", &format!("{token}A2A-Version: 9")),
+    ] {
+        let mut stream = TcpStream::connect(fixture.address).await.unwrap();
+        // The body comes a moment after its head, as with most clients.
+        let body = "x".repeat(10_000);
+        let length = body.len();
+        let head = format!("{request} HTTP/1.1\r\nHost: x\r\n{headers}\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let answer = read_until(&mut stream, "}").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        assert!(!answer.to_lowercase().contains("connection: close"), "{answer}");
+        stream.write_all(HEALTH).await.unwrap();
+        let answer = read_until(&mut stream, "\"ok\"").await;
+        assert!(answer.contains("HTTP/1.1 200"), "{status}: {answer}");
+    }
+    // What is too much to be read in passing is said to end the connection.
+    let mut stream = TcpStream::connect(fixture.address).await.unwrap();
+    let head = "POST /a2a/message:send HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_until(&mut stream, "}").await;
+    assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
+}
+
+#[tokio::test]
 async fn slow_heads_and_bodies_are_given_up() {
     let fixture = Fixture::with(|options| {
         options.header_timeout = Duration::from_millis(200);

@@ -112,7 +112,7 @@ async fn media_types_are_checked() {
             ask = ask.header("Content-Type", media);
         }
         let reply = ask.body(body.clone()).send().await;
-        assert_eq!((reply.status, reply.reason().as_str()), (415, "CONTENT_TYPE_NOT_SUPPORTED"), "{media:?}");
+        assert_eq!((reply.status, reply.reason().as_str()), (415, "UNSUPPORTED_MEDIA_TYPE"), "{media:?}");
     }
 }
 

@@ -89,7 +89,7 @@ async fn the_media_type_comes_before_the_envelope() {
         assert_eq!(reply.status, 415, "{media}");
         let json = reply.json();
         assert_eq!((&json["error"]["code"], &json["id"]), (&json!(-32005), &Value::Null));
-        assert_eq!(json["error"]["data"][0]["reason"], "CONTENT_TYPE_NOT_SUPPORTED");
+        assert_eq!(json["error"]["data"][0]["reason"], "UNSUPPORTED_MEDIA_TYPE");
         assert!(json["error"]["data"][1]["fieldViolations"].is_array());
     }
 }

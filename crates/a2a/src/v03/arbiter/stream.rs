@@ -136,6 +136,8 @@ impl Stream {
         let is_beginning = !append && *id == self.text_id();
         let append =
             if self.resumed && !begins_anew && self.texts.is_empty() { !is_beginning } else { !self.texts.is_empty() };
+        // What went out as it is under this id must not be taken back.
+        let append = append || self.others.contains(&self.text_id());
         if !self.texts.contains(id) {
             self.texts.push(id.clone());
         }
@@ -189,7 +191,7 @@ impl Stream {
     fn end(&mut self, mut status: TaskStatus, metadata: Option<JsonObject>, events: &mut Vec<Event>) {
         self.start(events);
         self.ended = true;
-        let has_text = self.resumed || !self.texts.is_empty();
+        let has_text = self.resumed || !self.texts.is_empty() || self.others.contains(&self.text_id());
         events.push(self.text_update(String::new(), has_text, true, None));
         status.message = status.message.map(|mut message| {
             message.task_id.clone_from(&self.task_id);

@@ -233,6 +233,17 @@ fn s0_35_s0_36_s0_40_s0_42_s2_17_a_stream_of_text() {
 }
 
 #[test]
+fn s0_42_the_last_chunk_takes_nothing_back() {
+    // A text with a name of its own may have the id that the reply's text has.
+    let mut named = chunk("T-text-0", "the report", false);
+    named["artifactUpdate"]["artifact"]["name"] = json!("report");
+    let found = frames(vec![status("WORKING", None), named.clone(), status("COMPLETED", Some("done"))]);
+    assert_eq!(found[2].1, last_chunk(true), "{found:?}");
+    let found = frames(vec![named, chunk("T-text-1", "and more", false)]);
+    assert_eq!(found.last().unwrap().1, text_frame("and more", true), "{found:?}");
+}
+
+#[test]
 fn x_13_working_comes_first_whatever_happens() {
     let found = frames(vec![status("REJECTED", Some("no"))]);
     let expected = vec![(None, working()), (None, last_chunk(false)), (Some(1), ended("rejected", Some("no")))];
