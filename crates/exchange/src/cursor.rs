@@ -12,6 +12,9 @@ use crate::{Error, streams::Place};
 /// How many events one read of the log takes.
 const BATCH: usize = 256;
 
+/// How much longer than a worker others wait before they show a task that is held.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(500);
+
 /// A position in one task's log.
 pub(crate) struct Cursor {
     store: Arc<dyn Journal>,
@@ -164,7 +167,7 @@ impl Frames {
     pub(crate) fn hold(mut self, patience: Duration) -> Self {
         self.held = Some(std::mem::take(&mut self.ready));
         // The worker is to be the first.
-        self.patience = Some(Instant::now() + patience + Duration::from_millis(500));
+        self.patience = Some(Instant::now() + patience + HEAD_START);
         self
     }
 
@@ -215,7 +218,7 @@ impl Frames {
             Some(_) if kind == EventKind::Reply => self.ready.push_back(frame),
             Some(mut held) => {
                 held.push_back(frame);
-                if is_output(kind) {
+                if kind.shows_task() {
                     self.ready = held;
                 } else {
                     self.held = Some(held);
@@ -251,9 +254,4 @@ async fn until(moment: Option<Instant>) {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
-}
-
-/// Whether an event is something that the agent said.
-fn is_output(kind: EventKind) -> bool {
-    !matches!(kind, EventKind::Created { .. } | EventKind::Started { .. })
 }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The extension that says: SSE ids are cursors.
-pub(crate) const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";
+pub const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";
 
 const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
 

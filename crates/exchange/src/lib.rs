@@ -27,6 +27,7 @@ pub use agent::{Agent, Note, OnCrash, Outcome, Output, Profile, ReplyMode, Turn,
 pub use call::{Call, Caller, Rules};
 pub use cursor::{Frame, Frames};
 pub use error::Error;
+pub use intake::RESUME_CURSOR;
 pub use operations::{Listing, Reply, Sent};
 pub use registry::{Agents, Entry};
 use store::{Journal, Store};

@@ -344,16 +344,10 @@ impl Scribe {
     /// Collects the turn's text, artifact by artifact: pieces of one as they come, and one that is said anew in its own place.
     fn note_text(&mut self, artifact: &Artifact, append: bool) {
         let Some(texts) = &mut self.texts else { return };
-        let mut said = Vec::new();
-        for part in &artifact.parts {
-            if let PartContent::Text(text) = &part.content {
-                said.push(text.as_str());
-            }
-        }
         match texts.iter_mut().find(|(id, _)| *id == artifact.artifact_id) {
-            Some((_, text)) if append => text.push_str(&said.concat()),
-            Some((_, text)) => *text = said.join("\n"),
-            None => texts.push((artifact.artifact_id.clone(), said.join("\n"))),
+            Some((_, text)) if append => text.extend(artifact.parts.iter().filter_map(Part::as_text)),
+            Some((_, text)) => *text = crate::text_of(&artifact.parts),
+            None => texts.push((artifact.artifact_id.clone(), crate::text_of(&artifact.parts))),
         }
         if texts.iter().map(|(_, text)| text.len()).sum::<usize>() > REPLY_BYTES {
             self.texts = None;

@@ -1,13 +1,13 @@
 //! SendMessage and SendStreamingMessage: what a message that was taken in is answered with. Taking it in is [`crate::intake`].
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use a2a::{SendMessageRequest, TaskState};
 use store::{Event, EventKind, Snapshot, View};
 
 use crate::{
     Call, Error, Exchange, Frame, Frames, Reply, Sent,
-    cursor::{Cursor, Until},
+    cursor::{Cursor, HEAD_START, Until},
     fold::Fold,
     intake::Taken,
 };
@@ -137,15 +137,14 @@ impl Exchange {
     /// Waits until it is decided whether a task is shown: by its agent's first output, or because that takes too long. Gives
     /// the direct reply, if that is what it is.
     async fn first_output(&self, call: &Call, taken: &mut Taken) -> Result<Option<Arc<Event>>, Error> {
-        // The worker is to be the first.
-        let patience = taken.reveal_after + Duration::from_millis(500);
+        let patience = taken.reveal_after + HEAD_START;
         taken.cursor.skip_to(taken.accepted.seq);
         let decided = async {
             loop {
                 let event = taken.cursor.next().await?;
                 match event.kind {
                     EventKind::Reply => return Ok(Some(event)),
-                    EventKind::Revealed | EventKind::Artifact | EventKind::Status { .. } => return Ok(None),
+                    kind if kind.shows_task() => return Ok(None),
                     _ => {}
                 }
             }

@@ -180,7 +180,7 @@ pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-pub(crate) fn refused() -> Error {
+fn refused() -> Error {
     Error::new(ErrorKind::Unauthenticated, "a valid token is needed, as Authorization: Bearer, X-API-Key or x-sb-token")
 }
 

@@ -10,13 +10,10 @@ use a2a::{
     HTTPAuthSecurityScheme, PROTOCOL_VERSION, SecurityRequirement, SecurityScheme, StringList,
     v03::{self, arbiter},
 };
-use exchange::{Agents, Caller, Profile};
+use exchange::{Agents, Caller, Profile, RESUME_CURSOR};
 use sha2::{Digest, Sha256};
 
 use crate::reply::Tagged;
-
-/// The extension by which a stream is taken up again where it broke off.
-pub(crate) const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";
 
 /// Makes cards.
 pub(crate) struct Cards {

@@ -1,7 +1,7 @@
 //! The skeleton of every surface: which paths and methods it has, who comes in, and in which order that is found out.
 //!
-//! A [`Surface`] is a family of routes. It says what a path names, which methods that answers, who may call and how its
-//! errors look; [`serve`] does the rest, the same for all of them. In this order: OPTIONS is answered without a credential,
+//! A [`Surface`] is a family of routes. It says what a path names, which methods that answers and who may call;
+//! [`serve`] does the rest, the same for all of them. In this order: OPTIONS is answered without a credential,
 //! so that browsers can ask; then the caller is let in or not, before anybody learns which routes there are; then 404, then
 //! 405. The body is read last, by the route that wants one, since the checks of a binding come before it. What nobody has read of
 //! it then is read here, or the answer says that the connection is closed.
@@ -43,11 +43,6 @@ pub(crate) trait Surface: Sized + Send + 'static {
     /// Answers a request by one of its methods.
     fn answer(self, visit: Visit<'_, Self::Caller>) -> impl Future<Output = Result<Response, Error>> + Send;
 
-    /// How an error looks.
-    fn error(error: &Error) -> Response {
-        reply::error(error)
-    }
-
     /// What all its answers say, errors included.
     fn mark(_headers: &mut HeaderMap) {}
 }
@@ -80,7 +75,7 @@ pub(crate) fn mount<S: Surface>(mut router: Router<Arc<App>>, below: &str) -> Ro
 /// Answers whatever comes to a surface.
 pub(crate) async fn serve<S: Surface>(State(app): State<Arc<App>>, request: Request) -> Response {
     let (parts, mut body) = request.into_parts();
-    let mut response = enter::<S>(&app, &parts, &mut body).await.unwrap_or_else(|error| S::error(&error));
+    let mut response = enter::<S>(&app, &parts, &mut body).await.unwrap_or_else(|error| reply::error(&error));
     S::mark(response.headers_mut());
     if parts.version < Version::HTTP_2 && !body::finish(&parts.headers, &mut body).await {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -99,7 +94,7 @@ async fn enter<S: Surface>(app: &App, parts: &Parts, body: &mut Body) -> Result<
     let allow = route.allow();
     if !allow.split(", ").any(|name| name == parts.method.as_str()) {
         let error = Error::new(ErrorKind::MethodNotAllowed, format!("this path answers {allow}"));
-        return Ok(reply::with_allow(S::error(&error), allow));
+        return Ok(reply::with_allow(reply::error(&error), allow));
     }
     route.answer(Visit { app, caller, parts, body }).await
 }

@@ -113,7 +113,7 @@ macro_rules! for_each_conformance_case {
             a_crash_after_a_rest_is_a_crash,
             a_wake_and_a_claim_may_come_together,
             a_second_wake_costs_nobody_its_place,
-            what_is_canceled_while_it_rests_leaves_no_message,
+            a_forced_cancel_ends_what_rests,
             watchers_see_committed_events,
             work_that_becomes_due_is_announced,
             a_task_is_read_as_one_sum,

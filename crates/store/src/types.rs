@@ -78,6 +78,11 @@ impl EventKind {
         }
     }
 
+    /// Whether a task that was held is shown from here on.
+    pub fn shows_task(self) -> bool {
+        matches!(self, Self::Revealed | Self::Artifact | Self::Status { .. })
+    }
+
     /// Whether its body is a 1.0 `StreamResponse`. What is not has no place in a stream.
     pub fn has_frame(self) -> bool {
         !matches!(self, Self::Revealed | Self::Input | Self::Note | Self::Kept | Self::Other(_))

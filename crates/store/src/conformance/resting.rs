@@ -183,7 +183,7 @@ pub(super) async fn a_second_wake_costs_nobody_its_place(store: Arc<dyn Store>) 
     assert_eq!(order, [task, other]);
 }
 
-pub(super) async fn what_is_canceled_while_it_rests_leaves_no_message(store: Arc<dyn Store>) {
+pub(super) async fn a_forced_cancel_ends_what_rests(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
     world.finish(&lease, PARK).await.unwrap();

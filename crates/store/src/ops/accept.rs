@@ -92,10 +92,7 @@ fn proceed(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, 
 /// Leases the turn of the message that was just added.
 fn start(tx: &mut impl Tx, row: &mut TaskRow, accept: &Accept, term: &Term) -> Result<()> {
     let state = row.next(Step::Start)?;
-    row.turn += 1;
-    row.attempt = 1;
-    row.releases = 0;
-    row.kept_before = row.kept;
+    row.next_turn();
     row.lease_to(term, tx.now());
     row.set_status(tx, &in_state(&accept.working, state)?, EventKind::Started(Start::First))
 }

@@ -291,13 +291,18 @@ impl TaskRow {
 
     /// Begins the turn that [`TaskRow::waiting_turn`] found.
     pub(super) fn begin_turn(&mut self, tx: &mut impl Tx) -> Result<()> {
+        self.next_turn();
+        self.waiting = self.waiting.saturating_sub(1);
+        tx.begin_turn(self)
+    }
+
+    /// Counts on to the next turn, whose message is at hand.
+    pub(super) fn next_turn(&mut self) {
         self.touched_only = false;
         self.turn += 1;
         self.attempt = 1;
         self.releases = 0;
         self.kept_before = self.kept;
-        self.waiting = self.waiting.saturating_sub(1);
-        tx.begin_turn(self)
     }
 
     /// The current turn's message has been dealt with.
