@@ -48,7 +48,7 @@ pub use security::{
 };
 pub use state::{Role, TaskState};
 pub use task::{Artifact, Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent};
-pub use timestamp::{MalformedTimestamp, Timestamp};
+pub use timestamp::{MalformedTimestamp, Timestamp, Zoned};
 pub use validate::Limits;
 
 /// The protocol version this crate speaks, as it stands in `A2A-Version` and in `AgentInterface.protocolVersion`.

@@ -1,7 +1,7 @@
 //! The requests and responses of the eleven operations, and the push notification configuration.
 
 use crate::wire::{message, oneof};
-use crate::{JsonObject, Message, Task, TaskState, Timestamp};
+use crate::{JsonObject, Message, Task, TaskState, Zoned};
 
 message! {
     /// SendMessage and SendStreamingMessage.
@@ -47,7 +47,7 @@ message! {
         optional page_size "pageSize": i32,
         implicit page_token "pageToken": String,
         optional history_length "historyLength": i32,
-        optional status_timestamp_after "statusTimestampAfter": Timestamp,
+        optional status_timestamp_after "statusTimestampAfter": Zoned,
         optional include_artifacts "includeArtifacts": bool,
     }
 }

@@ -1,4 +1,7 @@
 //! A point in time with millisecond precision: read with any RFC 3339 offset, written in UTC with three decimals.
+//!
+//! In what others answer the offset may be missing, as several servers leave it out; that is read as UTC. In what they ask for
+//! it may not: there it would be anybody's guess.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +19,10 @@ const DAY_MILLIS: i64 = 86_400_000;
 const DAYS_OF_400_YEARS: i64 = 146_097;
 /// From the first of March of the year 0 to 1970-01-01.
 const DAYS_BEFORE_1970: i64 = 719_468;
+
+/// A point in time in a request, whose offset has to be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Zoned(pub Timestamp);
 
 /// The text was not an RFC 3339 date and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,13 +177,28 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Reader)
+        deserializer.deserialize_str(Reader { needs_offset: false })
+    }
+}
+
+impl Serialize for Zoned {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Zoned {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Reader { needs_offset: true }).map(Self)
     }
 }
 
 value!(Timestamp);
+value!(Zoned);
 
-struct Reader;
+struct Reader {
+    needs_offset: bool,
+}
 
 impl Visitor<'_> for Reader {
     type Value = Timestamp;
@@ -186,7 +208,8 @@ impl Visitor<'_> for Reader {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
-        text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+        let read = text.parse().ok().or_else(|| (!self.needs_offset).then(|| format!("{text}Z").parse().ok())?);
+        read.ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
     }
 }
 
@@ -207,6 +230,23 @@ mod tests {
             ("2000-02-29T00:00:00.01-00:00", "2000-02-29T00:00:00.010Z"),
         ] {
             assert_eq!(text.parse::<Timestamp>().unwrap().to_string(), written, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_may_leave_the_offset_out_and_a_request_may_not() {
+        for (text, lenient, strict) in [
+            (r#""2026-03-01T12:00:00.5Z""#, true, true),
+            (r#""2026-03-01T12:00:00.5""#, true, false),
+            (r#""2026-03-01""#, false, false),
+            (r#""2026-03-01T12:00:00+""#, false, false),
+        ] {
+            let answer = serde_json::from_str::<Timestamp>(text);
+            assert_eq!(answer.is_ok(), lenient, "{text}");
+            if let Ok(timestamp) = answer {
+                assert_eq!(timestamp.to_string(), "2026-03-01T12:00:00.500Z");
+            }
+            assert_eq!(serde_json::from_str::<Zoned>(text).is_ok(), strict, "{text}");
         }
     }
 

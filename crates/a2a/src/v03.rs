@@ -43,8 +43,8 @@ pub use request::{
     TaskPushNotificationConfig, TaskQueryParams,
 };
 pub use types::{
-    Artifact, ArtifactUpdateTag, Message, MessageTag, Moment, Role, StatusUpdateTag, Task, TaskArtifactUpdateEvent,
-    TaskState, TaskStatus, TaskStatusUpdateEvent, TaskTag,
+    Artifact, ArtifactUpdateTag, Message, MessageTag, Role, StatusUpdateTag, Task, TaskArtifactUpdateEvent, TaskState,
+    TaskStatus, TaskStatusUpdateEvent, TaskTag,
 };
 
 /// The version of this dialect, as it stands in a card's `protocolVersion`.

@@ -60,10 +60,9 @@ struct Direct;
 #[async_trait]
 impl Agent for Echo {
     async fn run(&self, turn: Turn, out: Output) -> Outcome {
-        let texts = turn.message.parts.iter().filter(|part| part.as_text().is_some()).cloned().collect();
         let artifact = Artifact { name: "echo".to_owned(), parts: turn.message.parts, ..Artifact::default() };
         out.artifact(artifact, false, true, None).await;
-        Outcome::Completed(texts)
+        Outcome::Completed(Vec::new())
     }
 }
 

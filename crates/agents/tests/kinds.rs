@@ -140,7 +140,7 @@ fn every_common_key_arrives() {
 #[test]
 fn what_is_wrong_is_said() {
     let top = "kind, toy, name, description, version, skills, input_modes, output_modes, extensions, tenants, reply, \
-               reveal_after, timeout, concurrency, max_attempts, on_crash, directory";
+               reply_text, reveal_after, timeout, concurrency, max_attempts, on_crash, directory";
     let own = "argv, cwd, output, grace, max_output, env, pass_env";
     for (text, said) in [
         ("", "missing key `kind`; kinds are: command, toy"),

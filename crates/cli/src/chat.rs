@@ -220,6 +220,9 @@ impl Conversation {
         };
         let mut printer = Printer::default();
         let ended = self.follow(&mut stream, &mut printer, interrupts, deadline, progress).await;
+        if ended.is_ok() {
+            printer.finish(&stream).await;
+        }
         printer.end();
         ended
     }

@@ -26,6 +26,7 @@ pub(crate) use self::{
 use self::{
     keys::{Key, Slot, keys},
     masked::masked,
+    value::Compat,
 };
 use crate::failure::Failure;
 
@@ -186,7 +187,12 @@ impl Settings {
         let edge = server::Options {
             public_url,
             auth,
-            compat_03: keys.cards.compat.is_some(),
+            public_cards: keys.cards.public(),
+            compat: match keys.cards.compat {
+                Some(Compat::V03) => server::Compat::All,
+                Some(Compat::None) => server::Compat::None,
+                None => server::Compat::Agents,
+            },
             body_limit: count(keys.limits.body_bytes().0),
             header_timeout: keys.limits.header_timeout().0,
             body_timeout: keys.limits.body_timeout().0,
@@ -399,7 +405,7 @@ mod tests {
     }
 
     /// Every key, a value as a variable or a flag has it, and as the file has it.
-    const SAMPLES: [(&str, &str, &str); 33] = [
+    const SAMPLES: [(&str, &str, &str); 34] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ("data_dir", "/d", "\"/d\""),
         ("store", "postgres://u@h/d", "\"postgres://u@h/d\""),
@@ -416,6 +422,7 @@ mod tests {
         ("log_format", "json", "\"json\""),
         ("bootstrap_token", "a-token-from-outside", ""),
         ("admin_token", "a-token-from-outside", ""),
+        ("cards.public", "false", "false"),
         ("cards.compat", "0.3", "\"0.3\""),
         ("limits.body_bytes", "1048576", "\"1MiB\""),
         ("limits.json_depth", "7", "7"),
@@ -493,7 +500,8 @@ mod tests {
         let edge = server::Options {
             public_url: Some("https://h".to_owned()),
             auth: false,
-            compat_03: true,
+            public_cards: false,
+            compat: server::Compat::All,
             body_limit: 1 << 20,
             header_timeout: Duration::from_secs(1),
             body_timeout: Duration::from_secs(2),

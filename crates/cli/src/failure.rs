@@ -98,6 +98,10 @@ impl From<client::Error> for Failure {
             (_, client::Error::ForeignInterface { .. }) => {
                 failure.hint("if you trust the card, follow it with --allow-other-origin")
             }
+            (_, client::Error::Stream { .. }) => failure.hint(
+                "the URL, or the one on the agent's card, leads to an endpoint that only streams: try `sb send --stream`, or \
+                 name the agent's own URL; `sb card get` shows what the card says",
+            ),
             (_, client::Error::NoInterface) => failure.hint("`sb card get` shows what the agent offers"),
             _ => failure,
         }
@@ -140,6 +144,7 @@ mod tests {
             (Error::Protocol(remote()), 1),
             (Error::Malformed("x".to_owned()), 1),
             (Error::NoInterface, 1),
+            (Error::Stream { url: "http://h/stream".to_owned() }, 1),
         ] {
             let text = error.to_string();
             assert_eq!(Failure::from(error).exit as u8, code, "{text}");

@@ -1,6 +1,6 @@
 //! `sb send`: one message to an agent, and its reply.
 
-use a2a::{Message, SendMessageResponse, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus};
+use a2a::{Message, Role, SendMessageResponse, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus};
 use client::{Client, EventStream, user_message};
 use uuid::Uuid;
 
@@ -125,7 +125,7 @@ pub(crate) async fn watch(mut stream: EventStream, format: Format) -> Result<See
             StreamResponse::ArtifactUpdate(_) => {}
         }
     }
-    printer.end();
+    printer.finish(&stream).await;
     Ok(seen)
 }
 
@@ -149,6 +149,7 @@ fn broken_off(error: client::Error, stream: &EventStream) -> Failure {
 pub(crate) struct Printer {
     artifact: Option<String>,
     printed: bool,
+    completed: bool,
     /// The last thing printed did not end its line.
     open_line: bool,
 }
@@ -178,10 +179,22 @@ impl Printer {
 
     /// The text of a status is news while the task waits, and the reply when nothing else was.
     fn status(&mut self, status: &TaskStatus) {
+        self.completed = status.state == TaskState::Completed;
         let is_news = status.state.is_interrupted() || (status.state == TaskState::Completed && !self.printed);
         if let Some(message) = status.message.as_ref().filter(|_| is_news) {
             self.line(&message_text(message));
         }
+    }
+
+    /// What a completed task said in none of its events may stand in the task itself.
+    pub(crate) async fn finish(&mut self, stream: &EventStream) {
+        if self.completed
+            && !self.printed
+            && let Ok(task) = stream.whole().await
+        {
+            self.line(&task_text(&task.value));
+        }
+        self.end();
     }
 
     fn line(&mut self, text: &str) {
@@ -234,7 +247,8 @@ pub(crate) fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
     }
 }
 
-/// The reply in a task: its artifacts, else its status; the status as well while the task waits.
+/// The reply in a task: its artifacts, else its status, else what the agent last said; the status as well while the task
+/// waits.
 pub(crate) fn task_text(task: &Task) -> String {
     let mut texts: Vec<String> = task.artifacts.iter().map(|artifact| output::parts_text(&artifact.parts)).collect();
     texts.retain(|text| !text.is_empty());
@@ -244,6 +258,10 @@ pub(crate) fn task_text(task: &Task) -> String {
     };
     if let Some(message) = task.status.message.as_ref().filter(|_| status_counts) {
         texts.push(message_text(message));
+    }
+    if texts.is_empty() && task.status.state == TaskState::Completed {
+        let said = task.history.iter().rev().take_while(|message| message.role != Role::User);
+        texts.extend(said.map(message_text).find(|text| !text.is_empty()));
     }
     texts.join("\n")
 }
@@ -293,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_artifacts_then_status() {
+    fn x_10_a_reply_is_artifacts_then_status_then_history() {
         let mut task = Task {
             id: "t".to_owned(),
             context_id: String::new(),
@@ -303,6 +321,12 @@ mod tests {
             metadata: None,
         };
         assert_eq!(task_text(&task), "status");
+        task.status.message = None;
+        let said = |role, text: &str| Message { role, parts: vec![Part::text(text)], ..Message::default() };
+        task.history = vec![said(Role::Agent, "earlier"), said(Role::User, "question"), said(Role::Agent, "answer")];
+        assert_eq!(task_text(&task), "answer");
+        task.history.pop();
+        assert_eq!(task_text(&task), "", "what was said before the question answers another");
         task.artifacts = vec![Artifact { parts: vec![Part::text("artifact")], ..Artifact::default() }];
         assert_eq!(task_text(&task), "artifact");
         task.status = status(TaskState::InputRequired, "question?");

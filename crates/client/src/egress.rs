@@ -167,6 +167,10 @@ impl Response {
 
     /// The whole body, up to the cap.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
+        // It may never end.
+        if self.media_type() == "text/event-stream" {
+            return Err(Error::Stream { url: shown(self.inner.url()) });
+        }
         let too_large = Error::TooLarge { cap: self.cap };
         if self.inner.content_length().is_some_and(|length| length > self.cap as u64) {
             return Err(too_large);

@@ -45,6 +45,12 @@ pub enum Error {
     /// The answer is not what the protocol says.
     #[error("malformed answer: {0}")]
     Malformed(String),
+    /// Where one answer was expected, events come.
+    #[error("{url} answers with a stream of events where one answer was expected")]
+    Stream {
+        /// What was called.
+        url: String,
+    },
     /// The answer is larger than this program takes.
     #[error("the answer is larger than {cap} bytes")]
     TooLarge {

@@ -61,7 +61,7 @@ fn list(endpoint: &Url, request: &ListTasksRequest) -> Url {
         pairs.push(("historyLength", length.to_string()));
     }
     if let Some(after) = request.status_timestamp_after {
-        pairs.push(("statusTimestampAfter", after.to_string()));
+        pairs.push(("statusTimestampAfter", after.0.to_string()));
     }
     if let Some(include) = request.include_artifacts {
         pairs.push(("includeArtifacts", include.to_string()));

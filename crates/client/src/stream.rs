@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use a2a::{ErrorKind, GetTaskRequest, StreamResponse, SubscribeToTaskRequest, TaskState};
+use a2a::{ErrorKind, GetTaskRequest, StreamResponse, SubscribeToTaskRequest, Task, TaskState};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -269,9 +269,14 @@ impl EventStream {
         Ok(Some(last).filter(|_| is_over))
     }
 
-    async fn last_state(&self) -> Result<Received<StreamResponse>, Error> {
+    /// The task as it is now, with everything that no event has told.
+    pub async fn whole(&self) -> Result<Received<Task>, Error> {
         let request = GetTaskRequest { id: self.task.clone(), ..GetTaskRequest::default() };
-        let task = self.client.get(request).await?;
+        self.client.get(request).await
+    }
+
+    async fn last_state(&self) -> Result<Received<StreamResponse>, Error> {
+        let task = self.whole().await?;
         let json = match self.client.dialect() {
             Dialect::V1 => RawValue::from_string(format!("{{\"task\":{}}}", task.json.get()))
                 .map_err(|error| Error::Malformed(error.to_string()))?,

@@ -43,6 +43,8 @@ pub struct Profile {
     pub extensions: Vec<AgentExtension>,
     /// Whether its first output may be a direct message.
     pub reply: ReplyMode,
+    /// Where the text of its completed turns stands.
+    pub reply_text: ReplyText,
     /// How many of its turns run at once on this instance.
     pub concurrency: usize,
     /// How often a turn is tried.
@@ -67,6 +69,16 @@ pub enum ReplyMode {
     Task,
     /// With a direct message when its first output is one.
     Auto,
+}
+
+/// Where the text of a completed turn stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplyText {
+    /// In its artifacts. The status has a message where the agent itself gave one.
+    #[default]
+    Artifact,
+    /// In the message of the status too, for callers that read nothing else.
+    Both,
 }
 
 /// What happens to a turn that a crash, or a stop on purpose, interrupted.
@@ -112,7 +124,7 @@ pub struct Turn {
 /// How a turn ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// Done. Without parts the turn's text so far is the reply.
+    /// Done. The parts are what it says about that, if anything: what it made is in its artifacts.
     Completed(Vec<Part>),
     /// The caller has to answer.
     InputRequired(Vec<Part>),
@@ -305,6 +317,7 @@ impl Profile {
             output_modes: vec!["text/plain".to_owned()],
             extensions: Vec::new(),
             reply: ReplyMode::Task,
+            reply_text: ReplyText::Artifact,
             concurrency: 8,
             max_attempts: 3,
             on_crash: OnCrash::Retry,

@@ -44,6 +44,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// No agent of this name, which may be anything.
+    pub fn agent_not_found(name: &str) -> Self {
+        Self::AgentNotFound(name.chars().take(64).collect())
+    }
+
     /// A field of the request is wrong.
     pub(crate) fn invalid(field: &str, why: impl AsRef<str>) -> Self {
         a2a::Error::invalid(field, why).into()

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     Call, Entry, Error, Exchange, ReplyMode, convert,
     cursor::Cursor,
-    operations::{agent_not_found, history_length, in_scope},
+    operations::{history_length, in_scope},
     worker::{self, Begin},
 };
 
@@ -203,7 +203,7 @@ impl Exchange {
         let Some(id) = &self.inner.options.default_agent else {
             return Err(Error::invalid("tenant", "is required: name the agent that the message is for"));
         };
-        self.inner.agents.find(&call.caller, id.as_str()).ok_or_else(|| agent_not_found(id.as_str()))
+        self.inner.agents.find(&call.caller, id.as_str()).ok_or_else(|| Error::agent_not_found(id.as_str()))
     }
 
     /// A free slot of the agent, unless others wait for one.

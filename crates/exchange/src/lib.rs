@@ -23,7 +23,7 @@ mod worker;
 
 use std::{sync::Arc, time::Duration};
 
-pub use agent::{Agent, Note, OnCrash, Outcome, Output, Profile, ReplyMode, Turn, text_of};
+pub use agent::{Agent, Note, OnCrash, Outcome, Output, Profile, ReplyMode, ReplyText, Turn, text_of};
 pub use call::{Call, Caller, Rules};
 pub use cursor::{Frame, Frames};
 pub use error::Error;

@@ -74,7 +74,7 @@ impl Exchange {
         };
         match self.inner.agents.find(&call.caller, name) {
             Some(entry) => Ok(Some(entry)),
-            None => Err(agent_not_found(name)),
+            None => Err(Error::agent_not_found(name)),
         }
     }
 
@@ -107,7 +107,7 @@ impl Exchange {
         let history = history_length(request.history_length)?;
         let artifacts = request.include_artifacts.unwrap_or(false);
         let agent = target.map(|entry| entry.profile.id.clone());
-        let since = request.status_timestamp_after;
+        let since = request.status_timestamp_after.map(|since| since.0);
 
         let filters = convert::digest(&[
             agent.as_ref().map_or("", |agent| agent.as_str()).as_bytes(),
@@ -251,10 +251,6 @@ pub(crate) fn in_scope(target: Option<&Entry>, agent: &AgentId, id: TaskId) -> R
         Some(entry) if entry.profile.id != *agent => Err(Error::TaskNotFound(id.to_string())),
         _ => Ok(()),
     }
-}
-
-pub(crate) fn agent_not_found(name: &str) -> Error {
-    Error::AgentNotFound(name.chars().take(64).collect())
 }
 
 pub(crate) fn history_length(given: Option<i32>) -> Result<Option<u32>, Error> {

@@ -50,6 +50,11 @@ impl Entry {
     pub fn visible_to(&self, caller: &Caller) -> bool {
         self.profile.tenants.as_ref().is_none_or(|names| names.contains(caller.name.as_ref()))
     }
+
+    /// Whether every tenant may see it, those to come included.
+    pub fn is_open(&self) -> bool {
+        self.profile.tenants.is_none()
+    }
 }
 
 impl Agents {
@@ -81,6 +86,12 @@ impl Agents {
     pub fn find(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
         let id: AgentId = id.parse().ok()?;
         self.get(&id).filter(|entry| entry.visible_to(caller))
+    }
+
+    /// The agent with this id, if everybody may see it.
+    pub fn find_open(&self, id: &str) -> Option<Arc<Entry>> {
+        let id: AgentId = id.parse().ok()?;
+        self.get(&id).filter(|entry| entry.is_open())
     }
 
     /// All agents this caller may see, by id.

@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 use store::{Draft, TaskId, TurnEnd, clock};
 use tokio::sync::oneshot;
 
-use crate::{Outcome, agent::Said};
+use crate::{Outcome, ReplyText, agent::Said};
 
 /// Pieces of text are joined up to this size; more is worth a commit of its own.
 const JOIN_BYTES: usize = 2 << 10;
-/// The reply repeats the turn's text in the status message up to this size.
+/// A reply that repeats the turn's text in the status message does so up to this size.
 const REPLY_BYTES: usize = 64 << 10;
 
 /// The reason in the message that asks whether to run an interrupted turn again.
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 
 /// How far a turn has come: what the ids of things to come go on from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     pub(crate) turn: u32,
     pub(crate) attempt: u32,
@@ -28,8 +28,19 @@ pub(crate) struct Progress {
     last_artifact: String,
     /// The artifacts that it has made, in the order in which they appeared.
     pub(crate) made: Vec<String>,
+    /// Those whose last chunk has not been said to be the last.
+    #[serde(default)]
+    open: Vec<Open>,
     /// Whether the agent has ever kept anything.
     has_state: bool,
+}
+
+/// An artifact that may go on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Open {
+    artifact: String,
+    /// What adds nothing to it, where there is such a thing: no text, in the form of the text before.
+    nothing: Option<Part>,
 }
 
 impl Progress {
@@ -54,6 +65,7 @@ impl Progress {
 pub(crate) struct Scribe {
     task: TaskId,
     context: Arc<str>,
+    reply_text: ReplyText,
     pending: Vec<Said>,
     /// Who waits until that is committed.
     flushed: Vec<oneshot::Sender<()>>,
@@ -66,15 +78,16 @@ pub(crate) struct Scribe {
     progress: Progress,
     /// What the agent last kept.
     state: Option<Bytes>,
-    /// The ids and the text of the turn's artifacts; `None` when there is too much of it.
+    /// The ids and the text of the turn's artifacts, where the reply repeats it; `None` also when there is too much of it.
     texts: Option<Vec<(String, String)>>,
 }
 
 impl Scribe {
-    pub(crate) fn new(task: TaskId, context: Arc<str>, turn: u32, attempt: u32) -> Self {
+    pub(crate) fn new(task: TaskId, context: Arc<str>, turn: u32, attempt: u32, reply_text: ReplyText) -> Self {
         Self {
             task,
             context,
+            reply_text,
             pending: Vec::new(),
             flushed: Vec::new(),
             spoken: false,
@@ -82,7 +95,7 @@ impl Scribe {
             urgent: false,
             progress: Progress { turn, attempt, ..Progress::default() },
             state: None,
-            texts: Some(Vec::new()),
+            texts: (reply_text == ReplyText::Both).then(Vec::new),
         }
     }
 
@@ -100,6 +113,7 @@ impl Scribe {
         for artifact in artifacts {
             self.note_text(&artifact, false);
             if is_new_attempt {
+                self.note_open(&artifact, false);
                 self.pending.push(Said::Artifact { artifact, append: false, last_chunk: false, metadata: None });
             }
         }
@@ -167,9 +181,10 @@ impl Scribe {
                     self.sign(message, id);
                 }
             }
-            Said::Artifact { artifact, append, .. } => {
+            Said::Artifact { artifact, append, last_chunk, .. } => {
                 self.name(artifact, append);
                 self.note_text(artifact, *append);
+                self.note_open(artifact, *last_chunk);
             }
             Said::Note(_) => {
                 self.urgent = true;
@@ -190,9 +205,11 @@ impl Scribe {
             }
         }
         self.unkept = true;
-        let is_delta = matches!(&said, Said::Artifact { artifact, append: true, .. } if is_text(artifact));
-        // The first words of a turn, and everything that is not a further piece of text, go out at once.
-        self.urgent |= !self.spoken || !is_delta;
+        let is_words = matches!(&said, Said::Artifact { artifact, .. } if is_text(artifact));
+        let is_delta = is_words && matches!(&said, Said::Artifact { append: true, .. });
+        // Words wait for more of them, or for the end of the turn: the last chunk is to say that it is that, and whoever
+        // answers in one piece is to be heard in one. Everything else goes out at once.
+        self.urgent |= !is_words;
         self.spoken = true;
         match self.pending.last_mut() {
             Some(last) if is_delta => {
@@ -232,6 +249,11 @@ impl Scribe {
 
     /// The end of the turn. [`Outcome::Retry`] here is one without another attempt.
     pub(crate) fn end(&mut self, outcome: Outcome) -> store::Result<TurnEnd> {
+        if !matches!(outcome, Outcome::Parked { .. }) {
+            for open in std::mem::take(&mut self.progress.open) {
+                self.close(open);
+            }
+        }
         let (state, parts) = match outcome {
             Outcome::Completed(parts) if parts.is_empty() => (TaskState::Completed, self.reply_text()),
             Outcome::Completed(parts) => (TaskState::Completed, parts),
@@ -281,7 +303,7 @@ impl Scribe {
         Draft::status(self.task, &self.context, state, message, None, clock::now())
     }
 
-    /// The turn's text, for the status message of a completed task: a line end between artifacts.
+    /// The turn's text, for the status message of a completed task that repeats it: a line end between artifacts.
     fn reply_text(&mut self) -> Vec<Part> {
         let texts = self.texts.take().unwrap_or_default();
         let said: Vec<String> = texts.into_iter().map(|(_, text)| text).filter(|text| !text.is_empty()).collect();
@@ -294,12 +316,8 @@ impl Scribe {
         message
     }
 
-    /// The id of the message that ends the turn: one a turn, the same at every attempt.
     fn reply_id(&self) -> String {
-        match self.progress.turn {
-            0 | 1 => format!("{}-r", self.task),
-            turn => format!("{}-r{turn}", self.task),
-        }
+        self.task.reply_id(self.progress.turn)
     }
 
     /// Fills in what an agent leaves out of its message.
@@ -333,11 +351,52 @@ impl Scribe {
         }
         let progress = &mut self.progress;
         if artifact.artifact_id != progress.last_artifact {
+            // One that the agent has not named itself can only be continued before the next begins.
+            let before = progress.open.iter().position(|open| open.artifact == progress.last_artifact);
+            if let Some(before) = before
+                && self.task.is_prefix_of(&progress.last_artifact)
+            {
+                let open = progress.open.remove(before);
+                self.close(open);
+            }
+            let progress = &mut self.progress;
             progress.artifacts += 1;
             progress.last_artifact.clone_from(&artifact.artifact_id);
             if !progress.made.contains(&artifact.artifact_id) {
                 progress.made.push(artifact.artifact_id.clone());
             }
+        }
+    }
+
+    /// Knows which artifacts may go on.
+    fn note_open(&mut self, artifact: &Artifact, last_chunk: bool) {
+        let open = &mut self.progress.open;
+        let place = open.iter().position(|open| open.artifact == artifact.artifact_id);
+        if last_chunk {
+            place.map(|place| open.remove(place));
+            return;
+        }
+        let nothing = artifact.parts.last().filter(|part| part.as_text().is_some());
+        let nothing = nothing.map(|part| Part { content: PartContent::Text(String::new()), ..part.clone() });
+        match place {
+            Some(place) => open[place].nothing = nothing,
+            None => open.push(Open { artifact: artifact.artifact_id.clone(), nothing }),
+        }
+    }
+
+    /// Says of the last chunk of an artifact that it is that. One that is out already is followed by an empty one, if that
+    /// leaves the artifact as it is. So is one that the reply repeats: there are clients that keep every chunk which is the last
+    /// (google-adk), and would keep its text twice.
+    fn close(&mut self, open: Open) {
+        let is_repeated = self.reply_text == ReplyText::Both && open.nothing.is_some();
+        let of_it =
+            |said: &&mut Said| matches!(said, Said::Artifact { artifact, .. } if artifact.artifact_id == open.artifact);
+        let pending = self.pending.iter_mut().rev().find(of_it).filter(|_| !is_repeated);
+        if let Some(Said::Artifact { last_chunk, .. }) = pending {
+            *last_chunk = true;
+        } else if let Some(nothing) = open.nothing {
+            let artifact = Artifact { artifact_id: open.artifact, parts: vec![nothing], ..Artifact::default() };
+            self.pending.push(Said::Artifact { artifact, append: true, last_chunk: true, metadata: None });
         }
     }
 
@@ -410,7 +469,11 @@ mod tests {
     }
 
     fn scribe() -> Scribe {
-        Scribe::new(TaskId::mint(), "ctx".into(), 1, 1)
+        Scribe::new(TaskId::mint(), "ctx".into(), 1, 1, ReplyText::Artifact)
+    }
+
+    fn repeating() -> Scribe {
+        Scribe::new(TaskId::mint(), "ctx".into(), 1, 1, ReplyText::Both)
     }
 
     fn texts(scribe: &Scribe) -> Vec<String> {
@@ -422,15 +485,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_words_are_urgent_and_later_ones_wait() {
+    fn words_wait_for_company_and_nothing_else_does() {
         let mut scribe = scribe();
         scribe.take(chunk("a", false));
+        assert!(!scribe.is_urgent());
+        scribe.take(chunk("b", true));
+        assert_eq!(texts(&scribe), ["ab"], "pieces are joined");
+        scribe.take(Said::Status { auth_required: false, message: None, metadata: None });
         assert!(scribe.is_urgent());
         scribe.drafts().unwrap();
-        scribe.take(chunk("b", true));
         scribe.take(chunk("c", true));
         assert!(!scribe.is_urgent());
-        assert_eq!(texts(&scribe), ["bc"], "pieces are joined");
         scribe.take(chunk(&"x".repeat(JOIN_BYTES), true));
         assert!(scribe.is_urgent(), "enough for a commit");
     }
@@ -448,7 +513,7 @@ mod tests {
     fn ids_are_positional() {
         let task = TaskId::mint();
         let ids = |turn| {
-            let mut scribe = Scribe::new(task, "ctx".into(), turn, 1);
+            let mut scribe = Scribe::new(task, "ctx".into(), turn, 1, ReplyText::Artifact);
             scribe.take(chunk("a", true));
             scribe.take(chunk("b", false));
             let id = |said: &Said| match said {
@@ -461,9 +526,98 @@ mod tests {
         assert_eq!(ids(2)[0].0, format!("{task}-t2-text-0"));
     }
 
+    /// The ids, texts and marks of what is pending.
+    fn chunks(scribe: &Scribe) -> Vec<(&str, String, bool, bool)> {
+        let chunk = |said| match said {
+            &Said::Artifact { ref artifact, append, last_chunk, .. } => {
+                (artifact.artifact_id.as_str(), crate::text_of(&artifact.parts), append, last_chunk)
+            }
+            other => unreachable!("only artifacts were said, not {other:?}"),
+        };
+        scribe.pending.iter().map(chunk).collect()
+    }
+
+    fn named(id: &str, text: &str, append: bool) -> Said {
+        let artifact = Artifact { artifact_id: id.into(), parts: vec![Part::text(text)], ..Artifact::default() };
+        Said::Artifact { artifact, append, last_chunk: false, metadata: None }
+    }
+
+    #[test]
+    fn x_10_the_last_chunk_of_each_artifact_says_so_and_no_other() {
+        let mut scribe = scribe();
+        for said in [named("a", "one", false), named("b", "other", false), named("a", " two", true)] {
+            scribe.take(said);
+        }
+        scribe.end(Outcome::Completed(Vec::new())).unwrap();
+        let expected = [("a", "one", false, false), ("b", "other", false, true), ("a", " two", true, true)];
+        assert_eq!(chunks(&scribe), expected.map(|(id, text, append, last)| (id, text.to_owned(), append, last)));
+    }
+
+    #[test]
+    fn x_10_a_chunk_that_is_out_already_is_followed_by_an_empty_one() {
+        let mut scribe = scribe();
+        let artifact = Artifact {
+            artifact_id: "a".into(),
+            parts: vec![Part { media_type: "text/markdown".into(), ..Part::text("# one") }],
+            ..Artifact::default()
+        };
+        scribe.take(Said::Artifact { artifact, append: false, last_chunk: false, metadata: None });
+        scribe.take(named("whole", "said so itself", false));
+        if let Some(Said::Artifact { last_chunk, artifact, .. }) = scribe.pending.last_mut() {
+            *last_chunk = true;
+            let artifact = artifact.clone();
+            scribe.note_open(&artifact, true);
+        }
+        let data = Artifact {
+            artifact_id: "data".into(),
+            parts: vec![serde_json::from_str(r#"{"data": 1}"#).unwrap()],
+            ..Artifact::default()
+        };
+        scribe.take(Said::Artifact { artifact: data, append: false, last_chunk: false, metadata: None });
+        scribe.drafts().unwrap();
+        scribe.end(Outcome::Failed(Vec::new())).unwrap();
+        assert_eq!(chunks(&scribe), [("a", String::new(), true, true)], "of data there is no empty chunk");
+        let Some(Said::Artifact { artifact, .. }) = scribe.pending.last() else { unreachable!("there is one") };
+        assert_eq!(artifact.parts[0].media_type, "text/markdown", "it adds nothing to the text before");
+    }
+
+    #[test]
+    fn x_10_what_the_reply_repeats_is_not_kept_twice() {
+        let mut scribe = repeating();
+        scribe.take(named("a", "one", false));
+        scribe.end(Outcome::Completed(Vec::new())).unwrap();
+        assert_eq!(chunks(&scribe), [("a", "one".to_owned(), false, false), ("a", String::new(), true, true)]);
+    }
+
+    #[test]
+    fn x_10_a_text_without_a_name_ends_when_the_next_begins() {
+        let mut scribe = scribe();
+        scribe.take(chunk("one", false));
+        scribe.drafts().unwrap();
+        scribe.take(chunk(" two", true));
+        scribe.take(chunk("three", false));
+        scribe.drafts().unwrap();
+        scribe.take(named("report", "four", false));
+        let found: Vec<_> = chunks(&scribe).into_iter().map(|(_, text, append, last)| (text, append, last)).collect();
+        assert_eq!(found, [(String::new(), true, true), ("four".to_owned(), false, false)]);
+    }
+
+    #[test]
+    fn x_10_a_turn_that_rests_ends_nothing() {
+        let mut scribe = scribe();
+        scribe.take(named("a", "one", false));
+        scribe.end(Outcome::Parked { at_most: None }).unwrap();
+        let Some(Said::Keep(kept)) = scribe.pending.last() else { unreachable!("it was kept") };
+        let (progress, _) = Progress::open(kept).unwrap();
+        let mut later = Scribe::new(scribe.task, "ctx".into(), 1, 1, ReplyText::Artifact);
+        later.resume(progress, Vec::new()).unwrap();
+        later.end(Outcome::Completed(Vec::new())).unwrap();
+        assert_eq!(chunks(&later), [("a", String::new(), true, true)]);
+    }
+
     #[test]
     fn the_reply_is_the_text_of_the_turn() {
-        let mut scribe = scribe();
+        let mut scribe = repeating();
         for (text, append) in [("one ", false), ("two", true), ("three", false)] {
             scribe.take(chunk(text, append));
         }
@@ -472,11 +626,7 @@ mod tests {
 
     #[test]
     fn what_is_said_anew_takes_its_place_in_the_reply() {
-        let mut scribe = scribe();
-        let named = |id: &str, text: &str, append| {
-            let artifact = Artifact { artifact_id: id.into(), parts: vec![Part::text(text)], ..Artifact::default() };
-            Said::Artifact { artifact, append, last_chunk: false, metadata: None }
-        };
+        let mut scribe = repeating();
         for (id, text, append) in
             [("a", "draft", false), ("b", "other", false), ("a", "final", false), ("a", " text", true)]
         {

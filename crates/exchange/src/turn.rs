@@ -12,7 +12,7 @@ use store::{Append, TurnEnd, View, fault};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, Turn,
+    Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, ReplyText, Turn,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe},
     worker::{self, Begin, Running},
@@ -20,7 +20,7 @@ use crate::{
 
 /// How many things an agent may have said that are not journaled yet.
 const SAID: usize = 64;
-/// Later pieces of text wait this long for company before they are committed.
+/// Pieces of text wait this long for company, or for the end of the turn, before they are committed.
 const COALESCE: Duration = Duration::from_millis(20);
 /// So many events of a log are read at once.
 const LOG: usize = 256;
@@ -72,7 +72,8 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
 /// Gives back a turn that has not begun: nothing was interrupted. One that was resting goes on resting.
 async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, rested: bool) -> Ended {
     let lease = &running.lease;
-    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt);
+    let mut scribe =
+        Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt, ReplyText::default());
     let rests = TurnEnd::Park { at_most: Some(Duration::ZERO) };
     commit(inner, running, &mut scribe, Some(if rested { rests } else { TurnEnd::Release { begun: false } })).await;
     Ended::Over
@@ -107,7 +108,8 @@ fn gave_up(why: &str, attempts: u32) -> Outcome {
 /// Ends a turn without its agent.
 async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, outcome: Outcome) -> Ended {
     let lease = &running.lease;
-    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt);
+    let mut scribe =
+        Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt, ReplyText::default());
     end(inner, running, &mut scribe, outcome).await
 }
 
@@ -141,7 +143,7 @@ async fn run(
     let lease = &running.lease;
     let profile = &entry.profile;
     let number = turn.number;
-    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt);
+    let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt, profile.reply_text);
     let begun = async {
         let resumed = take_up(inner, running, &mut scribe, left).await?;
         Ok::<_, store::Error>((resumed, offered(inner, profile, running, turn).await?))
@@ -215,7 +217,7 @@ async fn run(
         if scribe.is_empty() {
             continue;
         }
-        // The first words go out at once, later text waits a little for company.
+        // Text waits a little for company.
         let due = flush_at.is_some_and(|at| at <= Instant::now());
         if scribe.is_urgent() || due {
             flush_at = None;

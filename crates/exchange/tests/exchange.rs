@@ -27,7 +27,7 @@ async fn a_blocking_echo_waits_for_two_commits() {
     let task = task_of(&rig.send("echo", message("hello")).await.unwrap());
     assert_eq!(rig.store.stats().commits - before, 2, "accept and lease is one, the whole turn another");
     assert_eq!(task.status.state, TaskState::Completed);
-    assert_eq!(task.status.message.unwrap().parts, [Part::text("hello")], "the reply stands in the status too");
+    assert_eq!(task.status.message, None, "X-10: the reply is in the artifacts");
     assert_eq!(task.artifacts[0].parts, [Part::text("hello")]);
     assert_eq!(task.artifacts[0].name, "response");
 }
@@ -455,6 +455,84 @@ async fn what_belongs_to_someone_else_does_not_exist() {
     let (a, b) = (a2a::Error::from(a), a2a::Error::from(b));
     assert_eq!((a.kind, &a.reason), (b.kind, &b.reason));
     assert_eq!(a.kind, ErrorKind::TaskNotFound);
+}
+
+#[tokio::test]
+async fn x_10_an_agent_is_told_its_own_replies() {
+    let rig = Rig::new(vec![agent("recall", |turn, out| async move {
+        let mut told = turn.context_history().await.unwrap();
+        told.extend(turn.history().await.unwrap());
+        let told: Vec<String> = told.iter().map(|message| exchange::text_of(&message.parts)).collect();
+        out.text(format!("[{}]", told.join(" ")), true).await;
+        if turn.text() == "ask" {
+            Outcome::InputRequired(vec![Part::text("well?")])
+        } else {
+            Outcome::Completed(vec![])
+        }
+    })])
+    .await;
+    let said = |text: &str| Message { context_id: "ctx".into(), ..message(text) };
+    let first = task_of(&rig.send("recall", said("one")).await.unwrap());
+    assert_eq!(first.history.len(), 1, "the task has what was sent, and no more");
+    let second = task_of(&rig.send("recall", said("ask")).await.unwrap());
+    let answer = Message { task_id: second.id.clone(), ..said("two") };
+    let second = task_of(&rig.send("recall", answer).await.unwrap());
+    let last = exchange::text_of(&second.artifacts[1].parts);
+    assert_eq!(last, "[one [one] ask well? two]", "a turn that ends with a message of its own has said it there");
+    let third = task_of(&rig.send("recall", said("three")).await.unwrap());
+    assert_eq!(exchange::text_of(&third.artifacts[0].parts), format!("[one [one] ask well? two {last} three]"));
+    let history: Vec<String> = second.history.iter().map(|message| exchange::text_of(&message.parts)).collect();
+    assert_eq!(history, ["ask", "well?", "two"]);
+}
+
+#[tokio::test]
+async fn x_10_text_that_ends_with_its_turn_is_one_chunk_that_says_so() {
+    let mut both = agent("both", |_, out| async move {
+        out.text("all of it", true).await;
+        Outcome::Completed(vec![])
+    });
+    both.profile.reply_text = exchange::ReplyText::Both;
+    let short = agent("short", |_, out| async move {
+        out.text("all ", true).await;
+        out.text("of it", false).await;
+        // A program that has said its last word takes a moment to be gone.
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        Outcome::Completed(vec![])
+    });
+    let long = agent("long", |_, out| async move {
+        out.text("all ", true).await;
+        out.flush().await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        out.text("of it", false).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        Outcome::Completed(vec![])
+    });
+    let rig = Rig::new(vec![both, short, long]).await;
+    let chunks = async |agent: &str| {
+        let task = task_of(&rig.send(agent, message("go")).await.unwrap());
+        let mut frames = rig.frames(&task.id, 0).await;
+        let mut events = Vec::new();
+        while let Some(frame) = frames.next().await {
+            events.push(frame.unwrap().response().unwrap());
+        }
+        let chunk = |event: &a2a::StreamResponse| match event {
+            a2a::StreamResponse::ArtifactUpdate(it) => {
+                Some((exchange::text_of(&it.artifact.parts), it.append, it.last_chunk))
+            }
+            _ => None,
+        };
+        let said = match events.last() {
+            Some(a2a::StreamResponse::StatusUpdate(it)) => it.status.message.clone().map(|it| it.text()),
+            _ => None,
+        };
+        (events.iter().filter_map(chunk).collect::<Vec<_>>(), said)
+    };
+    let chunk = |text: &str, append, last| (text.to_owned(), append, last);
+    assert_eq!(chunks("short").await, (vec![chunk("all of it", false, true)], None));
+    let expected = vec![chunk("all ", false, false), chunk("of it", true, false), chunk("", true, true)];
+    assert_eq!(chunks("long").await, (expected, None));
+    let expected = vec![chunk("all of it", false, false), chunk("", true, true)];
+    assert_eq!(chunks("both").await, (expected, Some("all of it".to_owned())));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use a2a::{Artifact, Part, Task, TaskState};
-use exchange::{Entry, Note, OnCrash, Options, Outcome, Output, ReplyMode, Turn};
+use exchange::{Entry, Note, OnCrash, Options, Outcome, Output, ReplyMode, ReplyText, Turn};
 use rig::{Place, Rig, agent, direct, message, state_of};
 use serde_json::json;
 use store::{Event, EventKind, TaskId};
@@ -86,6 +86,7 @@ fn careful(effects: &Effects, stays: bool) -> Entry {
         }
     });
     entry.profile.on_crash = OnCrash::Resume;
+    entry.profile.reply_text = ReplyText::Both;
     entry
 }
 

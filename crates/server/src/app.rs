@@ -13,12 +13,14 @@ use axum::{
 };
 use exchange::{Call, Caller, Exchange, Rules};
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, Version, header};
 use http_body::Body as _;
 use tokio::time::Instant;
 
 use crate::{
-    admin, arbiter,
+    admin,
+    agent_cards::{self, AgentCard},
+    arbiter,
     auth::Auth,
     body::Bounds,
     cards::Cards,
@@ -64,6 +66,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = mount::<arbiter::Route>(router, "/v1/a2a");
     router = mount::<requests::Route>(router, "/v1/requests");
     router = mount::<admin::Route>(router, "/v1/admin");
+    for path in agent_cards::PATHS {
+        router = router.route(path, any(serve::<AgentCard>));
+    }
     router
         .fallback(serve::<open::Open>)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
@@ -80,7 +85,14 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let path = request.uri().path().to_owned();
     let sender = app.cors.sender(&method, request.uri(), request.headers());
     let mut response = match app.names.check(&app.cors, request.uri(), request.headers()) {
-        Err(error) => reply::error(&error),
+        // Its body stays unread. On HTTP/2 the header means nothing and is left out.
+        Err(error) => {
+            let mut response = reply::error(&error);
+            if request.version() < Version::HTTP_2 {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
         Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
             Err(_panic) => {

@@ -54,7 +54,7 @@ fn card(visit: Visit<'_, Caller>, agent: String) -> Result<Response, Error> {
         return Err(Error::internal("the path names no agent"));
     };
     let card = app.cards.arbiter(&entry.profile);
-    Ok(reply::cacheable(headers, &card, reply::JSON, "private, max-age=60", Some(auth::VARY)))
+    Ok(reply::cacheable(headers, &card, reply::JSON, "private, max-age=60", &[auth::VARY]))
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ use tokio::time::Instant;
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_SB_TOKEN: HeaderName = HeaderName::from_static("x-sb-token");
 
+/// Where a token can be.
+const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, X_API_KEY, X_SB_TOKEN];
+
 /// The request headers that the answer to an authenticated request depends on.
 pub(crate) const VARY: &str = "Authorization, X-API-Key, x-sb-token";
 
@@ -54,6 +57,11 @@ impl Auth {
     /// Whether callers have to authenticate.
     pub(crate) fn required(&self) -> bool {
         self.everybody.is_none()
+    }
+
+    /// Whether there is nothing in these headers to know a caller by.
+    pub(crate) fn is_unknown(&self, headers: &HeaderMap) -> bool {
+        self.required() && CREDENTIALS.iter().all(|name| !headers.contains_key(name))
     }
 
     /// The caller behind these headers.

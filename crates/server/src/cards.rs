@@ -15,20 +15,39 @@ use sha2::{Digest, Sha256};
 
 use crate::reply::Tagged;
 
+/// Which cards the fields of A2A 0.3 stand on, beside those of 1.0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compat {
+    /// On the cards of agents, for whoever does not say that it speaks 1.0. Clients that are made for one agent are often older.
+    #[default]
+    Agents,
+    /// On the gateway's public card too.
+    All,
+    /// On none but those under `/v1/a2a`, which is older.
+    None,
+}
+
 /// Makes cards.
 pub(crate) struct Cards {
     base: String,
     auth: bool,
+    public: bool,
+    compat: Compat,
     gateway: Tagged,
 }
 
 impl Cards {
-    /// Cards whose URLs begin with `base`, which say how to authenticate when `auth` is on. With `compat_03` the public
-    /// card has the fields of 0.3 beside those of 1.0.
-    pub(crate) fn new(base: &str, auth: bool, compat_03: bool) -> Result<Self, Error> {
+    /// Cards whose URLs begin with `base`, which say how to authenticate when `auth` is on. With `public` those of agents that
+    /// everybody may call can be read by everybody.
+    pub(crate) fn new(base: &str, auth: bool, public: bool, compat: Compat) -> Result<Self, Error> {
         let card = gateway(base, auth);
-        let gateway = if compat_03 { tag(v03::compat_card(&card, base)) } else { tagged(&card)? };
-        Ok(Self { base: base.to_owned(), auth, gateway })
+        let gateway = if compat == Compat::All { tag(v03::compat_card(&card, base)) } else { tagged(&card)? };
+        Ok(Self { base: base.to_owned(), auth, public, compat, gateway })
+    }
+
+    /// Whether cards of agents need no credential where the agent is everybody's.
+    pub(crate) fn are_public(&self) -> bool {
+        self.public
     }
 
     /// The gateway's card, for everybody.
@@ -50,8 +69,18 @@ impl Cards {
         tagged(&card)
     }
 
-    /// An agent's own card.
+    /// An agent's own card, in 1.0.
     pub(crate) fn agent(&self, profile: &Profile) -> Result<Tagged, Error> {
+        tagged(&self.card(profile))
+    }
+
+    /// The same for clients of whatever version.
+    pub(crate) fn agent_for_all(&self, profile: &Profile) -> Result<Tagged, Error> {
+        let card = self.card(profile);
+        if self.compat == Compat::None { tagged(&card) } else { Ok(tag(v03::compat_card(&card, &self.base))) }
+    }
+
+    fn card(&self, profile: &Profile) -> AgentCard {
         let prefix = format!("{}/a2a/agents/{}", self.base, profile.id);
         let mut card = AgentCard {
             name: profile.name.clone(),
@@ -71,7 +100,7 @@ impl Cards {
             card.skills.push(skill_of(profile));
         }
         secure(&mut card, self.auth);
-        tagged(&card)
+        card
     }
 
     /// An agent's card under `/v1/a2a`, in both sets of fields.
@@ -224,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_gateway_says_where_and_how() {
-        let card = parsed(Cards::new("https://sb.example", true, false).unwrap().gateway());
+        let card = parsed(Cards::new("https://sb.example", true, true, Compat::Agents).unwrap().gateway());
         assert_eq!(
             card["supportedInterfaces"],
             json!([
@@ -249,7 +278,7 @@ mod tests {
 
     #[test]
     fn without_auth_no_scheme_is_named() {
-        let card = parsed(Cards::new("http://127.0.0.1:1", false, false).unwrap().gateway());
+        let card = parsed(Cards::new("http://127.0.0.1:1", false, true, Compat::Agents).unwrap().gateway());
         assert!(card.get("securitySchemes").is_none());
         assert!(card.get("securityRequirements").is_none());
         assert!(!card["description"].as_str().unwrap().contains("token"));
@@ -257,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_compatible_card_has_both_sets_of_fields() {
-        let card = parsed(Cards::new("https://sb.example", true, true).unwrap().gateway());
+        let card = parsed(Cards::new("https://sb.example", true, true, Compat::All).unwrap().gateway());
         assert_eq!(card["supportedInterfaces"][0]["url"], "https://sb.example/a2a/jsonrpc");
         assert_eq!(
             (&card["url"], &card["preferredTransport"]),
@@ -272,10 +301,10 @@ mod tests {
 
     #[test]
     fn the_tag_follows_the_bytes() {
-        let one = Cards::new("http://a", true, false).unwrap();
-        let two = Cards::new("http://b", true, false).unwrap();
+        let one = Cards::new("http://a", true, true, Compat::Agents).unwrap();
+        let two = Cards::new("http://b", true, true, Compat::Agents).unwrap();
         assert_ne!(one.gateway().etag, two.gateway().etag);
-        assert_eq!(one.gateway().etag, Cards::new("http://a", true, false).unwrap().gateway().etag);
+        assert_eq!(one.gateway().etag, Cards::new("http://a", true, true, Compat::Agents).unwrap().gateway().etag);
         assert!(one.gateway().etag.starts_with("W/\"") && one.gateway().etag.ends_with('"'));
     }
 
@@ -283,7 +312,7 @@ mod tests {
     fn an_agent_has_its_own_addresses() {
         let mut profile = Profile::new("echo".parse().unwrap(), "builtin");
         profile.extensions.push(AgentExtension { uri: "urn:x".into(), required: true, ..AgentExtension::default() });
-        let card = parsed(&Cards::new("http://a", false, false).unwrap().agent(&profile).unwrap());
+        let card = parsed(&Cards::new("http://a", false, true, Compat::Agents).unwrap().agent(&profile).unwrap());
         assert_eq!(card["name"], "echo");
         assert_eq!(card["supportedInterfaces"][0]["url"], "http://a/a2a/agents/echo/jsonrpc");
         assert_eq!(card["supportedInterfaces"][1]["url"], "http://a/a2a/agents/echo");

@@ -23,7 +23,7 @@ pub(crate) struct Events {
 pub(crate) enum End {
     /// As it stands in the journal.
     AsItIs,
-    /// Where a completed task's reply is not in it, because it is too long to be there twice: as the whole task.
+    /// Where a completed task's reply is not in it, but in the artifacts: as the whole task.
     WithReply(Exchange, Call),
     /// As the whole task.
     Whole(Exchange, Call),
@@ -57,8 +57,7 @@ impl Events {
             _ => return Ok(event),
         };
         // A task that has ended stays as it is, so that this is what the event was about.
-        let request =
-            GetTaskRequest { id: update.task_id.clone(), history_length: Some(0), ..GetTaskRequest::default() };
+        let request = GetTaskRequest { id: update.task_id.clone(), ..GetTaskRequest::default() };
         let snapshot = exchange.get(call, request).await?;
         Ok(StreamResponse::Task(encode::typed(&snapshot)?))
     }

@@ -24,6 +24,12 @@ pub(crate) fn check_version(headers: &HeaderMap, query: &Query) -> Result<(), Er
         .with_metadata("supported", PROTOCOL_VERSION))
 }
 
+/// Whether a request says that it speaks 1.0 and nothing else.
+pub(crate) fn names_version_1(headers: &HeaderMap) -> bool {
+    let versions = versions(headers, None);
+    !versions.is_empty() && versions.into_iter().all(is_version_1)
+}
+
 /// Refuses a request with a method of 0.3 that names another version. In 1.0 there is no such method.
 pub(crate) fn check_version_of_03(headers: &HeaderMap, query: &Query) -> Result<(), Error> {
     let versions = versions(headers, Some(query));

@@ -8,6 +8,7 @@
 
 mod accept;
 mod admin;
+mod agent_cards;
 mod app;
 mod arbiter;
 mod auth;
@@ -39,6 +40,7 @@ use exchange::Exchange;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use cards::Compat;
 pub use cors::Cors;
 pub use limits::Rate;
 
@@ -51,8 +53,10 @@ pub struct Options {
     pub public_url: Option<String>,
     /// Whether callers need a token.
     pub auth: bool,
-    /// Whether the public card carries the fields of A2A 0.3 beside those of 1.0, for clients that know no other.
-    pub compat_03: bool,
+    /// Whether the card of an agent that every tenant sees can be read without a token.
+    pub public_cards: bool,
+    /// Which cards clients can read that know no other version than 0.3.
+    pub compat: Compat,
     /// The size of a request's body, in bytes.
     pub body_limit: usize,
     /// How long a request's head may take.
@@ -91,7 +95,8 @@ impl Options {
             listen,
             public_url: None,
             auth: true,
-            compat_03: false,
+            public_cards: true,
+            compat: Compat::default(),
             body_limit: 10 * 1024 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
@@ -126,7 +131,8 @@ impl Server {
             None => format!("http://{address}"),
         };
         let auth = auth::Auth::new(exchange.store().clone(), options.auth).await.map_err(io::Error::other)?;
-        let cards = cards::Cards::new(&base_url, auth.required(), options.compat_03).map_err(io::Error::other)?;
+        let cards = cards::Cards::new(&base_url, auth.required(), options.public_cards, options.compat)
+            .map_err(io::Error::other)?;
         let router = app::router(Arc::new(app::App {
             exchange,
             auth,

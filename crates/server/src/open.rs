@@ -49,7 +49,7 @@ impl Surface for Open {
             },
             Self::PublicCard => {
                 let headers = &visit.parts.headers;
-                return Ok(reply::cacheable(headers, app.cards.gateway(), reply::JSON, "public, max-age=60", None));
+                return Ok(reply::cacheable(headers, app.cards.gateway(), reply::JSON, "public, max-age=60", &[]));
             }
         };
         Ok(reply::body(status, reply::JSON, format!(r#"{{"status":"{said}"}}"#)))

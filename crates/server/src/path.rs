@@ -28,8 +28,6 @@ pub(crate) enum Resource {
     PushConfigs,
     PushConfig,
     ExtendedCard,
-    /// The card of the agent that the path names.
-    AgentCard,
 }
 
 /// What a path names, by its decoded segments. `None` is no route.
@@ -52,7 +50,6 @@ impl Place {
             return Some(Self { agent: None, resource });
         }
         let (agent, resource) = match segments {
-            ["agents", agent, ".well-known", "agent-card.json"] => (agent, Resource::AgentCard),
             ["agents", agent, rest @ ..] => (agent, Resource::parse(rest)?),
             // A bare `/a2a/{tenant}` is no route of the protocol, so an endpoint needs a word after it.
             ["tasks", ..] | [_] | [_, ""] => return None,
@@ -97,7 +94,7 @@ impl Resource {
         match self {
             Self::JsonRpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => "POST, OPTIONS",
             Self::SubscribeToTask(_) => "GET, POST, OPTIONS",
-            Self::Tasks | Self::Task(_) | Self::ExtendedCard | Self::AgentCard => "GET, HEAD, OPTIONS",
+            Self::Tasks | Self::Task(_) | Self::ExtendedCard => "GET, HEAD, OPTIONS",
             Self::PushConfigs => "GET, POST, OPTIONS",
             Self::PushConfig => "GET, DELETE, OPTIONS",
         }
@@ -139,8 +136,7 @@ mod tests {
         }
         let echo = Some("echo".to_owned());
         assert_eq!(place("/a2a/agents/echo"), Some((echo.clone(), Resource::JsonRpc)));
-        assert_eq!(place("/a2a/agents/echo/"), Some((echo.clone(), Resource::JsonRpc)));
-        assert_eq!(place("/a2a/agents/echo/.well-known/agent-card.json"), Some((echo, Resource::AgentCard)));
+        assert_eq!(place("/a2a/agents/echo/"), Some((echo, Resource::JsonRpc)));
     }
 
     #[test]

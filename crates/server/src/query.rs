@@ -1,6 +1,6 @@
 //! Query parameters, in camelCase and in snake_case, read into the fields that the protocol gives them.
 
-use a2a::{Error, ListTasksRequest, TaskState, Timestamp, error::excerpt};
+use a2a::{Error, ListTasksRequest, TaskState, Timestamp, Zoned, error::excerpt};
 use percent_encoding::percent_decode_str;
 
 /// The parameters of one request, decoded, in order.
@@ -57,7 +57,7 @@ impl Query {
             page_size: self.number("pageSize", "page_size")?,
             page_token: self.text("pageToken", "page_token")?,
             history_length: self.history_length()?,
-            status_timestamp_after: self.timestamp("statusTimestampAfter", "status_timestamp_after")?,
+            status_timestamp_after: self.timestamp("statusTimestampAfter", "status_timestamp_after")?.map(Zoned),
             include_artifacts: self.flag("includeArtifacts", "include_artifacts")?,
         })
     }
@@ -133,7 +133,7 @@ mod tests {
             page_size: Some(5),
             page_token: "a/b=".into(),
             history_length: Some(0),
-            status_timestamp_after: Some("2026-03-01T12:00:00+01:00".parse().unwrap()),
+            status_timestamp_after: Some(Zoned("2026-03-01T12:00:00+01:00".parse().unwrap())),
             include_artifacts: Some(true),
         };
         let camel = "tenant=echo&contextId=c%201&status=TASK_STATE_WORKING&pageSize=5&pageToken=a%2Fb%3D&historyLength=0\

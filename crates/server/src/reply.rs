@@ -119,7 +119,7 @@ pub(crate) fn cacheable(
     content: &Tagged,
     media: HeaderValue,
     cache_control: &'static str,
-    vary: Option<&'static str>,
+    vary: &[&'static str],
 ) -> Response {
     let mut response = if headers::none_match(request, &content.etag) {
         empty(Status::NotModified)
@@ -131,8 +131,8 @@ pub(crate) fn cacheable(
         map.insert(header::ETAG, etag);
     }
     map.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache_control));
-    if let Some(vary) = vary {
-        map.insert(header::VARY, HeaderValue::from_static(vary));
+    for name in vary {
+        map.append(header::VARY, HeaderValue::from_static(name));
     }
     response
 }

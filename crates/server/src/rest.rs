@@ -28,7 +28,7 @@ pub(crate) async fn answer(
     let query = visit.query()?;
     let call = app.call(visit.caller.clone(), agent, headers)?;
     // Who reads a card may not know yet which versions there are.
-    if !matches!(resource, Resource::ExtendedCard | Resource::AgentCard) {
+    if resource != Resource::ExtendedCard {
         headers::check_version(headers, &query)?;
     }
     let operation = operation(&mut visit, resource, &query).await?;
@@ -41,9 +41,7 @@ pub(crate) async fn answer(
             let events = EventStream::new(*frames, Envelope::plain(), app.keep_alive);
             reply::with_extensions(reply::stream(events), &extensions)
         }
-        Encoded::Card(card) => {
-            reply::cacheable(headers, &card, reply::A2A_JSON, "private, max-age=60", Some(auth::VARY))
-        }
+        Encoded::Card(card) => reply::cacheable(headers, &card, reply::A2A_JSON, "private, max-age=60", &[auth::VARY]),
     })
 }
 
@@ -70,9 +68,7 @@ async fn operation(visit: &mut Visit<'_, Caller>, resource: Resource, query: &Qu
             Operation::Subscribe(request, after)
         }
         Resource::PushConfigs | Resource::PushConfig => Operation::PushConfig,
-        Resource::ExtendedCard | Resource::AgentCard | Resource::JsonRpc => {
-            Operation::ExtendedCard { tenant: query.tenant()?.to_owned() }
-        }
+        Resource::ExtendedCard | Resource::JsonRpc => Operation::ExtendedCard { tenant: query.tenant()?.to_owned() },
     })
 }
 

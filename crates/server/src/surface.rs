@@ -55,6 +55,12 @@ pub(crate) trait Admit: Sized + Send {
 /// Whoever comes.
 pub(crate) struct Anybody;
 
+/// Whoever comes, and is known if there is a credential.
+pub(crate) enum Guest {
+    Known(Caller),
+    Unknown,
+}
+
 /// A request that was let in.
 pub(crate) struct Visit<'a, C> {
     pub(crate) app: &'a App,
@@ -106,6 +112,16 @@ fn no_route() -> Error {
 impl Admit for Anybody {
     async fn admit(_app: &App, _headers: &HeaderMap) -> Result<Self, Error> {
         Ok(Self)
+    }
+}
+
+/// A credential that is wrong is refused here as everywhere, so that nobody can try them out.
+impl Admit for Guest {
+    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
+        if app.cards.are_public() && app.auth.is_unknown(headers) {
+            return Ok(Self::Unknown);
+        }
+        Caller::admit(app, headers).await.map(Self::Known)
     }
 }
 

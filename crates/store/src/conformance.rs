@@ -119,6 +119,7 @@ macro_rules! for_each_conformance_case {
             a_task_is_read_as_one_sum,
             the_log_adds_up,
             history_is_cut_from_the_front,
+            a_turn_hears_replies_that_are_in_artifacts,
             the_log_is_read_in_pages,
             the_whole_log_is_read_from_a_place,
             a_tail_that_follows_misses_nothing,

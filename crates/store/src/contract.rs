@@ -101,11 +101,12 @@ pub trait Journal: Send + Sync + 'static {
     /// are no more, only that no more can be given yet.
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)>;
 
-    /// The task's messages, oldest first: what its current turn and those before it said and were told.
+    /// The task's messages, oldest first: what its current turn and those before it said and were told. A reply that an
+    /// earlier turn gave in artifacts alone is there as a message, its text.
     async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>>;
 
     /// The last `limit` messages of other, older tasks of the same agent and context, oldest first,
-    /// the replies that ended them included, direct ones too.
+    /// the replies that ended them included, direct ones and those in artifacts too.
     async fn context_history(
         &self,
         tenant: TenantId,

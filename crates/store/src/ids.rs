@@ -49,6 +49,19 @@ impl TaskId {
         text.bytes().all(|b| !b.is_ascii_uppercase()).then_some(Self(id))
     }
 
+    /// The id of the message that ends a turn of the task: one a turn, the same at every attempt.
+    pub fn reply_id(self, turn: u32) -> String {
+        match turn {
+            0 | 1 => format!("{self}-r"),
+            turn => format!("{self}-r{turn}"),
+        }
+    }
+
+    /// Whether it is we who have named something after the task.
+    pub fn is_prefix_of(self, name: &str) -> bool {
+        name.strip_prefix(self.hyphenated(&mut [0; Self::LENGTH])).is_some_and(|rest| rest.starts_with('-'))
+    }
+
     /// How long an id is as text.
     pub(crate) const LENGTH: usize = uuid::fmt::Hyphenated::LENGTH;
 

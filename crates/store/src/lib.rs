@@ -24,6 +24,7 @@ pub mod postgres;
 #[cfg(feature = "testing")]
 pub mod scratch;
 pub mod sqlite;
+mod talk;
 mod types;
 mod waiter;
 pub mod wake;

@@ -65,11 +65,7 @@ pub fn task_result(task: &crate::Task, agent_id: &str, usage: Usage) -> Task {
     let mut result = Task {
         id: task.id.clone(),
         context_id: task.context_id.clone(),
-        status: TaskStatus {
-            state: super::TaskState(state),
-            message: None,
-            timestamp: task.status.timestamp.map(super::types::Moment),
-        },
+        status: TaskStatus { state: super::TaskState(state), message: None, timestamp: task.status.timestamp },
         ..Task::default()
     };
     let artifacts = task.artifacts.iter().filter(|artifact| !is_response(artifact));
@@ -100,14 +96,42 @@ pub fn task_result(task: &crate::Task, agent_id: &str, usage: Usage) -> Task {
 fn reply(task: &crate::Task) -> Option<crate::Message> {
     let message = match &task.status.message {
         Some(message) => message.clone(),
-        None if task.status.state == crate::TaskState::Completed => crate::Message {
-            parts: vec![crate::Part::text(response_text(task))],
-            role: Role::Agent,
-            ..crate::Message::default()
-        },
+        None if task.status.state == crate::TaskState::Completed => {
+            let turn = last_turn(task);
+            let is_of_it = |made_in: Option<usize>| made_in.is_none_or(|it| it == turn);
+            let mut text = response_text(task, is_of_it);
+            // Who made nothing but things with names has nothing else to say.
+            if text.is_empty() {
+                text = text_where(task, |artifact| is_of_it(turn_of(artifact, task)));
+            }
+            made_of(text, task, turn)
+        }
         None => return None,
     };
     Some(with_reply_id(stamped(message, task), &task.id))
+}
+
+/// A reply that is only in the artifacts, as a message.
+fn made_of(text: String, task: &crate::Task, turn: usize) -> crate::Message {
+    let id = if turn == 1 { format!("{}-r", task.id) } else { format!("{}-r{turn}", task.id) };
+    let parts = vec![crate::Part::text(text)];
+    crate::Message { message_id: id, role: Role::Agent, parts, ..crate::Message::default() }
+}
+
+/// Which turn of its task made an artifact, as its positional id tells; nobody knows of one that its agent has named.
+fn turn_of(artifact: &Artifact, task: &crate::Task) -> Option<usize> {
+    let position = artifact.artifact_id.strip_prefix(&task.id)?.strip_prefix('-')?;
+    match position.strip_prefix('t').and_then(|rest| rest.split_once('-')) {
+        Some((turn, _)) if turn.bytes().all(|byte| byte.is_ascii_digit()) => turn.parse().ok(),
+        _ => Some(1),
+    }
+}
+
+/// Every message of the user's is a turn; where the history was not asked for, the artifacts tell.
+fn last_turn(task: &crate::Task) -> usize {
+    let asked = task.history.iter().filter(|message| message.role == Role::User).count();
+    let made = || task.artifacts.iter().filter_map(|artifact| turn_of(artifact, task)).max();
+    if asked > 0 { asked } else { made().unwrap_or(1) }
 }
 
 /// Replies are called after their task: `<id>-r`, and `<id>-r2` in a second turn.
@@ -124,8 +148,14 @@ fn with_reply_id(mut message: crate::Message, task_id: &str) -> crate::Message {
 fn history(task: &crate::Task, reply: Option<&crate::Message>) -> Vec<Message> {
     let mut kept: Vec<Message> = Vec::new();
     let mut answer = None;
+    let mut turn = 0;
     for message in &task.history {
         if message.role == Role::User {
+            let text = response_text(task, |made_in| made_in == Some(turn));
+            if answer.is_none() && !text.is_empty() {
+                answer = Some(stamped(made_of(text, task, turn), task).into());
+            }
+            turn += 1;
             kept.extend(answer.take());
             kept.push(stamped(message.clone(), task).into());
         } else {
@@ -149,10 +179,14 @@ fn is_response(artifact: &Artifact) -> bool {
     is_unnamed && !artifact.parts.is_empty() && artifact.parts.iter().all(is_plain)
 }
 
-fn response_text(task: &crate::Task) -> String {
-    let responses = task.artifacts.iter().filter(|artifact| is_response(artifact));
-    let texts: Vec<String> = responses.map(text_of).collect();
-    texts.join("\n")
+/// The reply's text, as far as it is of the turns that are wanted.
+fn response_text(task: &crate::Task, is_wanted: impl Fn(Option<usize>) -> bool) -> String {
+    text_where(task, |artifact| is_response(artifact) && is_wanted(turn_of(artifact, task)))
+}
+
+fn text_where(task: &crate::Task, is_wanted: impl Fn(&Artifact) -> bool) -> String {
+    let texts = task.artifacts.iter().filter(|artifact| is_wanted(artifact)).map(text_of);
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 /// The text of an artifact. Its parts are pieces of one text, not lines.

@@ -4,7 +4,6 @@
 use serde_json::Value;
 
 use super::carry::{self, Members};
-use super::types::Moment;
 use super::{
     Artifact, Event, File, FileContent, Message, Part, PartContent, Role, Task, TaskArtifactUpdateEvent, TaskState,
     TaskStatus, TaskStatusUpdateEvent,
@@ -165,21 +164,13 @@ impl From<Artifact> for crate::Artifact {
 
 impl From<crate::TaskStatus> for TaskStatus {
     fn from(status: crate::TaskStatus) -> Self {
-        Self {
-            state: TaskState(status.state),
-            message: status.message.map(Message::from),
-            timestamp: status.timestamp.map(Moment),
-        }
+        Self { state: TaskState(status.state), message: status.message.map(Message::from), timestamp: status.timestamp }
     }
 }
 
 impl From<TaskStatus> for crate::TaskStatus {
     fn from(status: TaskStatus) -> Self {
-        Self {
-            state: status.state.0,
-            message: status.message.map(crate::Message::from),
-            timestamp: status.timestamp.map(|Moment(timestamp)| timestamp),
-        }
+        Self { state: status.state.0, message: status.message.map(crate::Message::from), timestamp: status.timestamp }
     }
 }
 

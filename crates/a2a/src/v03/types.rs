@@ -87,7 +87,7 @@ message! {
     pub struct TaskStatus {
         always state "state": TaskState,
         optional message "message": Message,
-        optional timestamp "timestamp": Moment,
+        optional timestamp "timestamp": Timestamp,
     }
 }
 
@@ -128,11 +128,6 @@ message! {
         optional metadata "metadata": JsonObject,
     }
 }
-
-/// A timestamp as 0.3 servers write it: its schema says no more than "string", and some leave out the time zone. That
-/// is read as UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moment(pub Timestamp);
 
 impl TaskState {
     /// The name on the wire.
@@ -186,12 +181,6 @@ impl Serialize for Role {
     }
 }
 
-impl Serialize for Moment {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
 impl<'de> Deserialize<'de> for TaskState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Word { expected: "a task state of A2A 0.3", read: Self::from_name })
@@ -204,21 +193,8 @@ impl<'de> Deserialize<'de> for Role {
     }
 }
 
-impl<'de> Deserialize<'de> for Moment {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Word {
-            expected: "an RFC 3339 date and time",
-            read: |text| {
-                let timestamp: Option<Timestamp> = text.parse().ok();
-                timestamp.or_else(|| format!("{text}Z").parse().ok()).map(Self)
-            },
-        })
-    }
-}
-
 value!(TaskState);
 value!(Role);
-value!(Moment);
 
 /// Reads one of a few words.
 struct Word<T> {

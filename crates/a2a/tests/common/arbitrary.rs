@@ -183,7 +183,7 @@ pub(crate) fn list_request() -> impl Strategy<Value = ListTasksRequest> {
                 page_size,
                 page_token,
                 history_length,
-                status_timestamp_after,
+                status_timestamp_after: status_timestamp_after.map(a2a::Zoned),
                 include_artifacts,
             }
         },

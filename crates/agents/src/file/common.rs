@@ -7,7 +7,7 @@ use std::{
 };
 
 use a2a::{AgentExtension, AgentSkill};
-use exchange::{OnCrash, Profile, ReplyMode};
+use exchange::{OnCrash, Profile, ReplyMode, ReplyText};
 use serde::Deserialize;
 
 use crate::units::Span;
@@ -41,6 +41,8 @@ pub(super) struct Common {
     tenants: Option<BTreeSet<String>>,
     #[serde(default, with = "Reply")]
     reply: ReplyMode,
+    #[serde(default, with = "Text")]
+    reply_text: ReplyText,
     reveal_after: Option<Span>,
     timeout: Option<Span>,
     concurrency: Option<NonZeroUsize>,
@@ -80,6 +82,14 @@ enum Reply {
     Auto,
 }
 
+/// What `reply_text` may say.
+#[derive(Deserialize)]
+#[serde(remote = "ReplyText", rename_all = "lowercase")]
+enum Text {
+    Artifact,
+    Both,
+}
+
 /// What `on_crash` may say.
 #[derive(Deserialize)]
 #[serde(remote = "OnCrash", rename_all = "lowercase")]
@@ -105,6 +115,7 @@ impl Common {
         }
         profile.tenants = self.tenants;
         profile.reply = self.reply;
+        profile.reply_text = self.reply_text;
         if let Some(Span(time)) = self.reveal_after {
             profile.reveal_after = time;
             if self.reply == ReplyMode::Task {

@@ -152,8 +152,10 @@ table! {
 table! {
     /// What agent cards say.
     Cards, "cards.":
-    /// `0.3` lets clients read the public card that know no other version.
-    compat: Compat, else "1.0 only";
+    /// Whether the card of an agent that every tenant sees can be read without a token.
+    public: bool = true;
+    /// Who can read cards: `0.3` adds the fields of A2A 0.3 to the gateway's card too, `none` leaves them off those of agents.
+    compat: Compat, else "0.3 on agents' cards, unless the request says `A2A-Version: 1.0`";
 }
 
 table! {

@@ -70,12 +70,14 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// A version of the protocol that cards can be made readable for.
+/// An older version of the protocol that cards can be made readable for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 pub(crate) enum Compat {
     #[serde(rename = "0.3")]
     #[value(name = "0.3")]
     V03,
+    #[serde(rename = "none")]
+    None,
 }
 
 /// A list of origins, or `*`.

@@ -26,7 +26,6 @@ fn every_route(api: &Api, task: &str) -> Vec<RequestBuilder> {
         requests.push(version(api.bare(Method::GET, &subscribe)));
         requests.push(version(api.bare(Method::POST, &subscribe)));
     }
-    requests.push(version(api.bare(Method::GET, "/a2a/agents/echo/.well-known/agent-card.json")));
     requests
 }
 

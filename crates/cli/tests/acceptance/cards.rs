@@ -123,10 +123,15 @@ async fn s3_65_agent_scoped_extended_card() {
     assert_eq!(api.get("/a2a/extendedAgentCard?tenant=echo").await.ok(), card);
     assert_eq!(api.rpc_ok("GetExtendedAgentCard", &json!({"tenant": "echo"})).await, card);
 
-    // the same card at the agent's well-known address, with a credential.
+    // the same card at the agent's well-known address, for everybody, also to those who know 0.3 alone.
     let path = "/a2a/agents/echo/.well-known/agent-card.json";
-    assert_eq!(api.get(path).await.ok()["supportedInterfaces"], card["supportedInterfaces"]);
-    api.with_token(None).get(path).await.error(401);
+    assert_eq!(api.get(path).await.ok(), card);
+    let nobody = api.with_token(None);
+    let both = nobody.call(nobody.bare(Method::GET, path)).await.ok();
+    assert_eq!(both["supportedInterfaces"], card["supportedInterfaces"]);
+    assert_eq!(text(&both, "/url"), format!("{}/a2a/agents/echo/jsonrpc", api.base()));
+    let older = nobody.call(nobody.bare(Method::GET, "/v1/a2a/agents/echo/.well-known/agent-card.json")).await.ok();
+    assert_eq!(text(&older, "/url"), format!("{}/v1/a2a/agents/echo", api.base()));
 
     for path in ["/a2a/agents/nobody/extendedAgentCard", "/a2a/agents/nobody/.well-known/agent-card.json"] {
         let error = api.get(path).await.error(404);
@@ -151,9 +156,8 @@ async fn s3_86_well_known_card_is_cached_publicly() {
 async fn s3_87_extended_cards_are_cached_privately() {
     let rig = Rig::start().await;
     let api = rig.api();
-    for path in
-        ["/a2a/extendedAgentCard", "/a2a/agents/echo/extendedAgentCard", "/a2a/agents/echo/.well-known/agent-card.json"]
-    {
+    check_conditional_get(&api.with_token(None), "/a2a/agents/echo/.well-known/agent-card.json", "public").await;
+    for path in ["/a2a/extendedAgentCard", "/a2a/agents/echo/extendedAgentCard"] {
         check_conditional_get(&api, path, "private").await;
         let vary = api.get(path).await.header("vary").unwrap().to_lowercase();
         for name in ["authorization", "x-api-key", "x-sb-token"] {
@@ -195,5 +199,6 @@ async fn s3_103_card_says_how_to_authenticate() {
     for path in ["/a2a/extendedAgentCard", "/a2a/agents/echo/extendedAgentCard"] {
         assert_eq!(super::http::reason(&nobody.get(path).await.error(400)), "UNSUPPORTED_OPERATION", "{path}");
     }
+    assert!(nobody.get("/a2a/agents/echo/.well-known/agent-card.json").await.ok().get("securitySchemes").is_none());
     assert_eq!(state(&nobody.send(&json!({"message": message("hello")})).await), "COMPLETED");
 }

@@ -69,6 +69,10 @@ async fn s3_50_stream_shows_task_then_updates() {
         assert_eq!(update["artifact"]["artifactId"], chunks[0].body["artifactUpdate"]["artifact"]["artifactId"]);
         assert_eq!(update["contextId"], frames[0].body["task"]["contextId"]);
     }
+    // the last of them says so, and the status does not say it all again.
+    let last_chunks: Vec<bool> = chunks.iter().map(|it| it.body["artifactUpdate"]["lastChunk"] == true).collect();
+    assert_eq!(last_chunks.iter().position(|it| *it), Some(chunks.len() - 1), "{frames:#?}");
+    assert!(last.body["statusUpdate"]["status"].get("message").is_none(), "{frames:#?}");
     let said: String = chunks.iter().map(|chunk| chunk.artifact_text()).collect();
     let task = api.task(&id).await;
     assert_eq!(artifact_text(&task), said);

@@ -48,7 +48,7 @@ fn written(list: &ListTasksRequest, is_snake: bool) -> String {
     add("pageSize", "page_size", number(list.page_size));
     add("pageToken", "page_token", list.page_token.clone());
     add("historyLength", "history_length", number(list.history_length));
-    let after = list.status_timestamp_after.map(|it| it.to_string()).unwrap_or_default();
+    let after = list.status_timestamp_after.map(|it| it.0.to_string()).unwrap_or_default();
     add("statusTimestampAfter", "status_timestamp_after", after);
     let artifacts = list.include_artifacts.map(|it| it.to_string()).unwrap_or_default();
     add("includeArtifacts", "include_artifacts", artifacts);
@@ -76,7 +76,6 @@ fn path_of(place: &Place) -> String {
         Resource::PushConfigs => "/tasks/t/pushNotificationConfigs".to_owned(),
         Resource::PushConfig => "/tasks/t/pushNotificationConfigs/c".to_owned(),
         Resource::ExtendedCard => "/extendedAgentCard".to_owned(),
-        Resource::AgentCard => "/.well-known/agent-card.json".to_owned(),
     };
     path + &rest
 }
@@ -190,7 +189,7 @@ proptest! {
         page_size in any::<Option<i32>>(), history_length in any::<Option<i32>>(), include_artifacts in any::<Option<bool>>(),
         after in prop::option::of(0_i64..4_000_000_000_000), is_snake in any::<bool>(),
     ) {
-        let status_timestamp_after = after.map(Timestamp::from_millis);
+        let status_timestamp_after = after.map(Timestamp::from_millis).map(a2a::Zoned);
         let asked = ListTasksRequest {
             tenant, context_id, status, page_size, page_token, history_length, status_timestamp_after, include_artifacts,
         };

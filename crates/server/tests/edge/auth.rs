@@ -20,7 +20,7 @@ async fn everything_but_the_public_needs_a_token() {
         ("POST", "/a2a/jsonrpc"),
         ("POST", "/a2a"),
         ("GET", "/a2a/extendedAgentCard"),
-        ("GET", "/a2a/agents/echo/.well-known/agent-card.json"),
+        ("GET", "/v1/a2a/agents/echo/agent-card.json"),
         ("GET", "/a2a/nope"),
     ] {
         for token in [None, Some("sb_wrong")] {

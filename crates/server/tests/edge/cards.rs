@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Fixture, OTHER_TOKEN};
+use crate::support::{Fixture, OTHER_TOKEN, TOKEN};
 
 const PUBLIC: &str = "/.well-known/agent-card.json";
 
@@ -28,7 +28,8 @@ async fn a_known_card_is_not_sent_again() {
     for (path, cache_control) in [
         (PUBLIC, "public, max-age=60"),
         (extended, "private, max-age=60"),
-        ("/a2a/agents/echo/.well-known/agent-card.json", "private, max-age=60"),
+        ("/a2a/agents/echo/.well-known/agent-card.json", "public, max-age=60"),
+        ("/v1/a2a/agents/echo/.well-known/agent-card.json", "public, max-age=60"),
         ("/a2a/agents/echo/extendedAgentCard", "private, max-age=60"),
     ] {
         let reply = fixture.get(path).await;
@@ -70,6 +71,78 @@ async fn the_extended_card_lists_what_the_caller_may_see() {
     for path in ["/a2a/agents/secret/extendedAgentCard", "/a2a/agents/secret/.well-known/agent-card.json"] {
         assert_eq!(fixture.get(path).await.reason(), "AGENT_NOT_FOUND", "{path}");
     }
+}
+
+#[tokio::test]
+async fn x_34_the_card_of_an_agent_is_as_public_as_the_agent() {
+    let fixture = Fixture::start().await;
+    for prefix in ["/a2a", "/v1/a2a"] {
+        let path = |agent: &str| format!("{prefix}/agents/{agent}/.well-known/agent-card.json");
+        let open = fixture.bare("GET", &path("echo")).send().await;
+        assert_eq!((open.status, open.header("cache-control")), (200, Some("public, max-age=60")), "{}", open.body);
+        assert_eq!(open.header("vary"), Some("A2A-Version"));
+        assert_eq!(open.header("a2a-version"), Some("1.0"));
+        assert_eq!(open.header("content-type"), Some("application/json"));
+
+        // One that belongs to some tenants does not exist for anybody else, and no credential is tried out here for free.
+        let nobody = fixture.bare("GET", &path("secret")).send().await;
+        let stranger = fixture.get(&path("secret")).await;
+        let unknown = fixture.bare("GET", &path("nobody")).send().await;
+        for refused in [&nobody, &stranger, &unknown] {
+            assert_eq!((refused.status, refused.reason().as_str()), (404, "AGENT_NOT_FOUND"), "{}", refused.body);
+            assert_eq!(refused.body.replace("secret", "nobody"), unknown.body);
+        }
+        let wrong = fixture.bare("GET", &path("echo")).header("x-sb-token", "sb_wrong").send().await;
+        assert_eq!(wrong.status, 401);
+        let bob = fixture.bare("GET", &path("secret")).header("x-sb-token", OTHER_TOKEN).send().await;
+        assert_eq!((bob.status, bob.header("cache-control")), (200, Some("private, max-age=60")));
+        assert_eq!(fixture.bare("POST", &path("echo")).send().await.status, 405);
+    }
+
+    let closed = Fixture::with(|options| options.public_cards = false).await;
+    let path = "/a2a/agents/echo/.well-known/agent-card.json";
+    assert_eq!(closed.bare("GET", path).send().await.status, 401);
+    let known = closed.get(path).await;
+    assert_eq!((known.status, known.header("cache-control")), (200, Some("private, max-age=60")));
+}
+
+#[tokio::test]
+async fn x_34_the_card_of_an_agent_has_the_fields_of_0_3_unless_1_0_is_asked_for() {
+    let path = "/a2a/agents/echo/.well-known/agent-card.json";
+    let asked = async |fixture: &Fixture, version: &str| {
+        let ask = fixture.bare("GET", path);
+        let reply = if version.is_empty() { ask } else { ask.header("A2A-Version", version) }.send().await;
+        let etag = reply.header("etag").unwrap().to_owned();
+        (reply.json(), etag)
+    };
+    let fixture = Fixture::start().await;
+    let (both, both_tag) = asked(&fixture, "").await;
+    let (pure, pure_tag) = asked(&fixture, "1.0").await;
+    assert_ne!(both_tag, pure_tag);
+    assert_eq!(both["url"], format!("{}/a2a/agents/echo/jsonrpc", fixture.base_url));
+    assert_eq!((&both["preferredTransport"], &both["protocolVersion"]), (&json!("JSONRPC"), &json!("0.3.0")));
+    for field in ["url", "preferredTransport", "protocolVersion", "security", "additionalInterfaces"] {
+        assert!(pure.get(field).is_none(), "{field}");
+    }
+    assert_eq!(both["supportedInterfaces"], pure["supportedInterfaces"]);
+    for version in ["0.3", "0.3.0", "2.0"] {
+        assert_eq!(asked(&fixture, version).await.0, both, "{version}");
+    }
+    assert_eq!(asked(&fixture, "1").await.0, pure);
+    let url = both["url"].as_str().unwrap().trim_start_matches(&fixture.base_url);
+    let message =
+        json!({"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]});
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}});
+    let sent = fixture.bare("POST", url).header("x-sb-token", TOKEN).json(&call).send().await;
+    assert_eq!(sent.json()["result"]["status"]["state"], "completed", "{}", sent.body);
+
+    let none = Fixture::with(|options| options.compat = server::Compat::None).await;
+    let (card, _) = asked(&none, "").await;
+    assert!(card.get("url").is_none() && card.get("supportedInterfaces").is_some(), "{card}");
+    assert!(none.bare("GET", PUBLIC).send().await.json().get("url").is_none());
+    let all = Fixture::with(|options| options.compat = server::Compat::All).await;
+    assert!(all.bare("GET", PUBLIC).send().await.json().get("url").is_some());
+    assert!(fixture.bare("GET", PUBLIC).send().await.json().get("url").is_none());
 }
 
 #[tokio::test]

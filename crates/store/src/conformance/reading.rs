@@ -2,10 +2,15 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use a2a::TaskState::{Completed, Failed, InputRequired, Submitted, Working};
+use a2a::{
+    Message, Role,
+    TaskState::{Completed, Failed, InputRequired, Submitted, Working},
+};
 
 use super::world::*;
-use crate::{Append, Error, Filter, Lease, PageKey, Position, Room, Store, Tailed, TaskId, TurnEnd, View};
+use crate::{
+    Append, Draft, Error, Filter, Lease, PageKey, Position, Room, Store, Tailed, TaskId, TurnEnd, View, clock,
+};
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -150,6 +155,51 @@ pub(super) async fn a_turn_hears_what_was_said_before(store: Arc<dyn Store>) {
     assert_eq!(hears().await, ["one", "first", "two", "second"]);
     world.accept(world.leased(world.more(task, "three"))).await.unwrap();
     assert_eq!(hears().await, ["one", "first", "two", "second", "three"]);
+}
+
+pub(super) async fn a_turn_hears_replies_that_are_in_artifacts(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("one").await;
+    world.accept(world.more(task, "two")).await.unwrap();
+    world.accept(world.more(task, "three")).await.unwrap();
+    let hears = || async { all_say(&world.store.history(world.tenant, task).await.unwrap()) };
+
+    let file = "x".repeat(crate::talk::CHUNK_BYTES);
+    let made = vec![
+        artifact(task, "a", "fir", false),
+        artifact(task, "b", "and more", false),
+        artifact(task, "file", &file, false),
+        status(task, Working, Some("nearly there")),
+        artifact(task, "a", "st", true),
+        artifact(task, "a", "", true),
+    ];
+    world.append(&lease, made).await.unwrap();
+    assert_eq!(hears().await, ["one", "nearly there"], "the turn that runs has not replied");
+    world.end(&lease, Completed, None).await.unwrap();
+    let first = ["one", "nearly there", "first\nand more", "two"];
+    assert_eq!(hears().await, first);
+    let told = world.store.history(world.tenant, task).await.unwrap();
+    assert_eq!((&told[2].message_id, told[2].role), (&task.reply_id(1), Role::Agent));
+    assert_eq!((&*told[2].task_id, &*told[2].context_id), (&*task.to_string(), CONTEXT));
+
+    // A turn that ends with a message of its own has said what there is to say.
+    world.append(&lease, vec![artifact(task, "c", "a long report", false)]).await.unwrap();
+    let last_word = Message { message_id: task.reply_id(2), ..message(task, Role::Agent, "it is done") };
+    let end = Draft::status(task, CONTEXT, Completed, Some(last_word), None, clock::now()).unwrap();
+    world.finish(&lease, TurnEnd::Status(end)).await.unwrap();
+    let both: Vec<&str> = first.into_iter().chain(["it is done", "three"]).collect();
+    assert_eq!(hears().await, both);
+    world.append(&lease, vec![artifact(task, "d", "third", false)]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+
+    let context = |limit| {
+        let (store, tenant, agent) = (&world.store, world.tenant, &world.agent);
+        async move { all_say(&store.context_history(tenant, agent, CONTEXT, TaskId::mint(), limit).await.unwrap()) }
+    };
+    let all: Vec<&str> = both.into_iter().chain(["third"]).collect();
+    assert_eq!(context(20).await, all);
+    assert_eq!(context(3).await, ["it is done", "three", "third"]);
+    assert_eq!(bytes_say(&world.task(task).await.history), ["one", "two", "three", "nearly there", "it is done"]);
 }
 
 pub(super) async fn lists_are_newest_first_in_pages(store: Arc<dyn Store>) {

@@ -10,7 +10,10 @@ use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 use super::pool::Pool;
-use crate::{AgentId, Error, Event, Filter, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View, codec};
+use crate::{
+    AgentId, Error, Event, Filter, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View, codec,
+    talk::{CHUNK_BYTES, READ_BYTES, Talk},
+};
 
 pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
     let sql = "SELECT agent_id, context_id, state, seq, hidden FROM a2a_tasks WHERE task_id = $1 AND tenant_id = $2";
@@ -201,29 +204,40 @@ pub(super) fn event(row: &Row, first: usize) -> Result<Event> {
     })
 }
 
-/// What was said in the turns so far of `a2a_tasks t`: what waits in the inbox has not been heard yet. The message of
-/// the status, where `with_status` holds, belongs at the end of the turn that said it.
+/// What was said in the turns so far of `a2a_tasks t`, and what they made: what waits in the inbox has not been heard yet,
+/// the turn that runs has not replied. Of one turn the messages come first, then the one of the status, where `with_status`
+/// holds, and then one row with its chunks.
 fn talk(with_status: &str) -> String {
     format!(
-        "SELECT m.turn, false AS is_status, m.pos, m.body FROM a2a_messages m
+        "SELECT m.turn, 0 AS part, m.pos, m.body, NULL::text[] AS ids, NULL::bytea[] AS chunks FROM a2a_messages m
          WHERE m.task = t.task_id AND m.turn <= t.turn
          UNION ALL
-         SELECT t.status_turn, true, 0, convert_to(t.status_message, 'UTF8')
-         WHERE t.status_message IS NOT NULL AND {with_status}"
+         SELECT t.status_turn, 1, 0, convert_to(t.status_message, 'UTF8'), NULL, NULL
+         WHERE t.status_message IS NOT NULL AND {with_status}
+         UNION ALL
+         SELECT a.turn, 2, 0, NULL, array_agg(a.artifact_id ORDER BY a.pos), array_agg(a.body ORDER BY a.pos)
+         FROM (SELECT turn, pos, artifact_id, body,
+                 sum(octet_length(body)) OVER (PARTITION BY turn ORDER BY pos) - octet_length(body) AS before
+               FROM a2a_artifacts WHERE task = t.task_id AND octet_length(body) <= {CHUNK_BYTES}
+                 AND turn <= t.turn - (t.state <> 'completed')::int) a
+         WHERE a.before < {READ_BYTES} GROUP BY a.turn"
     )
 }
+
+/// What [`conversation`] reads of `a2a_tasks t` and `said`.
+const SAID: &str = "t.task_id, t.context_id, said.turn, said.body, said.ids, said.chunks";
 
 pub(super) async fn history(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
     let talk = talk("true");
     let sql = format!(
-        "SELECT said.body FROM a2a_tasks t LEFT JOIN LATERAL ({talk}) said ON true
-         WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY said.turn, said.is_status, said.pos"
+        "SELECT {SAID} FROM a2a_tasks t LEFT JOIN LATERAL ({talk}) said ON true
+         WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY said.turn, said.part, said.pos"
     );
     let rows = pool.query(&sql, &[&uuid(task), &tenant.0]).await?;
     if rows.is_empty() {
         return Err(Error::NotFound);
     }
-    messages(&rows)
+    conversation(&rows)
 }
 
 pub(super) async fn context_history(
@@ -234,29 +248,44 @@ pub(super) async fn context_history(
     before: TaskId,
     limit: usize,
 ) -> Result<Vec<a2a::Message>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = pool.query(&context_query(), &[&tenant.0, &context, &uuid(before), &agent.as_str(), &limit]).await?;
+    // A turn has a message at least, and one row at most that may come to nothing.
+    let rows = i64::try_from(limit.saturating_mul(2)).unwrap_or(i64::MAX);
+    let mut rows = pool.query(&context_query(), &[&tenant.0, &context, &uuid(before), &agent.as_str(), &rows]).await?;
     rows.reverse();
-    messages(&rows)
+    let mut messages = conversation(&rows)?;
+    messages.drain(..messages.len().saturating_sub(limit));
+    Ok(messages)
 }
 
 /// Newest first, until there is enough: the index gives the tasks in that order, so older ones are not read.
 fn context_query() -> String {
     let talk = talk("t.state IN ('completed', 'failed', 'canceled', 'rejected')");
     format!(
-        "SELECT said.body FROM a2a_tasks t CROSS JOIN LATERAL ({talk}) said
+        "SELECT {SAID} FROM a2a_tasks t CROSS JOIN LATERAL ({talk}) said
          WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4
-         ORDER BY t.task_id DESC, said.turn DESC, said.is_status DESC, said.pos DESC LIMIT $5"
+         ORDER BY t.task_id DESC, said.turn DESC, said.part DESC, said.pos DESC LIMIT $5"
     )
 }
 
-/// The messages of rows that hold a body each, or none.
-fn messages(rows: &[Row]) -> Result<Vec<a2a::Message>> {
-    let mut messages = Vec::with_capacity(rows.len());
-    for row in rows {
-        if let Some(body) = row.try_get::<_, Option<&[u8]>>(0)? {
-            messages.push(serde_json::from_slice(body)?);
+/// The messages of rows that are [`SAID`], which come task by task.
+fn conversation(rows: &[Row]) -> Result<Vec<a2a::Message>> {
+    let mut messages = Vec::new();
+    for rows in rows.chunk_by(|one, next| one.get::<_, Uuid>(0) == next.get::<_, Uuid>(0)) {
+        let mut talk = Talk::new(task_id(rows[0].try_get(0)?), &rows[0].try_get::<_, &str>(1)?.into());
+        for row in rows {
+            let Some(turn) = row.try_get::<_, Option<i32>>(2)? else { continue };
+            let turn = codec::small(turn.into());
+            if let Some(body) = row.try_get::<_, Option<&[u8]>>(3)? {
+                talk.hear(turn, body)?;
+            } else if talk.wants_made(turn) {
+                let ids: Vec<&str> = row.try_get(4)?;
+                let chunks: Vec<&[u8]> = row.try_get(5)?;
+                for (id, chunk) in ids.into_iter().zip(chunks) {
+                    talk.make(turn, id, chunk)?;
+                }
+            }
         }
+        messages.extend(talk.finish());
     }
     Ok(messages)
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
+use a2a::TaskState;
 use bytes::Bytes;
 use rusqlite::{Connection, Row, Statement, params, params_from_iter, types::Value};
 
@@ -9,6 +10,7 @@ use super::{row, tx::positions};
 use crate::{
     AgentId, Event, Filter, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
     ops::{Hidden, TaskRow},
+    talk::Talk,
 };
 
 pub(super) fn head(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -284,27 +286,32 @@ pub(super) fn context_history(
     Ok(messages)
 }
 
-/// What was said in the turns so far, turn by turn. What waits in the inbox has not been heard yet.
+/// What was said in the turns so far. What waits in the inbox has not been heard yet.
 fn talk(conn: &Connection, row: &TaskRow, with_status: bool) -> Result<Vec<a2a::Message>> {
     let (first, end) = positions(row.pk);
+    let mut talk = Talk::new(row.task, &row.context);
     let mut said = conn.prepare_cached(
         "SELECT turn, body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3 ORDER BY turn, pos",
     )?;
     let mut rows = said.query(params![first, end, row.turn])?;
-    let mut messages = Vec::new();
-    // The message of the status belongs at the end of the turn that said it.
-    let mut status = row.status_message.as_ref().filter(|_| with_status);
     while let Some(next) = rows.next()? {
-        if next.get::<_, u32>(0)? > row.status_turn
-            && let Some(message) = status.take()
-        {
-            messages.push(serde_json::from_slice(message)?);
+        talk.hear(next.get(0)?, next.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+    }
+    if let Some(message) = row.status_message.as_ref().filter(|_| with_status) {
+        talk.hear(row.status_turn, message)?;
+    }
+    // The turn that runs has not replied yet.
+    let replied = if row.state == TaskState::Completed { row.turn } else { row.turn.saturating_sub(1) };
+    let mut made = conn.prepare_cached(
+        "SELECT turn, artifact_id, body FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3 ORDER BY pos",
+    )?;
+    let mut rows = made.query(params![first, end, replied])?;
+    while let Some(next) = rows.next()? {
+        let turn = next.get(0)?;
+        if talk.wants_made(turn) {
+            let (id, body) = (next.get_ref(1)?.as_str(), next.get_ref(2)?.as_blob());
+            talk.make(turn, id.map_err(rusqlite::Error::from)?, body.map_err(rusqlite::Error::from)?)?;
         }
-        let body = next.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-        messages.push(serde_json::from_slice(body)?);
     }
-    if let Some(message) = status {
-        messages.push(serde_json::from_slice(message)?);
-    }
-    Ok(messages)
+    Ok(talk.finish())
 }

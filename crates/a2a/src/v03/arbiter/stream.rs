@@ -55,8 +55,8 @@ impl Stream {
     /// A task that has ended and is the first thing to come gives one frame, its terminal status. A task that comes later
     /// stands for events that are not in the log any more: its text takes the place of what was sent.
     ///
-    /// A completed status without a message (a reply that was too long to repeat) goes out without one. Whoever has the task
-    /// at hand gives [`StreamResponse::Task`] in its place, and the reply is taken from the artifacts.
+    /// A completed status without a message (a reply that is in the artifacts alone) goes out without one. Whoever has the
+    /// task at hand gives [`StreamResponse::Task`] in its place, with its history, and the reply is taken from the artifacts.
     pub fn feed(&mut self, seq: u64, event: StreamResponse) -> Vec<Frame> {
         if self.ended {
             return Vec::new();
@@ -163,7 +163,7 @@ impl Stream {
         let responses = task.artifacts.iter().filter(|artifact| is_response(artifact));
         self.texts = responses.map(|artifact| artifact.artifact_id.clone()).collect();
         if !self.texts.is_empty() {
-            events.push(self.text_update(response_text(task), false, false, None));
+            events.push(self.text_update(response_text(task, |_| true), false, false, None));
         }
         for artifact in &task.artifacts {
             if !is_response(artifact) {

@@ -1,0 +1,79 @@
+//! The cards of agents at their well-known paths, for whoever may see the agent: everybody, where every tenant may.
+//!
+//! Most clients fetch the card before they have anything to authenticate with, or without thinking of it.
+
+use a2a::{Error, PROTOCOL_VERSION};
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue};
+
+use crate::{
+    auth, headers, reply,
+    surface::{Guest, Surface, Visit},
+};
+
+/// An agent's card: as it is called under `/a2a`, or under `/v1/a2a`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AgentCard {
+    Protocol(String),
+    Arbiter(String),
+}
+
+/// Where they are.
+pub(crate) const PATHS: [&str; 2] =
+    ["/a2a/agents/{id}/.well-known/agent-card.json", "/v1/a2a/agents/{id}/.well-known/agent-card.json"];
+
+impl Surface for AgentCard {
+    type Caller = Guest;
+
+    fn at(segments: &[&str]) -> Option<Self> {
+        match segments {
+            ["a2a", "agents", agent, ..] => Some(Self::Protocol((*agent).to_owned())),
+            ["v1", "a2a", "agents", agent, ..] => Some(Self::Arbiter((*agent).to_owned())),
+            _ => None,
+        }
+    }
+
+    fn allow(&self) -> &'static str {
+        "GET, HEAD, OPTIONS"
+    }
+
+    async fn answer(self, visit: Visit<'_, Guest>) -> Result<Response, Error> {
+        let (app, headers) = (visit.app, &visit.parts.headers);
+        let (Self::Protocol(id) | Self::Arbiter(id)) = &self;
+        let agents = app.exchange.agents();
+        let entry = match &visit.caller {
+            Guest::Known(caller) => agents.find(caller, id),
+            Guest::Unknown => agents.find_open(id),
+        };
+        let entry = entry.ok_or_else(|| exchange::Error::agent_not_found(id))?;
+        let is_open = app.cards.are_public() && entry.is_open();
+        let card = match &self {
+            Self::Protocol(_) if headers::names_version_1(headers) => app.cards.agent(&entry.profile)?,
+            Self::Protocol(_) => app.cards.agent_for_all(&entry.profile)?,
+            Self::Arbiter(_) => app.cards.arbiter(&entry.profile),
+        };
+        let (cache, vary): (_, &[&str]) =
+            if is_open { ("public, max-age=60", &[VERSION]) } else { ("private, max-age=60", &[auth::VARY, VERSION]) };
+        Ok(reply::cacheable(headers, &card, reply::JSON, cache, vary))
+    }
+
+    fn mark(headers: &mut HeaderMap) {
+        headers.insert(headers::A2A_VERSION, HeaderValue::from_static(PROTOCOL_VERSION));
+    }
+}
+
+/// Which fields there are depends on what the client says it speaks.
+const VERSION: &str = "A2A-Version";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::route;
+
+    #[test]
+    fn paths_name_agents() {
+        let agent = || "a b".to_owned();
+        let at = |path: &str| route(&path.replace("{id}", "a%20b"), AgentCard::at);
+        assert_eq!(PATHS.map(at), [Some(AgentCard::Protocol(agent())), Some(AgentCard::Arbiter(agent()))]);
+    }
+}
