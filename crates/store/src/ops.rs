@@ -89,7 +89,7 @@ pub(crate) trait Tx {
 pub(crate) struct NewMessage<'a> {
     pub(crate) id: &'a str,
     pub(crate) role: &'static str,
-    /// As it stands in `a2a_messages.status`.
+    /// As it stands in `messages.status`.
     pub(crate) status: &'static str,
     pub(crate) turn: u32,
     pub(crate) body: &'a Bytes,

@@ -41,7 +41,7 @@ fn message(id: &str, role: Role, says: &str) -> Message {
 }
 
 fn status(task: TaskId, state: TaskState, says: Option<&str>) -> Draft {
-    let message = says.map(|says| message("reply", Role::Agent, says));
+    let message = says.map(|says| message(&task.reply_id(1), Role::Agent, says));
     Draft::status(task, CONTEXT, state, message, None, clock::now()).unwrap()
 }
 
@@ -289,7 +289,8 @@ async fn a_conversation_goes_on_where_it_was_moved_to() {
     assert_eq!(after.history[..before.history.len()], before.history[..], "what was said stays in its order");
     let said = store.history(tenant, task).await.unwrap();
     let said: Vec<&str> = said.iter().map(|message| message.message_id.as_str()).collect();
-    assert_eq!(said, ["m", "reply", "answer", "reply"]);
+    let reply = task.reply_id(1);
+    assert_eq!(said, ["m", &reply, "answer", &reply]);
 }
 
 #[tokio::test]

@@ -415,9 +415,9 @@ async fn what_cannot_be_read_blocks_nobody() {
     let damage = |task: TaskId, damage: Damage| {
         let sql = match damage {
             Damage::Message => {
-                "UPDATE a2a_messages SET body = '{' WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1)"
+                "UPDATE messages SET body = '{' WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1)"
             }
-            Damage::NoMessage => "DELETE FROM a2a_messages WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1)",
+            Damage::NoMessage => "DELETE FROM messages WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1)",
             Damage::State => "UPDATE a2a_tasks SET state = 'dreaming' WHERE task_id = ?1",
             Damage::Agent => "UPDATE a2a_tasks SET agent_id = 'No Agent!' WHERE task_id = ?1",
             Damage::Ended => "UPDATE a2a_tasks SET state = 'completed' WHERE task_id = ?1",
@@ -477,7 +477,7 @@ async fn s0_45_tables_have_the_names_operators_know() {
         conn.query_row("SELECT name FROM pragma_table_info('a2a_tasks') WHERE pk = 1", (), |row| row.get(0)).unwrap();
     assert_eq!(key, "task_id");
     let statuses: Vec<String> = conn
-        .prepare("SELECT DISTINCT status FROM a2a_messages WHERE role = 'user'")
+        .prepare("SELECT DISTINCT status FROM messages WHERE role = 'user'")
         .unwrap()
         .query_map((), |row| row.get(0))
         .unwrap()

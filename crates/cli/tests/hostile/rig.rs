@@ -20,7 +20,7 @@ const WATCHED: [(&str, &str); 10] = [
         "task_id, tenant_id, agent_id, context_id, state, updated_at, status_message, seq, hidden, turn, waiting, cancel_mark",
     ),
     ("a2a_events", "*"),
-    ("a2a_messages", "*"),
+    ("messages", "*"),
     ("a2a_artifacts", "*"),
     ("idempotency", "*"),
     ("task_counts", "*"),

@@ -381,6 +381,33 @@ async fn s0_47_rows_are_written_at_each_step() {
 }
 
 #[tokio::test]
+async fn x_21_the_tables_have_the_names_and_columns_that_others_read() {
+    let fixture = Fixture::seeded().await;
+    let mut params = said("do this");
+    params["message"]["contextId"] = json!("c-21");
+    let sent = fixture.seed("index", "message/send", params).await;
+    let id = sent["result"]["id"].as_str().unwrap().to_owned();
+    let running = fixture.begin_working("single", "long").await;
+    let seen =
+        |columns: &str, id: &str| row(&fixture, &format!("SELECT {columns} FROM a2a_messages WHERE task_id = '{id}'"));
+    assert_eq!(seen("to_agent, task, correlation_id, status", &id), ["index", "do this", "c-21", "acked"]);
+    assert_eq!(seen("message_id, context_id, from_agent, error", &id), [id.as_str(), "c-21", "", ""]);
+    assert_eq!(seen("status, task", &running), ["in_progress", "long"]);
+    for column in
+        ["payload_json", "attempts", "max_attempts", "available_at", "claimed_by", "lease_until", "result_json"]
+    {
+        row(&fixture, &format!("SELECT count({column}) FROM a2a_messages"));
+    }
+    for column in ["protocol_message_id", "history_json", "created_at", "updated_at"] {
+        assert_eq!(row(&fixture, &format!("SELECT count({column}) FROM a2a_messages")), ["2"], "{column}");
+    }
+    assert!(seen("history_json", &id)[0].contains("do this"));
+    let columns =
+        "task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, final_message_json, error_message";
+    assert_eq!(row(&fixture, &format!("SELECT {columns} FROM a2a_tasks WHERE task_id = '{id}'"))[4], "completed");
+}
+
+#[tokio::test]
 async fn s0_48_a_context_id_comes_back_as_it_was() {
     let fixture = Fixture::seeded().await;
     for context in ["c-42", "контекст ☃ \"'<>", " with spaces "] {

@@ -26,7 +26,7 @@ const TABLES: [(&str, &str); 9] = [
     ("settings", "settings"),
     ("audit", "audit entries"),
     ("a2a_tasks", "tasks"),
-    ("a2a_messages", "messages"),
+    ("messages", "messages"),
     ("a2a_artifacts", "artifacts"),
     ("a2a_events", "events"),
     ("idempotency", "idempotency keys"),
@@ -123,7 +123,7 @@ async fn derive(tx: &Transaction<'_>) -> Result<()> {
          FROM a2a_tasks t LEFT JOIN (
            SELECT task, sum(bytes) AS bytes FROM (
              SELECT task, octet_length(body) AS bytes FROM a2a_events
-             UNION ALL SELECT task, octet_length(body) FROM a2a_messages
+             UNION ALL SELECT task, octet_length(body) FROM messages
              UNION ALL SELECT task, octet_length(body) FROM a2a_artifacts) AS parts
            GROUP BY task) AS b ON b.task = t.task_id
          GROUP BY t.tenant_id;
@@ -161,7 +161,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
              FROM a2a_tasks ORDER BY task_id"
         }
         Kind::Message => {
-            "SELECT task::text, message_id, role, status, turn::bigint, created_at, body FROM a2a_messages
+            "SELECT task::text, message_id, role, status, turn::bigint, created_at, body FROM messages
              ORDER BY task, pos"
         }
         Kind::Artifact => {
@@ -348,7 +348,7 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
                 r.parking, r.kept, r.kept_before),
         // Positions are given in the order of the lines.
         Kind::Message => columns!(Message,
-            "INSERT INTO a2a_messages (task, message_id, role, status, turn, created_at, body)
+            "INSERT INTO messages (task, message_id, role, status, turn, created_at, body)
              SELECT task::uuid, id, role, status, turn, created, body
              FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[])
              WITH ORDINALITY AS r (task, id, role, status, turn, created, body, n) ORDER BY n",

@@ -24,7 +24,7 @@ const TABLES: [(&str, &str); 9] = [
     ("settings WHERE name <> 'journal.heartbeat'", "settings"),
     ("audit", "audit entries"),
     ("a2a_tasks", "tasks"),
-    ("a2a_messages", "messages"),
+    ("messages", "messages"),
     ("a2a_artifacts", "artifacts"),
     ("a2a_events", "events"),
     ("idempotency", "idempotency keys"),
@@ -133,7 +133,7 @@ fn derive(conn: &Connection) -> Result<()> {
          SELECT tenant_id,
                 sum(state NOT IN ('completed', 'failed', 'canceled', 'rejected')),
                 sum((SELECT coalesce(sum(length(body)), 0) FROM a2a_events WHERE task = pk)
-                  + (SELECT coalesce(sum(length(body)), 0) FROM a2a_messages
+                  + (SELECT coalesce(sum(length(body)), 0) FROM messages
                      WHERE pos >= pk << 32 AND pos < (pk + 1) << 32)
                   + (SELECT coalesce(sum(length(body)), 0) FROM a2a_artifacts
                      WHERE pos >= pk << 32 AND pos < (pk + 1) << 32))
@@ -219,7 +219,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
         })))
     })?;
     // Two loops and no join, so that nothing is sorted and nothing has to fit into memory.
-    let messages = "SELECT message_id, role, status, turn, created_at, body FROM a2a_messages
+    let messages = "SELECT message_id, role, status, turn, created_at, body FROM messages
                     WHERE pos >= ?1 AND pos < ?2 ORDER BY pos";
     each_of_tasks(conn, writer, messages, |task, row| {
         Ok(Record::Message(Message {
@@ -398,7 +398,7 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
         // What belongs to no task is not inserted, and missed when it is counted.
         Record::Message(r) => run(
             conn,
-            "INSERT INTO a2a_messages (pos, task, message_id, role, status, turn, created_at, body)
+            "INSERT INTO messages (pos, task, message_id, role, status, turn, created_at, body)
              SELECT (pk << 32) + ?1, pk, ?3, ?4, ?5, ?6, ?7, ?8 FROM a2a_tasks WHERE task_id = ?2",
             params![
                 numbers.next(Kind::Message, &r.task),

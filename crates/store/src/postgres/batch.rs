@@ -78,7 +78,7 @@ struct Waiting {
     new: Option<usize>,
 }
 
-/// A new row of `a2a_messages`.
+/// A new row of `messages`.
 pub(super) struct Message {
     pub(super) task: TaskId,
     pub(super) id: String,

@@ -208,7 +208,7 @@ static LOCK: Sql = Sql::new(|| {
 /// Of a turn that runs and has nothing behind it nobody reads the message.
 const INBOX: &str = concat!(
     "SELECT m.task, m.turn, m.status = 'in_progress', m.body
-     FROM a2a_tasks t JOIN a2a_messages m ON m.task = t.task_id
+     FROM a2a_tasks t JOIN messages m ON m.task = t.task_id
      WHERE (t.waiting > 0 OR (t.due_at IS NOT NULL AND t.owner IS NULL)) AND m.status IN ('pending', 'in_progress')
        AND t.task_id = ANY ",
     tasks_and_keys!()
@@ -244,7 +244,7 @@ static CLAIM: Sql = Sql::new(|| {
     format!("{} {shares} CROSS JOIN LATERAL (SELECT * {due}) t", select()).leak()
 });
 
-const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', m.body FROM a2a_messages m
+const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', m.body FROM messages m
      WHERE m.task = ANY ($1::uuid[]) AND m.status IN ('pending', 'in_progress')";
 
 /// Takes the locks of tenants, those that are near their bounds for itself. Tells which those are, and how far from its

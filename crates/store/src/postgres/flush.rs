@@ -95,10 +95,10 @@ const TOUCH_TASKS: &str = "UPDATE a2a_tasks t SET seq = u.seq, updated_at = u.up
 const EVENTS: &str = "INSERT INTO a2a_events (task, seq, at, kind, body)
      SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bytea[])";
 
-const MESSAGES: &str = "INSERT INTO a2a_messages (task, message_id, role, status, turn, body, created_at)
+const MESSAGES: &str = "INSERT INTO messages (task, message_id, role, status, turn, body, created_at)
      SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bytea[], $7::bigint[])";
 
-const MOVE_MESSAGES: &str = "UPDATE a2a_messages m SET status = u.status
+const MOVE_MESSAGES: &str = "UPDATE messages m SET status = u.status
      FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS u (task, turn, status)
      WHERE m.task = u.task AND m.turn = u.turn AND m.status IN ('pending', 'in_progress')";
 

@@ -37,7 +37,7 @@ fn content(messages: &str, artifacts: &str) -> String {
     format!(
         "LEFT JOIN LATERAL (
            SELECT array_agg(m.body ORDER BY m.pos) AS bodies
-           FROM (SELECT pos, body FROM a2a_messages WHERE task = t.task_id ORDER BY pos DESC LIMIT {messages}::bigint) m
+           FROM (SELECT pos, body FROM messages WHERE task = t.task_id ORDER BY pos DESC LIMIT {messages}::bigint) m
          ) said ON true
          LEFT JOIN LATERAL (
            SELECT array_agg(a.artifact_id ORDER BY a.pos) AS ids, array_agg(a.body ORDER BY a.pos) AS bodies
@@ -209,7 +209,7 @@ pub(super) fn event(row: &Row, first: usize) -> Result<Event> {
 /// holds, and then one row with its chunks.
 fn talk(with_status: &str) -> String {
     format!(
-        "SELECT m.turn, 0 AS part, m.pos, m.body, NULL::text[] AS ids, NULL::bytea[] AS chunks FROM a2a_messages m
+        "SELECT m.turn, 0 AS part, m.pos, m.body, NULL::text[] AS ids, NULL::bytea[] AS chunks FROM messages m
          WHERE m.task = t.task_id AND m.turn <= t.turn
          UNION ALL
          SELECT t.status_turn, 1, 0, convert_to(t.status_message, 'UTF8'), NULL, NULL
@@ -328,7 +328,7 @@ mod tests {
         let body = format!(r#"{{"messageId":"{text}","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}"#);
         client
             .execute(
-                "INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body)
+                "INSERT INTO messages (task, created_at, turn, role, status, message_id, body)
                  VALUES ($1, 1, $2, 'user', 'acked', $3, $4)",
                 &[&uuid(task), &turn, &text, &body.as_bytes()],
             )
@@ -355,7 +355,7 @@ mod tests {
         let writing = tokio::spawn(async move {
             let add = "BEGIN;
                 UPDATE a2a_tasks SET seq = seq + 1, status_at = status_at + 1;
-                INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body)
+                INSERT INTO messages (task, created_at, turn, role, status, message_id, body)
                   SELECT task_id, 1, 1, 'user', 'acked', 'm', 'more' FROM a2a_tasks;
                 INSERT INTO a2a_artifacts (task, turn, append, artifact_id, body)
                   SELECT task_id, 1, true, 'a', 'chunk' FROM a2a_tasks;
@@ -446,7 +446,7 @@ mod tests {
                 "INSERT INTO a2a_tasks (task_id, tenant_id, created_at, updated_at, status_at, seq, turn, agent_id,
                    context_id, state)
                  SELECT gen_random_uuid(), 7, 1, 1, n, 1, 1, 'echo', 'one', 'working' FROM generate_series(1, 10000) n;
-                 INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body)
+                 INSERT INTO messages (task, created_at, turn, role, status, message_id, body)
                    SELECT task_id, 1, 1, 'user', 'acked', 'm', convert_to('{}', 'UTF8') FROM a2a_tasks;
                  ANALYZE",
             )
@@ -455,8 +455,8 @@ mod tests {
         let query = list_query(TENANT, &everything(20));
         let values: Vec<&(dyn ToSql + Sync)> = query.values.iter().map(|value| &**value as _).collect();
         let plan = plan(&client, &query.sql, &values).await;
-        assert!(plan.contains("a2a_tasks_listed") && plan.contains("a2a_messages_task"), "{plan}");
-        assert!(!plan.contains("Seq Scan on a2a_tasks") && !plan.contains("Seq Scan on a2a_messages"), "{plan}");
+        assert!(plan.contains("a2a_tasks_listed") && plan.contains("messages_task"), "{plan}");
+        assert!(!plan.contains("Seq Scan on a2a_tasks") && !plan.contains("Seq Scan on messages"), "{plan}");
         let before = uuid(TaskId::from_u128(u128::MAX));
         let values: [&(dyn ToSql + Sync); 5] = [&7i64, &"one", &before, &"echo", &20i64];
         let plan = self::plan(&client, &context_query(), &values).await;
@@ -485,7 +485,7 @@ mod tests {
             .await
             .unwrap();
         assert!(matches!(events(&pool, TENANT, task, 0, 9).await, Err(Error::Damaged(_))));
-        client.batch_execute("INSERT INTO a2a_messages (task, created_at, turn, role, status, message_id, body) SELECT task_id, 1, 1, 'user', 'acked', 'm', '{' FROM a2a_tasks").await.unwrap();
+        client.batch_execute("INSERT INTO messages (task, created_at, turn, role, status, message_id, body) SELECT task_id, 1, 1, 'user', 'acked', 'm', '{' FROM a2a_tasks").await.unwrap();
         assert!(matches!(history(&pool, TENANT, task).await, Err(Error::Damaged(_))));
     }
 }

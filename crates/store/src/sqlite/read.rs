@@ -51,7 +51,7 @@ fn messages(conn: &Connection, pk: i64, limit: Option<u32>) -> Result<Vec<Bytes>
     let limit = limit.map_or(-1, i64::from);
     let (first, end) = positions(pk);
     let mut last =
-        conn.prepare_cached("SELECT body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 ORDER BY pos DESC LIMIT ?3")?;
+        conn.prepare_cached("SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 ORDER BY pos DESC LIMIT ?3")?;
     let last = last.query_map(params![first, end, limit], |row| row.get::<_, Vec<u8>>(0).map(Bytes::from))?;
     let mut messages: Vec<Bytes> = last.collect::<Result<_, _>>()?;
     messages.reverse();
@@ -291,7 +291,7 @@ fn talk(conn: &Connection, row: &TaskRow, with_status: bool) -> Result<Vec<a2a::
     let (first, end) = positions(row.pk);
     let mut talk = Talk::new(row.task, &row.context);
     let mut said = conn.prepare_cached(
-        "SELECT turn, body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3 ORDER BY turn, pos",
+        "SELECT turn, body FROM messages WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3 ORDER BY turn, pos",
     )?;
     let mut rows = said.query(params![first, end, row.turn])?;
     while let Some(next) = rows.next()? {

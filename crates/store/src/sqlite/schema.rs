@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005_clustered.sql"),
     include_str!("migrations/0006_leases.sql"),
     include_str!("migrations/0007_turns.sql"),
+    include_str!("migrations/0008_queue_view.sql"),
 ];
 
 /// How long a connection waits for another process's write.
@@ -162,7 +163,7 @@ mod tests {
         conn.pragma_update(None, "user_version", 4).unwrap();
         drop(conn);
         let conn = open_writer(&file, 1024).unwrap();
-        for (column, table) in [("message_id", "a2a_messages"), ("artifact_id", "a2a_artifacts")] {
+        for (column, table) in [("message_id", "messages"), ("artifact_id", "a2a_artifacts")] {
             let of_task = |pk: i64| -> String {
                 let (first, end) = crate::sqlite::tx::positions(pk);
                 let sql = format!(
@@ -176,7 +177,7 @@ mod tests {
             let stray = conn.execute(
                 &format!(
                     "INSERT INTO {table} SELECT max(pos) + 1, 9, {} FROM {table}",
-                    if table == "a2a_messages" { "'m', 'user', 'acked', 1, x'00', 0" } else { "1, 'x', 0, x'00'" }
+                    if table == "messages" { "'m', 'user', 'acked', 1, x'00', 0" } else { "1, 'x', 0, x'00'" }
                 ),
                 (),
             );

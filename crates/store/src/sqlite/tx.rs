@@ -127,7 +127,7 @@ impl Tx for Batch<'_> {
         let body = self
             .conn
             .prepare_cached(
-                "SELECT body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 AND status = 'in_progress'",
+                "SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 AND status = 'in_progress'",
             )?
             .query_row(params![first, end, row.turn], body)
             .optional()?;
@@ -138,7 +138,7 @@ impl Tx for Batch<'_> {
         let body = self
             .conn
             .prepare_cached(
-                "SELECT body FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND status = 'pending'
+                "SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 AND status = 'pending'
                  ORDER BY pos LIMIT 1",
             )?
             .query_row(positions(row.pk), body)
@@ -149,8 +149,8 @@ impl Tx for Batch<'_> {
     fn begin_turn(&mut self, row: &TaskRow) -> Result<()> {
         self.conn
             .prepare_cached(
-                "UPDATE a2a_messages SET status = 'in_progress' WHERE pos =
-                   (SELECT pos FROM a2a_messages WHERE pos >= ?1 AND pos < ?2 AND status = 'pending'
+                "UPDATE messages SET status = 'in_progress' WHERE pos =
+                   (SELECT pos FROM messages WHERE pos >= ?1 AND pos < ?2 AND status = 'pending'
                     ORDER BY pos LIMIT 1)",
             )?
             .execute(positions(row.pk))?;

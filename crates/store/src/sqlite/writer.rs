@@ -94,10 +94,10 @@ static HOT: LazyLock<[String; 7]> = LazyLock::new(|| {
         // What a running turn says changes no indexed column: the indexes are left alone.
         "UPDATE a2a_tasks SET seq = ?2, updated_at = ?3 WHERE pk = ?1".to_owned(),
         "INSERT INTO a2a_events (task, seq, at, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)".to_owned(),
-        "INSERT INTO a2a_messages (pos, task, message_id, role, status, turn, body, created_at)
+        "INSERT INTO messages (pos, task, message_id, role, status, turn, body, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
             .to_owned(),
-        "UPDATE a2a_messages SET status = 'acked' WHERE pos >= ?1 AND pos < ?2 AND status = 'in_progress'".to_owned(),
+        "UPDATE messages SET status = 'acked' WHERE pos >= ?1 AND pos < ?2 AND status = 'in_progress'".to_owned(),
         "INSERT INTO a2a_artifacts (pos, task, turn, artifact_id, append, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
             .to_owned(),
     ]

@@ -191,8 +191,8 @@ async fn what_cannot_be_read_blocks_nobody() {
     let (store, client) = (open(database.url()).await, raw(&database).await);
     let damage = |task: TaskId, damage: Damage| {
         let sql = match damage {
-            Damage::Message => "UPDATE a2a_messages SET body = '\\x7b' WHERE task = $1::text::uuid",
-            Damage::NoMessage => "DELETE FROM a2a_messages WHERE task = $1::text::uuid",
+            Damage::Message => "UPDATE messages SET body = '\\x7b' WHERE task = $1::text::uuid",
+            Damage::NoMessage => "DELETE FROM messages WHERE task = $1::text::uuid",
             Damage::State => "UPDATE a2a_tasks SET state = 'dreaming' WHERE task_id = $1::text::uuid",
             Damage::Agent => "UPDATE a2a_tasks SET agent_id = 'No Agent!' WHERE task_id = $1::text::uuid",
             Damage::Ended => "UPDATE a2a_tasks SET state = 'completed' WHERE task_id = $1::text::uuid",
@@ -296,6 +296,6 @@ async fn a_forced_cancel_of_what_rests_leaves_no_message_in_progress() {
     one.append(&lease, Append { drafts: vec![], end: Some(rests) }).await.unwrap();
     one.mark_cancel(TENANT, lease.task).await.unwrap();
     one.force_cancel(TENANT, lease.task).await.unwrap();
-    let row = raw(&database).await.query_one("SELECT status FROM a2a_messages", &[]).await.unwrap();
+    let row = raw(&database).await.query_one("SELECT status FROM messages", &[]).await.unwrap();
     assert_eq!(row.get::<_, String>(0), "acked");
 }

@@ -150,7 +150,7 @@ pub(crate) async fn check_sums(database: &Database) {
                     (SELECT count(*) FROM a2a_tasks WHERE state NOT IN ('completed', 'failed', 'canceled', 'rejected')),
                     (SELECT coalesce(sum(bytes), 0)::bigint FROM tenant_usage),
                     (SELECT coalesce(sum(length(body)), 0) FROM a2a_events)
-                      + (SELECT coalesce(sum(length(body)), 0) FROM a2a_messages)
+                      + (SELECT coalesce(sum(length(body)), 0) FROM messages)
                       + (SELECT coalesce(sum(length(body)), 0) FROM a2a_artifacts),
                     (SELECT coalesce(sum(n), 0)::bigint FROM task_counts),
                     (SELECT count(*) FROM a2a_tasks WHERE hidden = 0)",
