@@ -40,6 +40,12 @@ impl Json {
         serde_json::from_str(text)
     }
 
+    /// The JSON of something that can be written as it.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        serde_json::value::to_raw_value(value).map(Self)
+    }
+
     pub fn is_null(&self) -> bool {
         self.get() == "null"
     }
@@ -73,6 +79,12 @@ impl JsonObject {
 
     pub fn as_json(&self) -> &Json {
         &self.0
+    }
+
+    /// The JSON of something that is written as an object.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Json::of(value).map(Self)
     }
 
     /// How deep arrays and objects nest: 1 for an object of scalars.

@@ -14,6 +14,8 @@ mod base64;
 mod card;
 mod decode;
 pub mod error;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 mod json;
 pub mod jsonrpc;
 mod method;

@@ -185,6 +185,8 @@ impl Settings {
             ..exchange::Options::default()
         };
         let edge = server::Options {
+            // Its range is that of ports.
+            grpc_port: keys.grpc_port.and_then(|port| u16::try_from(port).ok()),
             public_url,
             auth,
             public_cards: keys.cards.public(),
@@ -407,6 +409,7 @@ mod tests {
     /// Every key, a value as a variable or a flag has it, and as the file has it.
     const SAMPLES: [(&str, &str, &str); 34] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
+        ("grpc_port", "2", "2"),
         ("data_dir", "/d", "\"/d\""),
         ("store", "postgres://u@h/d", "\"postgres://u@h/d\""),
         ("store_connections", "3", "3"),
@@ -498,6 +501,7 @@ mod tests {
         };
         assert_eq!(format!("{:?}", config.exchange), format!("{exchange:?}"));
         let edge = server::Options {
+            grpc_port: Some(2),
             public_url: Some("https://h".to_owned()),
             auth: false,
             public_cards: false,

@@ -193,6 +193,9 @@ fn bind_failure(config: &Config, error: &io::Error) -> Failure {
 
 /// Says that the server is ready, and on the first start how to call it.
 fn announce(server: &Server, fresh: Option<&str>) {
+    if let Some(address) = server.grpc_addr() {
+        output::line(&format!("gRPC on {address}"));
+    }
     output::line(&format!("listening on http://{}", server.local_addr()));
     let Some(token) = fresh else {
         return;

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+pub(crate) mod grpc;
 mod home;
 pub(crate) mod http;
 pub(crate) mod log;

@@ -4,6 +4,7 @@
 mod acceptance;
 mod bench;
 mod cli;
+mod grpc;
 mod harness;
 mod hostile;
 mod limits;

@@ -47,6 +47,7 @@ pub struct Frames {
     cursor: Option<Cursor>,
     until: Until,
     draining: CancellationToken,
+    is_cut: bool,
     /// Held for as long as this stream counts.
     _place: Option<Place>,
 }
@@ -150,6 +151,7 @@ impl Frames {
             cursor,
             until,
             draining,
+            is_cut: false,
             _place: None,
         }
     }
@@ -169,6 +171,11 @@ impl Frames {
         // The worker is to be the first.
         self.patience = Some(Instant::now() + patience + HEAD_START);
         self
+    }
+
+    /// Whether it is over because the server drains. There is more to come, to whoever subscribes again.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// The next frame; `None` when the stream is over or the server drains. Cancel safe.
@@ -231,11 +238,13 @@ impl Frames {
     /// The server drains. A reader whose first frame was held back must learn the task's id to resume.
     async fn drain(&mut self) -> Option<Result<Frame, Error>> {
         let mut cursor = self.cursor.take()?;
+        self.is_cut = true;
         self.held.as_ref()?;
         match cursor.store.reveal(cursor.tenant, cursor.task).await {
             Ok(()) => self.ready = self.held.take()?,
             // The direct reply came just now: it is among the next events.
             Err(store::Error::Terminal(_)) => {
+                self.is_cut = false;
                 while self.ready.is_empty() {
                     match cursor.next().await {
                         Ok(event) => self.take(event),

@@ -3,6 +3,7 @@
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use axum::Router;
+use futures_util::future::join_all;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
@@ -26,58 +27,81 @@ const MAX_STREAMS: u32 = 256;
 /// The largest head of a request. It also bounds what waits to be written to a slow HTTP/1 client.
 const MAX_BUFFER: usize = 128 * 1024;
 
+/// A socket and what is answered there.
+pub(crate) struct Door {
+    pub(crate) listener: TcpListener,
+    pub(crate) router: Router,
+}
+
+/// What the connections of all doors share.
+struct House<'a> {
+    options: &'a Options,
+    builder: &'static Builder<TokioExecutor>,
+    permits: Arc<Semaphore>,
+    graceful: GracefulShutdown,
+    abort: CancellationToken,
+}
+
 /// Serves connections until `stop` is set and those that are open are done, or have had their time.
-pub(crate) async fn run(listener: TcpListener, router: Router, options: &Options, stop: CancellationToken) {
+pub(crate) async fn run(doors: Vec<Door>, options: &Options, stop: CancellationToken) {
     // One for as long as the process lives: a copy in each connection would be the largest part of some.
     let builder: &'static Builder<TokioExecutor> = Box::leak(Box::new(builder(options)));
-    let permits = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
-    let graceful = GracefulShutdown::new();
-    let abort = CancellationToken::new();
-
-    loop {
-        // The permit comes first: a connection that is over the bound stays in the backlog.
-        let permit = tokio::select! {
-            permit = Arc::clone(&permits).acquire_owned() => permit,
-            () = stop.cancelled() => break,
-        };
-        let Ok(permit) = permit else { break };
-        let (stream, peer) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    pause_after(&error).await;
-                    continue;
-                }
-            },
-            () = stop.cancelled() => break,
-        };
-        prepare(&stream);
-        let io = TokioIo::new(Connection::new(stream, options.header_timeout, options.stall));
-        let service = TowerToHyperService::new(Peered::new(router.clone(), peer.ip()));
-        let watcher = graceful.watcher();
-        let abort = abort.clone();
-        tokio::spawn(async move {
-            let _permit = permit;
-            // Made where it stays: what is moved into a future takes its room twice.
-            let mut connection = pin!(watcher.watch(builder.serve_connection(io, service)));
-            tokio::select! {
-                served = connection.as_mut() => {
-                    if let Err(error) = served {
-                        // Clients that vanish are no fault of ours.
-                        tracing::debug!(error = %error, "a connection ended early");
-                    }
-                }
-                () = abort.cancelled() => {}
-            }
-        });
-    }
-
-    // Nobody new: the address is free for the next process.
-    drop(listener);
-    if timeout(options.drain, graceful.shutdown()).await.is_err() {
+    let house = House {
+        options,
+        builder,
+        // Each door holds one while nobody comes.
+        permits: Arc::new(Semaphore::new(options.max_connections.clamp(doors.len(), Semaphore::MAX_PERMITS))),
+        graceful: GracefulShutdown::new(),
+        abort: CancellationToken::new(),
+    };
+    join_all(doors.into_iter().map(|door| house.open(door, &stop))).await;
+    if timeout(options.drain, house.graceful.shutdown()).await.is_err() {
         tracing::warn!(drain_ms = options.drain.as_millis(), "connections are still open and are closed now");
     }
-    abort.cancel();
+    house.abort.cancel();
+}
+
+impl House<'_> {
+    /// Lets connections in until `stop` is set. Then nobody new comes: the address is free for the next process.
+    async fn open(&self, Door { listener, router }: Door, stop: &CancellationToken) {
+        loop {
+            // The permit comes first: a connection that is over the bound stays in the backlog.
+            let permit = tokio::select! {
+                permit = Arc::clone(&self.permits).acquire_owned() => permit,
+                () = stop.cancelled() => break,
+            };
+            let Ok(permit) = permit else { break };
+            let (stream, peer) = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        pause_after(&error).await;
+                        continue;
+                    }
+                },
+                () = stop.cancelled() => break,
+            };
+            prepare(&stream);
+            let io = TokioIo::new(Connection::new(stream, self.options.header_timeout, self.options.stall));
+            let service = TowerToHyperService::new(Peered::new(router.clone(), peer.ip()));
+            let (watcher, builder) = (self.graceful.watcher(), self.builder);
+            let abort = self.abort.clone();
+            tokio::spawn(async move {
+                let _permit = permit;
+                // Made where it stays: what is moved into a future takes its room twice.
+                let mut connection = pin!(watcher.watch(builder.serve_connection(io, service)));
+                tokio::select! {
+                    served = connection.as_mut() => {
+                        if let Err(error) = served {
+                            // Clients that vanish are no fault of ours.
+                            tracing::debug!(error = %error, "a connection ended early");
+                        }
+                    }
+                    () = abort.cancelled() => {}
+                }
+            });
+        }
+    }
 }
 
 fn builder(options: &Options) -> Builder<TokioExecutor> {

@@ -25,7 +25,7 @@ use crate::{
     body::Bounds,
     cards::Cards,
     cors::Cors,
-    headers,
+    grpc, headers,
     limits::Limits,
     open,
     origin::Names,
@@ -61,7 +61,7 @@ impl App {
 
 /// All surfaces. What is at no other is looked for at the open one.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let mut router = Router::new();
+    let mut router = grpc();
     router = mount::<Place>(router, "/a2a").route("/", any(serve::<Place>));
     router = mount::<arbiter::Route>(router, "/v1/a2a");
     router = mount::<requests::Route>(router, "/v1/requests");
@@ -69,6 +69,26 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     for path in agent_cards::PATHS {
         router = router.route(path, any(serve::<AgentCard>));
     }
+    finish(router, app)
+}
+
+/// The surfaces of gRPC alone, for a port of its own.
+pub(crate) fn grpc_router(app: Arc<App>) -> Router {
+    finish(grpc(), app)
+}
+
+fn grpc() -> Router<Arc<App>> {
+    let mut router = Router::new();
+    router = mount::<grpc::Operations>(router, grpc::Operations::PATH);
+    router = mount::<grpc::Gateway>(router, grpc::Gateway::PATH);
+    router = mount::<grpc::Health>(router, grpc::Health::PATH);
+    for path in grpc::Reflection::PATHS {
+        router = mount::<grpc::Reflection>(router, path);
+    }
+    router
+}
+
+fn finish(router: Router<Arc<App>>, app: Arc<App>) -> Router {
     router
         .fallback(serve::<open::Open>)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))

@@ -27,22 +27,65 @@ pub enum Compat {
     None,
 }
 
+/// The custom binding over gRPC whose messages are `google.protobuf.Struct`.
+const STRUCT_BINDING: &str = "https://secondbrain.local/a2a/bindings/grpc-struct/v1";
+
+/// Where agents are called.
+#[derive(Debug, Clone)]
+pub(crate) struct Addresses {
+    /// What URLs begin with.
+    pub(crate) base: String,
+    /// `host:port` of the port for gRPC alone. Without one no card names gRPC: some clients refuse a card with any
+    /// interface off its origin, and others take no other form of address.
+    pub(crate) grpc: Option<String>,
+}
+
 /// Makes cards.
 pub(crate) struct Cards {
-    base: String,
+    addresses: Addresses,
     auth: bool,
     public: bool,
     compat: Compat,
     gateway: Tagged,
 }
 
+impl Addresses {
+    fn of_gateway(&self) -> Vec<AgentInterface> {
+        self.interfaces(&format!("{}/a2a", self.base), "")
+    }
+
+    fn of_agent(&self, id: &str) -> Vec<AgentInterface> {
+        self.interfaces(&format!("{}/a2a/agents/{id}", self.base), id)
+    }
+
+    /// JSON-RPC stands first: a client that takes the first interface it finds gets the one that all of them speak. URLs name
+    /// the agent; where there is only a port, the field `tenant` does.
+    fn interfaces(&self, prefix: &str, tenant: &str) -> Vec<AgentInterface> {
+        let interface = |binding: &str, url: String, tenant: &str| AgentInterface {
+            url,
+            protocol_binding: binding.to_owned(),
+            tenant: tenant.to_owned(),
+            protocol_version: PROTOCOL_VERSION.to_owned(),
+        };
+        let mut interfaces =
+            vec![interface("JSONRPC", format!("{prefix}/jsonrpc"), ""), interface("HTTP+JSON", prefix.to_owned(), "")];
+        if let Some(target) = &self.grpc {
+            interfaces.extend(["GRPC", STRUCT_BINDING].map(|binding| interface(binding, target.clone(), tenant)));
+        }
+        interfaces
+    }
+}
+
 impl Cards {
-    /// Cards whose URLs begin with `base`, which say how to authenticate when `auth` is on. With `public` those of agents that
+    /// Cards with these addresses, which say how to authenticate when `auth` is on. With `public` those of agents that
     /// everybody may call can be read by everybody.
-    pub(crate) fn new(base: &str, auth: bool, public: bool, compat: Compat) -> Result<Self, Error> {
-        let card = gateway(base, auth);
-        let gateway = if compat == Compat::All { tag(v03::compat_card(&card, base)) } else { tagged(&card)? };
-        Ok(Self { base: base.to_owned(), auth, public, compat, gateway })
+    pub(crate) fn new(addresses: Addresses, auth: bool, public: bool, compat: Compat) -> Result<Self, Error> {
+        let card = gateway(&addresses, auth);
+        let gateway = match compat {
+            Compat::All => tag(v03::compat_card(&card, &addresses.base)),
+            Compat::Agents | Compat::None => tagged(&card)?,
+        };
+        Ok(Self { addresses, auth, public, compat, gateway })
     }
 
     /// Whether cards of agents need no credential where the agent is everybody's.
@@ -62,7 +105,7 @@ impl Cards {
 
     /// The gateway's card for one caller: with the agents that this caller may see.
     pub(crate) fn extended(&self, agents: &Agents, caller: &Caller) -> Result<Tagged, Error> {
-        let mut card = gateway(&self.base, self.auth);
+        let mut card = gateway(&self.addresses, self.auth);
         for entry in agents.visible(caller) {
             card.skills.push(skill_of(&entry.profile));
         }
@@ -77,16 +120,15 @@ impl Cards {
     /// The same for clients of whatever version.
     pub(crate) fn agent_for_all(&self, profile: &Profile) -> Result<Tagged, Error> {
         let card = self.card(profile);
-        if self.compat == Compat::None { tagged(&card) } else { Ok(tag(v03::compat_card(&card, &self.base))) }
+        if self.compat == Compat::None { tagged(&card) } else { Ok(tag(v03::compat_card(&card, &self.addresses.base))) }
     }
 
     fn card(&self, profile: &Profile) -> AgentCard {
-        let prefix = format!("{}/a2a/agents/{}", self.base, profile.id);
         let mut card = AgentCard {
             name: profile.name.clone(),
             description: profile.description.clone(),
             version: profile.version.clone(),
-            supported_interfaces: interfaces(&prefix),
+            supported_interfaces: self.addresses.of_agent(profile.id.as_str()),
             capabilities: capabilities(&profile.extensions, self.auth),
             default_input_modes: profile.input_modes.clone(),
             default_output_modes: profile.output_modes.clone(),
@@ -115,11 +157,12 @@ impl Cards {
             // Only agents with a model have commands.
             commands: &[],
         };
-        tag(arbiter::agent_card(&facts, &self.base))
+        tag(arbiter::agent_card(&facts, &self.addresses.base))
     }
 }
 
-fn gateway(base: &str, auth: bool) -> AgentCard {
+fn gateway(addresses: &Addresses, auth: bool) -> AgentCard {
+    let base = &addresses.base;
     let authenticate = if auth {
         "Authenticate with a token, as `Authorization: Bearer <token>` or `x-sb-token: <token>`. "
     } else {
@@ -134,7 +177,7 @@ fn gateway(base: &str, auth: bool) -> AgentCard {
         name: "Switchboard".to_owned(),
         description,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        supported_interfaces: interfaces(&format!("{base}/a2a")),
+        supported_interfaces: addresses.of_gateway(),
         capabilities: capabilities(&[], auth),
         default_input_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
         default_output_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
@@ -152,24 +195,14 @@ fn gateway(base: &str, auth: bool) -> AgentCard {
     card
 }
 
-/// JSON-RPC stands first: a client that takes the first interface it finds gets the one that all of them speak.
-fn interfaces(prefix: &str) -> Vec<AgentInterface> {
-    let interface = |binding: &str, url: String| AgentInterface {
-        url,
-        protocol_binding: binding.to_owned(),
-        protocol_version: PROTOCOL_VERSION.to_owned(),
-        ..AgentInterface::default()
-    };
-    vec![interface("JSONRPC", format!("{prefix}/jsonrpc")), interface("HTTP+JSON", prefix.to_owned())]
-}
-
 /// A card for those who have authenticated there is only where somebody does.
 fn capabilities(extensions: &[AgentExtension], auth: bool) -> AgentCapabilities {
     let resume = AgentExtension {
         uri: RESUME_CURSOR.to_owned(),
         description:
             "Every event of a stream has its sequence number as SSE id. SubscribeToTask with `Last-Event-ID` or \
-                      `?afterSequence=N` replays what came after it, also when the task has ended."
+                      `?afterSequence=N` replays what came after it, also when the task has ended. Over gRPC, who activates this \
+             extension finds the number in each event's metadata, and says `after_sequence` in its own."
                 .to_owned(),
         ..AgentExtension::default()
     };
@@ -247,13 +280,17 @@ mod tests {
 
     use super::*;
 
+    fn cards(base: &str, auth: bool, compat: Compat) -> Result<Cards, Error> {
+        Cards::new(Addresses { base: base.to_owned(), grpc: None }, auth, true, compat)
+    }
+
     fn parsed(tagged: &Tagged) -> Value {
         serde_json::from_slice(&tagged.bytes).unwrap()
     }
 
     #[test]
     fn the_gateway_says_where_and_how() {
-        let card = parsed(Cards::new("https://sb.example", true, true, Compat::Agents).unwrap().gateway());
+        let card = parsed(cards("https://sb.example", true, Compat::Agents).unwrap().gateway());
         assert_eq!(
             card["supportedInterfaces"],
             json!([
@@ -278,7 +315,7 @@ mod tests {
 
     #[test]
     fn without_auth_no_scheme_is_named() {
-        let card = parsed(Cards::new("http://127.0.0.1:1", false, true, Compat::Agents).unwrap().gateway());
+        let card = parsed(cards("http://127.0.0.1:1", false, Compat::Agents).unwrap().gateway());
         assert!(card.get("securitySchemes").is_none());
         assert!(card.get("securityRequirements").is_none());
         assert!(!card["description"].as_str().unwrap().contains("token"));
@@ -286,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_compatible_card_has_both_sets_of_fields() {
-        let card = parsed(Cards::new("https://sb.example", true, true, Compat::All).unwrap().gateway());
+        let card = parsed(cards("https://sb.example", true, Compat::All).unwrap().gateway());
         assert_eq!(card["supportedInterfaces"][0]["url"], "https://sb.example/a2a/jsonrpc");
         assert_eq!(
             (&card["url"], &card["preferredTransport"]),
@@ -301,10 +338,10 @@ mod tests {
 
     #[test]
     fn the_tag_follows_the_bytes() {
-        let one = Cards::new("http://a", true, true, Compat::Agents).unwrap();
-        let two = Cards::new("http://b", true, true, Compat::Agents).unwrap();
+        let one = cards("http://a", true, Compat::Agents).unwrap();
+        let two = cards("http://b", true, Compat::Agents).unwrap();
         assert_ne!(one.gateway().etag, two.gateway().etag);
-        assert_eq!(one.gateway().etag, Cards::new("http://a", true, true, Compat::Agents).unwrap().gateway().etag);
+        assert_eq!(one.gateway().etag, cards("http://a", true, Compat::Agents).unwrap().gateway().etag);
         assert!(one.gateway().etag.starts_with("W/\"") && one.gateway().etag.ends_with('"'));
     }
 
@@ -312,7 +349,7 @@ mod tests {
     fn an_agent_has_its_own_addresses() {
         let mut profile = Profile::new("echo".parse().unwrap(), "builtin");
         profile.extensions.push(AgentExtension { uri: "urn:x".into(), required: true, ..AgentExtension::default() });
-        let card = parsed(&Cards::new("http://a", false, true, Compat::Agents).unwrap().agent(&profile).unwrap());
+        let card = parsed(&cards("http://a", false, Compat::Agents).unwrap().agent(&profile).unwrap());
         assert_eq!(card["name"], "echo");
         assert_eq!(card["supportedInterfaces"][0]["url"], "http://a/a2a/agents/echo/jsonrpc");
         assert_eq!(card["supportedInterfaces"][1]["url"], "http://a/a2a/agents/echo");

@@ -12,6 +12,7 @@ pub(crate) const A2A_EXTENSIONS: HeaderName = HeaderName::from_static("a2a-exten
 /// What 0.3 calls [`A2A_EXTENSIONS`].
 pub(crate) const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const AFTER_SEQUENCE: HeaderName = HeaderName::from_static("after_sequence");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Refuses a request that does not speak 1.0. Without a version it speaks 0.3 (A2A 1.0.1, section 3.6.2).
@@ -182,6 +183,18 @@ pub(crate) fn cursor(headers: &HeaderMap, query: &Query) -> Result<Option<u64>, 
     Ok(id.and_then(|id| id.trim().parse().ok()))
 }
 
+/// The same in the metadata of gRPC, where there is no query.
+pub(crate) fn cursor_in_metadata(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let mut given = headers.get_all(AFTER_SEQUENCE).iter();
+    let Some(value) = given.next() else {
+        return cursor(headers, &Query::default());
+    };
+    match value.to_str().ok().and_then(|text| text.trim().parse().ok()) {
+        Some(sequence) if given.next().is_none() => Ok(Some(sequence)),
+        _ => Err(Error::invalid("afterSequence", "must be a whole number of 0 or more, given once")),
+    }
+}
+
 /// Whether the caller already has what carries this entity tag (`If-None-Match`; compared weakly, RFC 9110, 13.1.2).
 pub(crate) fn none_match(headers: &HeaderMap, etag: &str) -> bool {
     let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
@@ -301,6 +314,19 @@ mod tests {
         for foreign in ["", "abc", "-1", "5f0c"] {
             assert_eq!(cursor(&headers(&[("last-event-id", foreign)]), &query("")).unwrap(), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn cursors_in_metadata() {
+        let cursor = |pairs| cursor_in_metadata(&headers(pairs));
+        assert_eq!(cursor(&[]).unwrap(), None);
+        assert_eq!(cursor(&[("after_sequence", "0")]).unwrap(), Some(0));
+        assert_eq!(cursor(&[("last-event-id", "7")]).unwrap(), Some(7));
+        assert_eq!(cursor(&[("last-event-id", "7"), ("after_sequence", "2")]).unwrap(), Some(2));
+        for bad in [&[("after_sequence", "x")][..], &[("after_sequence", "-1")], &[("after_sequence", "")]] {
+            assert!(cursor(bad).is_err(), "{bad:?}");
+        }
+        assert!(cursor(&[("after_sequence", "1"), ("after_sequence", "1")]).is_err());
     }
 
     #[test]

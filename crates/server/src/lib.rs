@@ -18,6 +18,7 @@ mod connection;
 mod cors;
 mod encode;
 mod events;
+mod grpc;
 mod headers;
 mod limits;
 mod open;
@@ -35,7 +36,6 @@ mod surface;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
 use exchange::Exchange;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,8 @@ pub use limits::Rate;
 pub struct Options {
     /// The address to listen at.
     pub listen: SocketAddr,
+    /// A further port at the same address, for gRPC alone. Cards name it; without one they do not name gRPC at all.
+    pub grpc_port: Option<u16>,
     /// What URLs on cards begin with; the address when there is none.
     pub public_url: Option<String>,
     /// Whether callers need a token.
@@ -81,10 +83,10 @@ pub struct Options {
 
 /// A server that listens and has not begun to answer.
 pub struct Server {
-    listener: TcpListener,
+    doors: Vec<accept::Door>,
     address: SocketAddr,
+    grpc_address: Option<SocketAddr>,
     base_url: String,
-    router: Router,
     options: Options,
 }
 
@@ -93,6 +95,7 @@ impl Options {
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
+            grpc_port: None,
             public_url: None,
             auth: true,
             public_cards: true,
@@ -126,14 +129,24 @@ impl Server {
         }
         let listener = TcpListener::bind(options.listen).await?;
         let address = listener.local_addr()?;
+        let grpc_listener =
+            match options.grpc_port {
+                Some(port) => Some(TcpListener::bind((options.listen.ip(), port)).await.map_err(|error| {
+                    io::Error::new(error.kind(), format!("port {port}, which is for gRPC: {error}"))
+                })?),
+                None => None,
+            };
+        let grpc_address = grpc_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let base_url = match &options.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => format!("http://{address}"),
         };
         let auth = auth::Auth::new(exchange.store().clone(), options.auth).await.map_err(io::Error::other)?;
-        let cards = cards::Cards::new(&base_url, auth.required(), options.public_cards, options.compat)
+        let grpc = grpc_address.map(|address| advertised(address, options.public_url.as_deref()));
+        let addresses = cards::Addresses { base: base_url.clone(), grpc };
+        let cards = cards::Cards::new(addresses, auth.required(), options.public_cards, options.compat)
             .map_err(io::Error::other)?;
-        let router = app::router(Arc::new(app::App {
+        let app = Arc::new(app::App {
             exchange,
             auth,
             cards,
@@ -142,13 +155,20 @@ impl Server {
             limits: limits::Limits::new(options.request_rate, options.failed_auth_rate),
             names: origin::Names::new(options.auth, options.public_url.as_deref()),
             cors: options.cors.clone(),
-        }));
-        Ok(Self { listener, address, base_url, router, options })
+        });
+        let mut doors = vec![accept::Door { listener, router: app::router(Arc::clone(&app)) }];
+        doors.extend(grpc_listener.map(|listener| accept::Door { listener, router: app::grpc_router(app) }));
+        Ok(Self { doors, address, grpc_address, base_url, options })
     }
 
     /// The address that is listened at, with its port.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address for gRPC alone, if there is one.
+    pub fn grpc_addr(&self) -> Option<SocketAddr> {
+        self.grpc_address
     }
 
     /// What URLs on cards begin with.
@@ -160,6 +180,12 @@ impl Server {
     ///
     /// Streams end when the exchange drains: whoever sets `stop` drains it first or at the same time.
     pub async fn run(self, stop: CancellationToken) {
-        accept::run(self.listener, self.router, &self.options, stop).await;
+        accept::run(self.doors, &self.options, stop).await;
     }
+}
+
+/// Where callers find the port for gRPC: at the host of the public URL, else at the address itself.
+fn advertised(address: SocketAddr, public_url: Option<&str>) -> String {
+    let public = public_url.and_then(|url| url.parse::<http::Uri>().ok()?.host().map(str::to_owned));
+    public.map_or_else(|| address.to_string(), |host| format!("{host}:{}", address.port()))
 }

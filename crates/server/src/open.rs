@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use a2a::{Error, ErrorKind};
 use axum::response::Response;
+use exchange::Exchange;
 use tokio::time::timeout;
 
 use crate::{
-    app::App,
     reply::{self, Status},
     surface::{Anybody, Surface, Visit},
 };
@@ -43,7 +43,7 @@ impl Surface for Open {
         let app = visit.app;
         let (status, said) = match self {
             Self::Live => (Status::Ok, "ok"),
-            Self::Ready => match unready(app).await {
+            Self::Ready => match unready(&app.exchange).await {
                 None => (Status::Ok, "ok"),
                 Some(why) => (Status::Error(ErrorKind::Unavailable), why),
             },
@@ -56,11 +56,12 @@ impl Surface for Open {
     }
 }
 
-async fn unready(app: &App) -> Option<&'static str> {
-    if app.exchange.draining().is_cancelled() {
+/// Why the server takes no work, if it takes none.
+pub(crate) async fn unready(exchange: &Exchange) -> Option<&'static str> {
+    if exchange.draining().is_cancelled() {
         return Some("draining");
     }
-    match timeout(PATIENCE, app.exchange.store().ping()).await {
+    match timeout(PATIENCE, exchange.store().ping()).await {
         Ok(Ok(())) => return None,
         Ok(Err(error)) => tracing::error!(error = %error, "the journal cannot be written"),
         Err(_elapsed) => tracing::error!("the journal does not answer"),

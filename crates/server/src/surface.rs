@@ -45,6 +45,11 @@ pub(crate) trait Surface: Sized + Send + 'static {
 
     /// What all its answers say, errors included.
     fn mark(_headers: &mut HeaderMap) {}
+
+    /// An error as its callers read one.
+    fn refuse(_parts: &Parts, error: &Error) -> Response {
+        reply::error(error)
+    }
 }
 
 /// Somebody who can be let in, and what is known of them then.
@@ -81,7 +86,7 @@ pub(crate) fn mount<S: Surface>(mut router: Router<Arc<App>>, below: &str) -> Ro
 /// Answers whatever comes to a surface.
 pub(crate) async fn serve<S: Surface>(State(app): State<Arc<App>>, request: Request) -> Response {
     let (parts, mut body) = request.into_parts();
-    let mut response = enter::<S>(&app, &parts, &mut body).await.unwrap_or_else(|error| reply::error(&error));
+    let mut response = enter::<S>(&app, &parts, &mut body).await.unwrap_or_else(|error| S::refuse(&parts, &error));
     S::mark(response.headers_mut());
     if parts.version < Version::HTTP_2 && !body::finish(&parts.headers, &mut body).await {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -142,6 +147,11 @@ impl<C> Visit<'_, C> {
     /// The body, as it is.
     pub(crate) async fn read(&mut self) -> Result<Bytes, Error> {
         body::read(&self.parts.headers, self.body, self.app.bounds).await
+    }
+
+    /// The body, unread.
+    pub(crate) fn take_body(&mut self) -> Body {
+        std::mem::take(self.body)
     }
 
     /// The text of a body of one of these media types.

@@ -114,6 +114,8 @@ table! {
     Layer, "":
     /// Where to listen; port 0 picks a free one.
     listen("HOST:PORT"): String = "127.0.0.1:8765".to_owned();
+    /// A further port, for gRPC alone; 0 picks a free one. With it agent cards name gRPC.
+    grpc_port("PORT"): u64, else "gRPC is answered where everything is", in 0..=65_535;
     /// Where the server keeps its files.
     data_dir("DIR"): PathBuf, else "`switchboard` in the XDG data directory";
     /// Where the journal is: `postgres://USER@HOST/DATABASE` or `sqlite:DIR`.

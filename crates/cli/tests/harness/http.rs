@@ -189,6 +189,11 @@ impl Api {
         Self { token: token.map(ToOwned::to_owned), ..self.clone() }
     }
 
+    /// What it authenticates with.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// The server's address, `http://host:port`.
     pub(crate) fn base(&self) -> &str {
         &self.base

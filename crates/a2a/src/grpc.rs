@@ -1,0 +1,90 @@
+//! The messages of the gRPC binding, and conversions between them and the types of this crate.
+//!
+//! JSON never passes through protobuf types: whoever speaks gRPC converts here, at the edge. What a sender left out or got
+//! wrong is told with the same kinds of errors and the same paths as [`crate::decode`] tells it.
+//!
+//! `google.protobuf.Value` has one kind of number, a double. A number that is whole becomes JSON without a fraction; of
+//! JSON's own numbers, those that a double cannot hold are rounded, and what is beyond its range becomes the largest one.
+
+mod convert;
+mod field;
+mod tree;
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::{Error, ErrorKind};
+
+use self::field::Field;
+pub use self::tree::{json_of, struct_of};
+
+/// The messages as `prost` makes them of the proto.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+pub mod wire {
+    include!(concat!(env!("OUT_DIR"), "/lf.a2a.v1.rs"));
+}
+
+/// The service of the protocol.
+pub const SERVICE: &str = "lf.a2a.v1.A2AService";
+/// The service of the custom binding whose messages are `google.protobuf.Struct`.
+pub const STRUCT_SERVICE: &str = "secondbrain.a2a.A2AGateway";
+/// Both services and what they are made of, as a `google.protobuf.FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// A type that travels as a message of the gRPC binding.
+pub trait Wire: Sized {
+    /// The message.
+    type Message: Message + Default;
+
+    /// Reads a message. What the types alone require and the message lacks is InvalidParams.
+    fn from_message(message: Self::Message) -> Result<Self, Error>;
+
+    /// Writes it as a message.
+    fn into_message(self) -> Self::Message;
+}
+
+/// Reads the bytes of a message. What is no such message is a ParseError.
+pub fn decode<T: Wire>(bytes: Bytes) -> Result<T, Error> {
+    T::from_message(parse(bytes)?)
+}
+
+/// Reads the bytes of any message of protobuf.
+pub fn parse<M: Message + Default>(bytes: Bytes) -> Result<M, Error> {
+    M::decode(bytes).map_err(|_| Error::new(ErrorKind::ParseError, "not a message of the method that was called"))
+}
+
+/// The bytes of a message.
+pub fn encode<T: Wire>(value: T) -> Vec<u8> {
+    value.into_message().encode_to_vec()
+}
+
+/// Lets types whose conversion is that of a field be read and written by themselves.
+macro_rules! messages {
+    ($( $name:ident = $wire:ident, )*) => {
+        $( impl Wire for crate::$name {
+            type Message = wire::$wire;
+
+            fn from_message(message: wire::$wire) -> Result<Self, Error> {
+                Self::read(message).map_err(field::Misfit::into_error)
+            }
+
+            fn into_message(self) -> wire::$wire {
+                self.write()
+            }
+        } )*
+    };
+}
+
+messages! {
+    AgentCard = AgentCard,
+    CancelTaskRequest = CancelTaskRequest,
+    GetExtendedAgentCardRequest = GetExtendedAgentCardRequest,
+    GetTaskRequest = GetTaskRequest,
+    ListTasksRequest = ListTasksRequest,
+    ListTasksResponse = ListTasksResponse,
+    SendMessageRequest = SendMessageRequest,
+    SendMessageResponse = SendMessageResponse,
+    StreamResponse = StreamResponse,
+    SubscribeToTaskRequest = SubscribeToTaskRequest,
+    Task = Task,
+}

@@ -1,0 +1,11 @@
+//! What the gRPC surfaces promise, proven against the built binary: the protocol's service and the one with Struct.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod equivalence;
+mod health;
+mod hostile;
+mod rows;
+mod streams;
+
+use crate::harness::{self, grpc, http};

@@ -1,0 +1,279 @@
+//! The rows of older systems and the rulings that are about gRPC.
+
+use serde_json::{Value, json};
+
+use super::{
+    grpc::{A2A, Answer, GATEWAY, Grpc},
+    harness::{Home, Server, TOKEN},
+    http::{Api, answer, artifact_text, reason, state, text, to, to_at_once, violations},
+};
+
+/// A home and its server.
+pub(super) struct Rig {
+    // Dropped in this order: the database goes when its servers are gone.
+    pub(super) server: Server,
+    pub(super) home: Home,
+}
+
+impl Rig {
+    pub(super) async fn start(arguments: &[&str]) -> Self {
+        Self::start_in(Home::new(), arguments, &[]).await
+    }
+
+    /// In a home that was prepared, with these variables.
+    pub(super) async fn start_in(home: Home, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = home.serving(&[], arguments);
+        let server = home.start(command.env("SB_BOOTSTRAP_TOKEN", TOKEN).envs(variables.iter().copied())).await;
+        Self { server, home }
+    }
+
+    pub(super) fn grpc(&self) -> Grpc {
+        Grpc::new(&self.server.url)
+    }
+
+    pub(super) fn api(&self) -> Api {
+        self.server.api()
+    }
+
+    /// Ends the server without a warning and starts another one on the same data.
+    async fn restart(&mut self) {
+        self.server.kill9();
+        let mut command = self.home.serving(&[], &[]);
+        self.server = self.home.start(command.env("SB_BOOTSTRAP_TOKEN", TOKEN)).await;
+    }
+}
+
+#[tokio::test]
+async fn s3_79_a_message_is_one_task_over_every_binding_and_across_a_restart() {
+    let mut rig = Rig::start(&[]).await;
+    let mut request = to("echo", "once");
+    request["message"]["contextId"] = json!("a-context");
+    let first = rig.api().send(&request).await;
+    let id = text(&first, "/id").to_owned();
+    for _ in 0..2 {
+        assert_eq!(text(&rig.api().rpc_ok("SendMessage", &request).await, "/task/id"), id);
+        for service in [A2A, GATEWAY] {
+            assert_eq!(text(&rig.grpc().ok(service, "SendMessage", &request).await, "/task/id"), id, "{service}");
+        }
+        rig.restart().await;
+    }
+}
+
+#[tokio::test]
+async fn s3_79_an_idempotency_key_counts_in_metadata_too() {
+    let rig = Rig::start(&[]).await;
+    let keyed = rig.grpc().with("idempotency-key", "k-1");
+    let request = to("echo", "once");
+    let first = keyed.ok(A2A, "SendMessage", &request).await;
+    let again = rig
+        .api()
+        .call(
+            rig.api()
+                .request(reqwest::Method::POST, "/a2a/message:send")
+                .header("Idempotency-Key", "k-1")
+                .header("Content-Type", "application/json")
+                .body(request.to_string()),
+        )
+        .await
+        .task();
+    assert_eq!(text(&first, "/task/id"), text(&again, "/id"));
+    let other = keyed.call(A2A, "SendMessage", &to("echo", "twice")).await;
+    assert_eq!(reason(&other.error(3)), "IDEMPOTENCY_CONFLICT");
+}
+
+#[tokio::test]
+async fn s3_100_the_struct_service_has_its_seven_methods() {
+    let rig = Rig::start(&[]).await;
+    let grpc = rig.grpc();
+    let sent = grpc.ok(GATEWAY, "SendMessage", &to("echo", "hello")).await;
+    assert_eq!(artifact_text(&sent["task"]), "hello");
+    let id = text(&sent, "/task/id");
+    assert_eq!(state(&grpc.ok(GATEWAY, "GetTask", &json!({"id": id})).await), "COMPLETED");
+    let listed = grpc.ok(GATEWAY, "ListTasks", &json!({"tenant": "echo", "pageSize": 1})).await;
+    assert_eq!((text(&listed, "/tasks/0/id"), listed["totalSize"].as_f64()), (id, Some(1.0)));
+    let streamed = grpc.call(GATEWAY, "SendStreamingMessage", &to("stream", "2 chunks, 10 ms apart")).await;
+    assert_eq!((streamed.code(), state(&streamed.messages.last().unwrap()["statusUpdate"])), (Some(0), "COMPLETED"));
+    let waiting = grpc.ok(GATEWAY, "SendMessage", &to_at_once("stream", "100 chunks, 100 ms apart")).await;
+    let id = json!({"id": text(&waiting, "/task/id")});
+    let mut following = grpc.open(GATEWAY, "SubscribeToTask", &id).await;
+    assert!(following.next().await.unwrap()["task"].is_object());
+    assert_eq!(state(&grpc.ok(GATEWAY, "CancelTask", &id).await), "CANCELED");
+    let rest = following.finish().await;
+    assert_eq!(state(&rest.messages.last().unwrap()["statusUpdate"]), "CANCELED");
+    let card = grpc.without("a2a-version").ok(GATEWAY, "GetAgentCard", &json!({"tenant": "echo"})).await;
+    assert_eq!(card["name"], "Echo");
+    let unknown = grpc.raw(&format!("{GATEWAY}/GetExtendedAgentCard"), super::grpc::framed(b""));
+    let unknown = super::grpc::Messages::of(unknown, None).await.finish().await;
+    assert_eq!(reason(&unknown.error(12)), "METHOD_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn s3_106_x_18_who_does_not_say_who_they_are_is_told_how() {
+    let rig = Rig::start(&[]).await;
+    let nobody = rig.grpc().without("authorization");
+    for caller in [nobody.clone(), nobody.with("x-api-key", "sb_wrong"), nobody.with("authorization", "Basic x")] {
+        for service in [A2A, GATEWAY] {
+            let refused = caller.call(service, "GetTask", &json!({"id": "t"})).await;
+            assert_eq!(reason(&refused.error(16)), "UNAUTHENTICATED");
+            assert!(refused.trailers["www-authenticate"].to_str().unwrap().starts_with("Bearer "), "{refused:?}");
+            assert!(!refused.trailers["x-sb-token"].is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn x_24_every_credential_means_the_same_token() {
+    let rig = Rig::start(&[]).await;
+    let nobody = rig.grpc().without("authorization");
+    let bearer = format!("bearer {TOKEN}");
+    for (name, value) in [("authorization", bearer.as_str()), ("x-api-key", TOKEN), ("x-sb-token", TOKEN)] {
+        let listed = nobody.with(name, value).ok(A2A, "ListTasks", &json!({})).await;
+        assert_eq!(listed["pageSize"], 50, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn x_2_x_3_a_version_is_asked_for_in_metadata() {
+    let rig = Rig::start(&[]).await;
+    let grpc = rig.grpc().without("a2a-version");
+    for good in ["1", "1.0", "1.0.3"] {
+        let answer = grpc.with("a2a-version", good).call(A2A, "ListTasks", &json!({})).await;
+        assert_eq!(answer.headers["a2a-version"], "1.0");
+        answer.ok();
+    }
+    for bad in [None, Some(""), Some("0.3"), Some("1.1"), Some("abc")] {
+        let caller = bad.map_or(grpc.clone(), |version| grpc.with("a2a-version", version));
+        for service in [A2A, GATEWAY] {
+            let refused = caller.call(service, "ListTasks", &json!({})).await.error(9);
+            assert_eq!(reason(&refused), "VERSION_NOT_SUPPORTED", "{bad:?}");
+        }
+    }
+    // Who reads a card may not know yet which versions there are.
+    assert_eq!(grpc.ok(A2A, "GetExtendedAgentCard", &json!({"tenant": "echo"})).await["name"], "Echo");
+}
+
+#[tokio::test]
+async fn x_33_an_agent_that_nobody_knows_is_not_found() {
+    let rig = Rig::start(&[]).await;
+    for service in [A2A, GATEWAY] {
+        let refused = rig.grpc().call(service, "SendMessage", &to("nobody", "hello")).await;
+        assert_eq!(reason(&refused.error(5)), "AGENT_NOT_FOUND");
+    }
+}
+
+#[tokio::test]
+async fn x_50_there_is_no_extended_card_where_nobody_authenticates() {
+    let rig = Rig::start(&["--no-auth"]).await;
+    let refused = rig.grpc().without("authorization").call(A2A, "GetExtendedAgentCard", &json!({})).await;
+    assert_eq!(reason(&refused.error(9)), "UNSUPPORTED_OPERATION");
+}
+
+#[tokio::test]
+async fn names_are_checked_as_on_http_where_nobody_authenticates() {
+    let rig = Rig::start(&["--no-auth"]).await;
+    let anybody = rig.grpc().without("authorization");
+    assert_eq!(state(&anybody.ok(A2A, "SendMessage", &to("echo", "hi")).await["task"]), "COMPLETED");
+    let renamed = anybody.with("host", "evil.example").call(A2A, "ListTasks", &json!({})).await;
+    assert_eq!((renamed.status, renamed.code()), (403, None), "a client makes PERMISSION_DENIED of it");
+}
+
+#[tokio::test]
+async fn push_configurations_are_refused_as_on_http() {
+    let rig = Rig::start(&[]).await;
+    let config = json!({"taskId": "t", "url": "https://h"});
+    for (method, request) in [
+        ("CreateTaskPushNotificationConfig", config),
+        ("GetTaskPushNotificationConfig", json!({"taskId": "t", "id": "c"})),
+        ("ListTaskPushNotificationConfigs", json!({"taskId": "t"})),
+        ("DeleteTaskPushNotificationConfig", json!({"taskId": "t", "id": "c"})),
+    ] {
+        let refused = rig.grpc().call(A2A, method, &request).await;
+        assert_eq!(reason(&refused.error(9)), "PUSH_NOTIFICATION_NOT_SUPPORTED", "{method}");
+    }
+}
+
+#[tokio::test]
+async fn data_and_files_arrive_as_they_were_sent() {
+    let rig = Rig::start(&[]).await;
+    let mut request = to("echo", "with parts");
+    request["message"]["parts"] = json!([
+        {"text": "with parts", "metadata": {"n": 7, "deep": {"list": [1.5, null, true, "x"]}}},
+        {"raw": "+/8=", "filename": "a.bin", "mediaType": "application/octet-stream"},
+        {"url": "https://h/x"},
+        {"data": {"whole": 12_345_678, "half": 0.5, "null": null}},
+        {"data": null},
+    ]);
+    let sent = rig.grpc().ok(A2A, "SendMessage", &request).await;
+    let stored = rig.api().task(text(&sent, "/task/id")).await;
+    assert_eq!(stored["history"][0]["parts"], request["message"]["parts"], "whole numbers stay whole");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_by_its_field() {
+    let rig = Rig::start(&[]).await;
+    for (method, request, field) in [
+        ("SendMessage", json!({}), "message"),
+        ("SendMessage", json!({"message": {"role": "ROLE_USER", "parts": [{"text": "a"}]}}), "message.messageId"),
+        ("SendMessage", json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{}]}}), "message.parts[0]"),
+        ("GetTask", json!({}), "id"),
+        ("ListTasks", json!({"pageSize": -1}), "pageSize"),
+    ] {
+        let refused: Answer = rig.grpc().call(A2A, method, &request).await;
+        let error: Value = refused.error(3);
+        assert_eq!((reason(&error), violations(&error)), ("INVALID_PARAMS", vec![field.to_owned()]), "{method}");
+    }
+    let ended = rig.grpc().ok(A2A, "SendMessage", &to("echo", "done")).await;
+    let late = rig.grpc().call(A2A, "SendMessage", &answer(text(&ended, "/task/id"), "more")).await;
+    assert_eq!(reason(&late.error(9)), "UNSUPPORTED_OPERATION");
+}
+
+#[tokio::test]
+async fn s3_99_s3_102_x_30_cards_name_grpc_only_where_it_has_a_port_of_its_own() {
+    const STRUCT: &str = "https://secondbrain.local/a2a/bindings/grpc-struct/v1";
+    let bindings = |card: &Value| -> Vec<String> {
+        card["supportedInterfaces"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| text(one, "/protocolBinding").to_owned())
+            .collect()
+    };
+    let paths =
+        ["/.well-known/agent-card.json", "/a2a/agents/echo/.well-known/agent-card.json", "/a2a/extendedAgentCard"];
+
+    let plain = Rig::start(&[]).await;
+    for path in paths {
+        assert_eq!(bindings(&plain.api().get(path).await.ok()), ["JSONRPC", "HTTP+JSON"], "{path}");
+    }
+    // It is served there all the same.
+    assert_eq!(state(&plain.grpc().ok(A2A, "SendMessage", &to("echo", "hi")).await["task"]), "COMPLETED");
+
+    let rig = Rig::start(&["--grpc-port", "0"]).await;
+    for path in paths {
+        let card = rig.api().get(path).await.ok();
+        assert_eq!(bindings(&card), ["JSONRPC", "HTTP+JSON", "GRPC", STRUCT], "{path}");
+        for (at, service) in [(2, A2A), (3, GATEWAY)] {
+            let interface = &card["supportedInterfaces"][at];
+            let target = text(interface, "/url");
+            assert!(target.strip_prefix("127.0.0.1:").is_some_and(|port| port.parse::<u16>().is_ok()), "{target}");
+            assert_ne!(target, rig.server.address());
+            let tenant = interface.get("tenant").and_then(Value::as_str).unwrap_or("echo");
+            assert_eq!(interface.get("tenant").is_some(), path.contains("agents/echo"), "where no URL names the agent");
+            for base in [format!("http://{target}"), rig.server.url.clone()] {
+                let sent = Grpc::new(&base).ok(service, "SendMessage", &to(tenant, "hi")).await;
+                assert_eq!(state(&sent["task"]), "COMPLETED");
+            }
+            let other = Api::new(&format!("http://{target}"), Some(TOKEN));
+            assert_eq!(other.get("/a2a/tasks").await.status, 404, "nothing else is answered there");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let home = Home::new();
+    let said = home.fails(&["serve", "--listen", "127.0.0.1:0", "--grpc-port", &port], 1);
+    assert!(said.contains(&port) && said.contains("gRPC"), "{said}");
+}

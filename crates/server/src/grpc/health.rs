@@ -1,0 +1,100 @@
+//! The standard health service, open to everybody: what `/readyz` says, in gRPC.
+
+use std::time::Duration;
+
+use a2a::{Error, ErrorKind, grpc};
+use axum::response::Response;
+use exchange::Exchange;
+use futures_util::{Stream, stream};
+use http::request::Parts;
+use tokio::time::timeout;
+use tonic::Status;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
+
+use super::{answer, call};
+use crate::{
+    open::unready,
+    surface::{Anybody, Surface, Visit},
+};
+
+/// How often a watched status is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// One of its methods.
+pub(crate) enum Health {
+    Check,
+    Watch,
+}
+
+impl Health {
+    pub(crate) const PATH: &'static str = "/grpc.health.v1.Health";
+}
+
+impl Surface for Health {
+    type Caller = Anybody;
+
+    fn at(segments: &[&str]) -> Option<Self> {
+        match segments {
+            ["grpc.health.v1.Health", "Check"] => Some(Self::Check),
+            ["grpc.health.v1.Health", "Watch"] => Some(Self::Watch),
+            _ => None,
+        }
+    }
+
+    fn allow(&self) -> &'static str {
+        "POST, OPTIONS"
+    }
+
+    async fn answer(self, mut visit: Visit<'_, Anybody>) -> Result<Response, Error> {
+        call::check(visit.parts)?;
+        let request: HealthCheckRequest = grpc::parse(call::message(&mut visit).await?)?;
+        let is_known = ["", grpc::SERVICE, grpc::STRUCT_SERVICE].contains(&request.service.as_str());
+        Ok(match (self, is_known) {
+            (Self::Check, true) => answer::message(&said(status(&visit.app.exchange).await)),
+            (Self::Check, false) => {
+                let error = Error::new(ErrorKind::NotFound, "there is no such service");
+                return Err(error.with_reason("SERVICE_NOT_FOUND"));
+            }
+            (Self::Watch, is_known) => answer::stream(watch(visit.app.exchange.clone(), is_known)),
+        })
+    }
+
+    fn refuse(parts: &Parts, error: &Error) -> Response {
+        call::refuse(parts, error)
+    }
+}
+
+async fn status(exchange: &Exchange) -> ServingStatus {
+    match unready(exchange).await {
+        None => ServingStatus::Serving,
+        Some(_) => ServingStatus::NotServing,
+    }
+}
+
+/// The status, and again whenever it is another one, until the server stops.
+fn watch(
+    exchange: Exchange,
+    is_known: bool,
+) -> impl Stream<Item = Result<HealthCheckResponse, Status>> + Send + 'static {
+    stream::unfold(None, move |last| {
+        let exchange = exchange.clone();
+        async move {
+            let draining = exchange.draining();
+            loop {
+                let is_over = draining.is_cancelled();
+                let now = if is_known { status(&exchange).await } else { ServingStatus::ServiceUnknown };
+                if last != Some(now) {
+                    return Some((Ok(said(now)), Some(now)));
+                }
+                if is_over {
+                    return None;
+                }
+                let _ = timeout(LOOK, draining.cancelled()).await;
+            }
+        }
+    })
+}
+
+fn said(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}

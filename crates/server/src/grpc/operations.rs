@@ -1,0 +1,110 @@
+//! The service of the protocol, `lf.a2a.v1.A2AService`: its eleven operations.
+
+use a2a::{
+    AgentCard, Error, GetExtendedAgentCardRequest, ListTasksResponse, Method, SendMessageResponse,
+    grpc::{self, Wire},
+};
+use axum::response::Response;
+use bytes::Bytes;
+use exchange::{Caller, Listing, Reply, Sent};
+use http::{HeaderMap, request::Parts};
+
+use super::{answer, call, stream};
+use crate::{
+    encode, headers,
+    operation::{Operation, Performed},
+    surface::{Surface, Visit},
+};
+
+/// One of its methods.
+pub(crate) struct Operations(Method);
+
+impl Operations {
+    pub(crate) const PATH: &'static str = "/lf.a2a.v1.A2AService";
+}
+
+impl Surface for Operations {
+    type Caller = Caller;
+
+    fn at(segments: &[&str]) -> Option<Self> {
+        match segments {
+            [grpc::SERVICE, name] => Method::from_name(name).map(Self),
+            _ => None,
+        }
+    }
+
+    fn allow(&self) -> &'static str {
+        "POST, OPTIONS"
+    }
+
+    async fn answer(self, mut visit: Visit<'_, Caller>) -> Result<Response, Error> {
+        let Self(method) = self;
+        // Who reads a card may not know yet which versions there are.
+        let call = call::open(&visit, method != Method::GetExtendedAgentCard)?;
+        let message = call::message(&mut visit).await?;
+        let operation = operation(method, message, &visit.parts.headers)?;
+        let numbered = stream::is_numbered(&call);
+        Ok(match visit.app.perform(&call, operation).await? {
+            Performed::Sent(sent) => {
+                let extensions = sent.extensions.clone();
+                answer::with_extensions(answer::message(&reply(*sent)?.into_message()), &extensions)
+            }
+            Performed::Task(snapshot) => answer::message(&encode::typed(&snapshot)?.into_message()),
+            Performed::Listing(found) => answer::message(&listing(&found)?.into_message()),
+            Performed::Stream(frames) => {
+                let extensions = frames.extensions.clone();
+                answer::with_extensions(answer::stream(stream::events(*frames, numbered)), &extensions)
+            }
+            Performed::Card(card) => {
+                let card: AgentCard = a2a::decode(&card.bytes)?;
+                answer::message(&card.into_message())
+            }
+        })
+    }
+
+    fn mark(headers: &mut HeaderMap) {
+        answer::mark(headers);
+    }
+
+    fn refuse(parts: &Parts, error: &Error) -> Response {
+        call::refuse(parts, error)
+    }
+}
+
+fn operation(method: Method, message: Bytes, headers: &HeaderMap) -> Result<Operation, Error> {
+    Ok(match method {
+        Method::SendMessage => Operation::Send(Box::new(grpc::decode(message)?)),
+        Method::SendStreamingMessage => Operation::Stream(Box::new(grpc::decode(message)?)),
+        Method::GetTask => Operation::Get(grpc::decode(message)?),
+        Method::ListTasks => Operation::List(Box::new(grpc::decode(message)?)),
+        Method::CancelTask => Operation::Cancel(grpc::decode(message)?),
+        Method::SubscribeToTask => Operation::Subscribe(grpc::decode(message)?, headers::cursor_in_metadata(headers)?),
+        Method::CreateTaskPushNotificationConfig
+        | Method::GetTaskPushNotificationConfig
+        | Method::ListTaskPushNotificationConfigs
+        | Method::DeleteTaskPushNotificationConfig => Operation::PushConfig,
+        Method::GetExtendedAgentCard => {
+            let request: GetExtendedAgentCardRequest = grpc::decode(message)?;
+            Operation::ExtendedCard { tenant: request.tenant }
+        }
+    })
+}
+
+fn reply(sent: Sent) -> Result<SendMessageResponse, Error> {
+    Ok(match sent.reply {
+        Reply::Task(snapshot) => SendMessageResponse::Task(encode::typed(&snapshot)?),
+        Reply::Direct(event) => {
+            let event = event.response().map_err(|cause| encode::unreadable(&cause))?;
+            SendMessageResponse::Message(stream::direct(event)?)
+        }
+    })
+}
+
+fn listing(found: &Listing) -> Result<ListTasksResponse, Error> {
+    Ok(ListTasksResponse {
+        tasks: found.tasks.iter().map(encode::typed).collect::<Result<_, _>>()?,
+        next_page_token: found.next_page_token.clone(),
+        page_size: found.page_size,
+        total_size: i32::try_from(found.total).unwrap_or(i32::MAX),
+    })
+}
