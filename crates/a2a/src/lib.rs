@@ -1,5 +1,5 @@
 //! The Agent2Agent protocol, version 1.0, and 0.3 as conversions to it ([`v03`]): wire types that read and write ProtoJSON, the JSON-RPC
-//! envelope, the error model with its three encodings, and request validation. This crate does no I/O.
+//! envelope, the error model with its three encodings, request validation, and the signatures of cards. This crate does no I/O.
 //!
 //! ```
 //! let request: a2a::SendMessageRequest = a2a::decode(
@@ -22,6 +22,7 @@ mod method;
 mod part;
 mod request;
 mod security;
+pub mod signature;
 mod state;
 mod task;
 mod timestamp;
