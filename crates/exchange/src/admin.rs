@@ -1,17 +1,21 @@
-//! Administration: tenants, their tokens, the audit log, and what this instance has counted.
+//! Administration: tenants, their tokens, the keys that sign cards, the audit log, and what this instance has counted.
 //!
 //! Each operation is a method of [`Administration`] with a typed request and result; surfaces and the command line only
 //! translate. Requests and results have the names that JSON gives them, and times in seconds since 1970. Who may
 //! administer is decided before: by the admin token, or by being able to open the journal. A token is shown once, in
 //! the result of the call that made it.
 
-use a2a::{ErrorKind, Timestamp};
+use std::time::Duration;
+
+use a2a::{ErrorKind, Timestamp, signature::Algorithm};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
 use store::{Change, Changed, Installation, NewToken, Store, TenantId, check_tenant_name, clock};
 use subtle::ConstantTimeEq;
+
+use crate::card_keys::{self, CardKey, CardKeys, OVERLAP, seconds_now};
 
 /// The setting that holds the SHA-256 of the admin token.
 pub const ADMIN_TOKEN: &str = "admin.token";
@@ -107,6 +111,51 @@ pub struct Token {
     pub token: Option<String>,
 }
 
+/// A new signing key to make; all of it can be left out.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RotateKey {
+    /// `ES256` or `EdDSA`; that of the key before when nothing is said.
+    pub alg: Option<String>,
+    /// How long the key before is still published and signs; a week when nothing is said.
+    pub overlap_seconds: Option<u64>,
+}
+
+/// A card to sign.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignCard {
+    /// The card; it is kept as it is.
+    pub card: Box<RawValue>,
+    /// Where the public keys are, for the header of the signatures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jku: Option<String>,
+}
+
+/// A card with its signatures.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SignedCard {
+    /// The card.
+    pub card: Box<RawValue>,
+}
+
+/// What is known of a signing key. Its secret is never shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// What signatures call it.
+    pub kid: String,
+    /// For what.
+    pub alg: String,
+    /// `active`, `retiring` or `ended`.
+    pub state: String,
+    /// Since when it exists.
+    pub created_at: i64,
+    /// When it ends, once it was replaced.
+    pub retires_at: Option<i64>,
+    /// What verifiers need.
+    pub jwk: Value,
+}
+
 /// Who did what, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
@@ -166,6 +215,9 @@ pub enum Error {
     /// The system gives no random numbers.
     #[error("the system gives no random numbers: {0}")]
     NoRandomness(getrandom::Error),
+    /// There are no signing keys to use.
+    #[error(transparent)]
+    Keys(#[from] card_keys::Error),
     /// The store does not work.
     #[error("the journal cannot be used at the moment")]
     Store(#[from] store::Error),
@@ -259,6 +311,34 @@ impl<'a> Administration<'a> {
         token_of(&self.change(Change::RevokeToken { tenant, token: id }, Error::NoToken).await?)
     }
 
+    /// The keys that sign cards, newest first.
+    pub async fn keys(&self) -> Result<Vec<Key>, Error> {
+        Ok(shown_keys(&CardKeys::load(self.store).await?))
+    }
+
+    /// Makes a new signing key, and gives all of them, the new one first.
+    pub async fn rotate_key(&self, request: RotateKey) -> Result<Vec<Key>, Error> {
+        let algorithm = match &request.alg {
+            None => None,
+            Some(name) => Some(Algorithm::named(name).ok_or_else(|| invalid("alg", "must be ES256 or EdDSA"))?),
+        };
+        let overlap = match request.overlap_seconds {
+            None => OVERLAP,
+            Some(seconds @ 0..=MAX_LIFE_SECONDS) => Duration::from_secs(seconds),
+            Some(_) => return Err(invalid("overlap_seconds", format!("must be 0 to {MAX_LIFE_SECONDS}"))),
+        };
+        Ok(shown_keys(&CardKeys::rotate(self.store, self.actor, algorithm, overlap).await?))
+    }
+
+    /// Signs a card in the name of the installation.
+    pub async fn sign_card(&self, request: &SignCard) -> Result<SignedCard, Error> {
+        let keys = CardKeys::load(self.store).await?;
+        let signed = keys.sign(request.card.get().as_bytes(), request.jku.as_deref(), seconds_now());
+        let signed = signed.map_err(|why| invalid("card", why.to_string()))?;
+        let text = String::from_utf8(signed).ok().and_then(|text| RawValue::from_string(text).ok());
+        Ok(SignedCard { card: text.ok_or_else(|| invalid("card", "is no JSON"))? })
+    }
+
     /// The newest entries of the audit log first, or of those before one.
     pub async fn audit(&self, before: Option<i64>, limit: Option<usize>) -> Result<Vec<AuditEntry>, Error> {
         let limit = limit.unwrap_or(AUDIT_PAGE).min(AUDIT_MAX);
@@ -290,6 +370,28 @@ impl<'a> Administration<'a> {
         let tokens = self.store.tokens(tenant.id).await?;
         let last_used_at = tokens.iter().filter_map(|token| token.used_at).max().map(seconds);
         Ok(Tenant { last_used_at, ..tenant.into() })
+    }
+}
+
+fn shown_keys(keys: &CardKeys) -> Vec<Key> {
+    let now = seconds_now();
+    keys.all().map(|key| shown_key(key, now)).collect()
+}
+
+fn shown_key(key: &CardKey, now: i64) -> Key {
+    let public = key.public();
+    let state = match key.retires_at {
+        None => "active",
+        Some(end) if end > now => "retiring",
+        Some(_) => "ended",
+    };
+    Key {
+        kid: public.kid.clone(),
+        alg: public.algorithm.name().to_owned(),
+        state: state.to_owned(),
+        created_at: key.created_at,
+        retires_at: key.retires_at,
+        jwk: public.jwk(),
     }
 }
 
@@ -393,9 +495,14 @@ impl From<Error> for a2a::Error {
                 tracing::error!(%error, "no token can be made");
                 Self::internal("no token can be made")
             }
-            Error::Store(cause) => {
+            Error::Store(cause) | Error::Keys(card_keys::Error::Store(cause)) => {
                 tracing::error!(error = %cause, "administration failed");
                 told(ErrorKind::Unavailable).with_retry_after(1)
+            }
+            Error::Keys(card_keys::Error::Overtaken) => told(ErrorKind::Unavailable).with_retry_after(1),
+            Error::Keys(cause) => {
+                tracing::error!(error = %cause, "cards cannot be signed");
+                Self::internal("cards cannot be signed")
             }
         }
     }

@@ -6,6 +6,7 @@
 pub mod admin;
 mod agent;
 mod call;
+pub mod card_keys;
 mod convert;
 mod cursor;
 mod error;

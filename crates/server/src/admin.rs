@@ -2,7 +2,7 @@
 
 use a2a::{Error, ErrorKind};
 use axum::response::Response;
-use exchange::admin::{Administration, CreateToken, is_admin_token};
+use exchange::admin::{Administration, CreateToken, RotateKey, is_admin_token};
 use http::{HeaderMap, HeaderValue, header};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -31,6 +31,9 @@ pub(crate) enum Route {
     Rotate(TenantId),
     Tokens(TenantId),
     Token(TenantId, i64),
+    Keys,
+    RotateKey,
+    SignCard,
     Audit,
     Stats,
 }
@@ -48,6 +51,9 @@ impl Surface for Route {
             ["tenants", id, "rotate-token"] => tenant(id).map(Self::Rotate),
             ["tenants", id, "tokens"] => tenant(id).map(Self::Tokens),
             ["tenants", id, "tokens", token] => Some(Self::Token(tenant(id)?, number(token)?)),
+            ["keys"] => Some(Self::Keys),
+            ["keys", "rotate"] => Some(Self::RotateKey),
+            ["cards", "sign"] => Some(Self::SignCard),
             ["audit"] => Some(Self::Audit),
             ["stats"] => Some(Self::Stats),
             _ => None,
@@ -58,9 +64,9 @@ impl Surface for Route {
         match self {
             Self::Tenants | Self::Tokens(_) => "GET, HEAD, POST, OPTIONS",
             Self::Tenant(_) => "GET, HEAD, PATCH, OPTIONS",
-            Self::Rotate(_) => "POST, OPTIONS",
+            Self::Rotate(_) | Self::RotateKey | Self::SignCard => "POST, OPTIONS",
             Self::Token(..) => "GET, HEAD, DELETE, OPTIONS",
-            Self::Audit | Self::Stats => "GET, HEAD, OPTIONS",
+            Self::Keys | Self::Audit | Self::Stats => "GET, HEAD, OPTIONS",
         }
     }
 
@@ -94,6 +100,12 @@ impl Route {
             (Self::Tokens(id), _) => ok(&list("tokens", admin.tokens(id).await?)),
             (Self::Token(id, number), "DELETE") => ok(&admin.revoke_token(id, number).await?),
             (Self::Token(id, number), _) => ok(&admin.token(id, number).await?),
+            (Self::Keys, _) => ok(&list("keys", admin.keys().await?)),
+            (Self::RotateKey, _) => {
+                let request = if body.is_empty() { RotateKey::default() } else { parse(&body)? };
+                ok(&list("keys", admin.rotate_key(request).await?))
+            }
+            (Self::SignCard, _) => ok(&admin.sign_card(&parse(&body)?).await?),
             (Self::Audit, _) => {
                 let (before, limit) = page(&visit.query()?)?;
                 ok(&json!({"entries": admin.audit(before, limit).await?}))
@@ -172,6 +184,9 @@ mod tests {
             ("/v1/admin/tenants/7/rotate-token", Some(Route::Rotate(tenant))),
             ("/v1/admin/tenants/7/tokens", Some(Route::Tokens(tenant))),
             ("/v1/admin/tenants/7/tokens/9", Some(Route::Token(tenant, 9))),
+            ("/v1/admin/keys", Some(Route::Keys)),
+            ("/v1/admin/keys/rotate", Some(Route::RotateKey)),
+            ("/v1/admin/cards/sign", Some(Route::SignCard)),
             ("/v1/admin/audit", Some(Route::Audit)),
             ("/v1/admin", None),
             ("/v1/admin/", None),

@@ -134,6 +134,7 @@ macro_rules! for_each_conformance_case {
             tenants_have_names_of_their_own,
             tokens_live_until_they_expire,
             settings_can_be_replaced,
+            one_of_two_replaces_a_setting,
             a_disabled_tenant_has_no_live_token,
             a_revoked_token_is_gone_for_good,
             rotation_leaves_one_live_token,

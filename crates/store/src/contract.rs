@@ -168,6 +168,10 @@ pub trait Installation: Send + Sync + 'static {
     /// Replaces a value of the installation. The audit log tells its name and who did it.
     async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()>;
 
+    /// Replaces a value of the installation if it is still `was`, and says whether it did: of two who read the same value and
+    /// change it, one has to look again. The audit log tells its name and who did it.
+    async fn replace_setting(&self, actor: &str, name: &str, was: Vec<u8>, value: Vec<u8>) -> Result<bool>;
+
     /// Proves that the journal can be written (for readiness).
     async fn ping(&self) -> Result<()>;
 

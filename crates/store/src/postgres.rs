@@ -284,6 +284,10 @@ impl Installation for PostgresStore {
         administer::set_setting(&self.writers, actor, name, &value).await
     }
 
+    async fn replace_setting(&self, actor: &str, name: &str, was: Vec<u8>, value: Vec<u8>) -> Result<bool> {
+        administer::replace_setting(&self.writers, actor, name, &was, &value).await
+    }
+
     async fn ping(&self) -> Result<()> {
         // Others may still fit in where what has just failed did not.
         if self.in_trouble.swap(false, Relaxed)

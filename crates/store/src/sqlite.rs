@@ -322,6 +322,11 @@ impl Installation for SqliteStore {
         self.writer.run(move |batch| administer::set_setting(batch, &actor, &name, &value)).await
     }
 
+    async fn replace_setting(&self, actor: &str, name: &str, was: Vec<u8>, value: Vec<u8>) -> Result<bool> {
+        let (actor, name) = (actor.to_owned(), name.to_owned());
+        self.writer.run(move |batch| administer::replace_setting(batch, &actor, &name, &was, &value)).await
+    }
+
     async fn ping(&self) -> Result<()> {
         if !self.writer.is_closed() && self.counters.has_committed_within(PROOF_MS) {
             return Ok(());

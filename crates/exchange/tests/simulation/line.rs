@@ -286,6 +286,7 @@ over_the_line! {
         setting(name: &str, create: Vec<u8>) -> Vec<u8>;
         find_setting(name: &str) -> Option<Vec<u8>>;
         set_setting(actor: &str, name: &str, value: Vec<u8>);
+        replace_setting(actor: &str, name: &str, was: Vec<u8>, value: Vec<u8>) -> bool;
         ping();
     }
 

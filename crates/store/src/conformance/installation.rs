@@ -70,6 +70,24 @@ pub(super) async fn settings_can_be_replaced(store: Arc<dyn Store>) {
     assert!(newest.detail.contains("other"));
 }
 
+pub(super) async fn one_of_two_replaces_a_setting(store: Arc<dyn Store>) {
+    assert!(!store.replace_setting("admin", "key", vec![0], vec![1]).await.unwrap(), "there is none");
+    store.setting("key", vec![0]).await.unwrap();
+    let calls: Vec<_> = (1..=10u8)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.replace_setting("admin", "key", vec![0], vec![n]).await.unwrap() })
+        })
+        .collect();
+    let mut replaced = 0;
+    for call in calls {
+        replaced += usize::from(call.await.unwrap());
+    }
+    assert_eq!(replaced, 1);
+    assert_ne!(store.find_setting("key").await.unwrap(), Some(vec![0]));
+    assert_eq!(actions(&store).await, ["admin set_setting"], "what was not done is not in the log");
+}
+
 pub(super) async fn a_disabled_tenant_has_no_live_token(store: Arc<dyn Store>) {
     let create = Change::CreateTenant { name: "acme".into(), hash: Some([1; 32]) };
     let created = store.administer("admin", create.clone()).await.unwrap();

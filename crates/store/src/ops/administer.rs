@@ -30,6 +30,8 @@ pub(crate) trait RegistryTx {
     async fn set_enabled(&self, tenant: TenantId, enabled: bool) -> Result<()>;
     /// The end of a token.
     async fn revoke(&self, token: i64, at: Timestamp) -> Result<()>;
+    /// A value of the installation.
+    async fn setting(&self, name: &str) -> Result<Option<Vec<u8>>>;
     /// Makes or replaces a value of the installation.
     async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()>;
     /// Adds an entry to the audit log.
@@ -115,6 +117,21 @@ pub(crate) async fn set_setting(registry: &impl RegistryTx, actor: &str, name: &
     registry.put_setting(name, value).await?;
     let detail = detail("setting", name, Value::Null, Value::Null);
     registry.write_down(clock::now(), actor, "set_setting", &detail.to_string()).await
+}
+
+/// Replaces a value of the installation that nobody else has replaced.
+pub(crate) async fn replace_setting(
+    registry: &impl RegistryTx,
+    actor: &str,
+    name: &str,
+    was: &[u8],
+    value: &[u8],
+) -> Result<bool> {
+    if registry.setting(name).await?.as_deref() != Some(was) {
+        return Ok(false);
+    }
+    set_setting(registry, actor, name, value).await?;
+    Ok(true)
 }
 
 async fn refuse_known(registry: &impl RegistryTx, hash: &[u8; 32]) -> Result<()> {

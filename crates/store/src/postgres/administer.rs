@@ -58,6 +58,10 @@ pub(super) async fn set_setting(pool: &Pool, actor: &str, name: &str, value: &[u
     in_turn!(pool, |tx| ops::set_setting(&tx, actor, name, value).await)
 }
 
+pub(super) async fn replace_setting(pool: &Pool, actor: &str, name: &str, was: &[u8], value: &[u8]) -> Result<bool> {
+    in_turn!(pool, |tx| ops::replace_setting(&tx, actor, name, was, value).await)
+}
+
 /// A setting that the first who asks creates. The second of two at once waits for the first one's commit.
 pub(super) async fn create_setting(pool: &Pool, name: &str, value: &[u8]) -> Result<Vec<u8>> {
     let insert = "INSERT INTO settings (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
@@ -158,6 +162,13 @@ impl RegistryTx for Transaction<'_> {
     async fn revoke(&self, token: i64, at: Timestamp) -> Result<()> {
         self.execute("UPDATE tokens SET revoked_at = $2 WHERE id = $1", &[&token, &at.as_millis()]).await?;
         Ok(())
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        match self.query_opt("SELECT value FROM settings WHERE name = $1", &[&name]).await? {
+            Some(row) => Ok(Some(row.try_get(0)?)),
+            None => Ok(None),
+        }
     }
 
     async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()> {

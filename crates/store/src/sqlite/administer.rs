@@ -18,6 +18,10 @@ pub(super) fn set_setting(batch: &Batch<'_>, actor: &str, name: &str, value: &[u
     at_once(ops::set_setting(batch.conn, actor, name, value))
 }
 
+pub(super) fn replace_setting(batch: &Batch<'_>, actor: &str, name: &str, was: &[u8], value: &[u8]) -> Result<bool> {
+    at_once(ops::replace_setting(batch.conn, actor, name, was, value))
+}
+
 /// Runs a change, which has nothing to wait for here.
 fn at_once<T>(change: impl Future<Output = Result<T>>) -> Result<T> {
     change.now_or_never().unwrap_or_else(|| Err(Error::Unavailable("a change has to wait".into())))
@@ -77,6 +81,10 @@ impl RegistryTx for Connection {
         let end = "UPDATE tokens SET revoked_at = ?2 WHERE id = ?1";
         self.prepare_cached(end)?.execute(params![token, at.as_millis()])?;
         Ok(())
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        registry::setting(self, name)
     }
 
     async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()> {
