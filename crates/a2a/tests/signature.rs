@@ -112,18 +112,24 @@ fn a_card_in_both_versions_is_signed_as_such() {
     let keys = trust([key.public()]);
     let signed = sign(&v03::compat_card(&card, "https://agents.example"), &key, None).unwrap();
     assert_eq!(check(&signed, &keys).unwrap().form, Form::Plain);
-    // A 0.3 field that was changed is not covered any more, and what is covered does not have it.
+    // A 0.3 field that was changed: the signature over the whole card says so.
     let mut changed = parsed(&signed);
     changed["url"] = json!("https://evil.example");
+    assert!(check(changed.to_string().as_bytes(), &keys).is_err());
+    // Without that one the field is not covered, and what is covered does not have it.
+    let all = std::mem::replace(&mut changed["signatures"], json!([parsed(&signed)["signatures"][0]]));
     let verified = check(changed.to_string().as_bytes(), &keys).unwrap();
     assert_eq!(verified.form, Form::Spec);
     assert!(verified.uncovered.contains(&"url".to_owned()), "{:?}", verified.uncovered);
     assert!(parsed(&verified.card).get("url").is_none());
-    // Made into a card of 0.3 it has to be the one that was signed.
+    // Made into a card of 0.3 it has to be the one that was signed, and what is left of 1.0 in it does not count.
+    changed["signatures"] = json!([all.as_array().unwrap().last().unwrap()]);
     changed.as_object_mut().unwrap().remove("supportedInterfaces");
     assert!(check(changed.to_string().as_bytes(), &keys).is_err());
     changed["url"] = parsed(&signed)["url"].clone();
-    assert_eq!(check(changed.to_string().as_bytes(), &keys).unwrap().form, Form::Sdk03);
+    let verified = check(changed.to_string().as_bytes(), &keys).unwrap();
+    assert_eq!(verified.form, Form::Sdk03);
+    assert!(parsed(&verified.card).get("securityRequirements").is_none());
 }
 
 /// Each bit of each byte, in the card and in its one signature: refused, or what is covered is what was signed and the
@@ -246,6 +252,23 @@ fn headers_that_must_not_be_believed_are_refused() {
     let twice = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"ES256","alg":"none","kid":"{kid}"}}"#));
     for protected in ["", "%", "e30=", "AA", &twice] {
         assert!(matches!(raw(protected), Objection::Unreadable(_)), "{protected}");
+    }
+}
+
+/// What only some of the forms cover: security schemes, and requirements without scopes.
+#[test]
+fn what_one_signature_does_not_cover_another_one_watches() {
+    let key = SigningKey::generate(Algorithm::EdDsa).unwrap();
+    let keys = trust([key.public()]);
+    let signed = parsed(&sign(golden!("new"), &key, None).unwrap());
+    for (place, value) in [
+        ("/securitySchemes/key/apiKeySecurityScheme/name", json!("x-other")),
+        ("/securityRequirements/0/schemes", json!({"key": {}})),
+        ("/documentationUrl", json!(null)),
+    ] {
+        let mut changed = signed.clone();
+        *changed.pointer_mut(place).unwrap() = value;
+        assert!(check(changed.to_string().as_bytes(), &keys).is_err(), "{place}");
     }
 }
 

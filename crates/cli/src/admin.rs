@@ -7,7 +7,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use agents::units::Span;
 use client::{Connector, Limits, Policy, Secret, call_json, parse_url, same_origin};
 use exchange::admin::{
-    Administration, AuditEntry, CreateTenant, CreateToken, Error, Stats, Tenant, Token, UpdateTenant,
+    Administration, AuditEntry, CreateTenant, CreateToken, Error, Key, RotateKey, SignCard, SignedCard, Stats, Tenant,
+    Token, UpdateTenant,
 };
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
@@ -230,6 +231,27 @@ impl Admin {
         }
     }
 
+    pub(crate) async fn keys(&self) -> Result<Vec<Key>, Failure> {
+        match &self.way {
+            Way::Server(server) => server.list("/keys", "keys").await,
+            Way::Journal(store) => Ok(on(store).keys().await?),
+        }
+    }
+
+    pub(crate) async fn rotate_key(&self, request: RotateKey) -> Result<Vec<Key>, Failure> {
+        match &self.way {
+            Way::Server(server) => listed(server.call(Method::POST, "/keys/rotate", Some(&request)).await?, "keys"),
+            Way::Journal(store) => Ok(on(store).rotate_key(request).await?),
+        }
+    }
+
+    pub(crate) async fn sign_card(&self, request: SignCard) -> Result<SignedCard, Failure> {
+        match &self.way {
+            Way::Server(server) => server.call(Method::POST, "/cards/sign", Some(&request)).await,
+            Way::Journal(store) => Ok(on(store).sign_card(&request).await?),
+        }
+    }
+
     pub(crate) async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>, Failure> {
         match &self.way {
             Way::Server(server) => {
@@ -262,8 +284,7 @@ const NOTHING: Option<&()> = None;
 impl Server {
     /// The list that stands under this name.
     async fn list<T: DeserializeOwned>(&self, path: &str, name: &str) -> Result<Vec<T>, Failure> {
-        let mut answer: Value = self.call(Method::GET, path, NOTHING).await?;
-        serde_json::from_value(answer[name].take()).map_err(|error| malformed(&error))
+        listed(self.call(Method::GET, path, NOTHING).await?, name)
     }
 
     /// Calls a route below `/v1/admin`; `path` may have a query.
@@ -279,6 +300,10 @@ impl Server {
         let answer = call_json(&self.connector, method, &url, Some(&self.token), body).await.map_err(refused)?;
         serde_json::from_slice(&answer).map_err(|error| malformed(&error))
     }
+}
+
+fn listed<T: DeserializeOwned>(mut answer: Value, name: &str) -> Result<Vec<T>, Failure> {
+    serde_json::from_value(answer[name].take()).map_err(|error| malformed(&error))
 }
 
 fn malformed(error: &serde_json::Error) -> Failure {

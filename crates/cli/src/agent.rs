@@ -176,7 +176,7 @@ async fn offered(url: Option<&str>, common: &Common) -> Result<(Option<BTreeMap<
 }
 
 async fn extended_skills(common: &Common, target: Target) -> Result<BTreeMap<String, String>, Failure> {
-    let options = common.target.client_options(target.token);
+    let options = common.target.client_options(target.token)?;
     let client = Client::connect(common.target.connector(), &target.url, options).await?;
     let card = client.extended_card().await?.value;
     let mut agents = BTreeMap::new();

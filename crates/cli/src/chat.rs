@@ -78,7 +78,7 @@ async fn chat(args: &Args) -> Result<(), Failure> {
         agent => (args.url.as_deref(), agent),
     };
     let target = args.target.target(url, agent)?;
-    let options = args.target.client_options(target.token);
+    let options = args.target.client_options(target.token)?;
     let connecting = async { Ok(Client::connect(args.target.connector(), &target.url, options).await?) };
     let client = args.target.in_time(connecting).await?;
     let mut interrupts = signal(SignalKind::interrupt())

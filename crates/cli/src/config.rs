@@ -21,7 +21,7 @@ use store::{AgentId, Location, Wake};
 pub(crate) use self::{
     keys::Layer,
     masked::Masked,
-    value::{LogFormat, Token},
+    value::{CardTrust, LogFormat, Token},
 };
 use self::{
     keys::{Key, Slot, keys},
@@ -275,6 +275,11 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
         let directory = base.join(directory.strip_prefix("//").unwrap_or(directory));
         layer.store = Some(Masked::new(format!("sqlite:{}", directory.display())));
     }
+    if let (Some(trusted), Some(base)) = (&mut layer.trust.keys, path.parent()) {
+        for entry in &mut trusted.0 {
+            entry.file = base.join(&entry.file);
+        }
+    }
     Ok(Some(layer))
 }
 
@@ -407,7 +412,7 @@ mod tests {
     }
 
     /// Every key, a value as a variable or a flag has it, and as the file has it.
-    const SAMPLES: [(&str, &str, &str); 34] = [
+    const SAMPLES: [(&str, &str, &str); 36] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ("grpc_port", "2", "2"),
         ("data_dir", "/d", "\"/d\""),
@@ -443,6 +448,12 @@ mod tests {
         ("limits.stored_bytes", "1GiB", "\"1GiB\""),
         ("limits.streams", "15", "15"),
         ("cors.origins", "https://a, https://b", "[\"https://a\", \"https://b\"]"),
+        ("trust.cards", "require", "\"require\""),
+        (
+            "trust.keys",
+            "https://a=/a.json, https://b:8443=/b.json",
+            "[\"https://a=/a.json\", \"https://b:8443=/b.json\"]",
+        ),
     ];
 
     #[test]
@@ -518,15 +529,20 @@ mod tests {
         assert_eq!(format!("{:?}", config.edge), format!("{edge:?}"));
         assert!(!config.keys.demo_agents() && config.keys.log_format() == LogFormat::Json);
         assert_eq!(config.keys.admin_token.unwrap().expose(), "a-token-from-outside");
+        assert_eq!(config.keys.trust.cards(), CardTrust::Require);
+        let trusted: Vec<_> = config.keys.trust.keys().0.iter().map(|entry| entry.origin.clone()).collect();
+        assert_eq!(trusted, ["https://a", "https://b:8443"]);
     }
 
     #[test]
     fn paths_in_the_file_are_meant_from_there() {
-        let (_keep, path) = file("data_dir = \"data\"\nstore = \"sqlite:journal\"\n");
+        let (_keep, path) =
+            file("data_dir = \"data\"\nstore = \"sqlite:journal\"\ntrust.keys = \"https://a=keys/a.json\"\n");
         let config = load(Layer::default(), Some(&path), &environment(&[])).unwrap();
         let config = config.check(&environment(&[])).unwrap();
         assert_eq!(config.data_dir, path.parent().unwrap().join("data"));
         assert_eq!(config.location.directory(), Some(path.parent().unwrap().join("journal").as_path()));
+        assert_eq!(config.keys.trust.keys().0[0].file, path.parent().unwrap().join("keys/a.json"));
     }
 
     #[test]

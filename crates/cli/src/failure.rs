@@ -102,6 +102,9 @@ impl From<client::Error> for Failure {
                 "the URL, or the one on the agent's card, leads to an endpoint that only streams: try `sb send --stream`, or \
                  name the agent's own URL; `sb card get` shows what the card says",
             ),
+            (_, client::Error::Untrusted { .. }) => failure.hint(
+                "trust its key with `trust.keys` in the configuration if you know whose it is; `trust.cards` says what is required",
+            ),
             (_, client::Error::NoInterface) => failure.hint("`sb card get` shows what the agent offers"),
             _ => failure,
         }

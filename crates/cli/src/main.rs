@@ -15,6 +15,7 @@ mod doctor;
 mod failure;
 mod findings;
 mod journal;
+mod key;
 mod local;
 mod logging;
 mod output;
@@ -27,6 +28,7 @@ mod task;
 mod tenant;
 mod token;
 mod transfer;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -73,6 +75,8 @@ enum Command {
     Tenant(tenant::Args),
     /// What tenants authenticate with
     Token(token::Args),
+    /// The keys that sign agent cards
+    Key(key::Args),
     /// Who changed tenants and tokens
     #[command(after_help = "Examples:\n  sb audit\n  sb audit --limit 10 -o json")]
     Audit(audit::Args),
@@ -150,6 +154,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Agent(args) => agent::run(args, log),
         Command::Tenant(args) => tenant::run(args, log),
         Command::Token(args) => token::run(args, log),
+        Command::Key(args) => key::run(args, log),
         Command::Audit(args) => audit::run(args, log),
         Command::Config(args) => config_command::run(args),
         Command::Doctor(args) => doctor::run(&args, log),

@@ -51,7 +51,7 @@ async fn send(args: &Args) -> Result<(), Failure> {
     request.message.context_id = args.context.clone().unwrap_or_default();
     request.message.task_id = args.task.clone().unwrap_or_default();
     let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?;
-    let options = args.target.client_options(target.token);
+    let options = args.target.client_options(target.token)?;
     let client = Client::connect(args.target.connector(), &target.url, options).await?;
     if args.stream {
         return follow(client.stream(request).await?, args.output).await;

@@ -10,6 +10,7 @@ use crate::{
     config::{self, Environment, Layer, Settings, process_environment},
     failure::{Exit, Failure},
     local::{Local, PrivateFile},
+    trust,
 };
 
 /// The options that all client commands share.
@@ -53,8 +54,10 @@ impl TargetArgs {
     }
 
     /// How the agent is called.
-    pub(crate) fn client_options(&self, token: Option<Secret>) -> client::Options {
-        client::Options { token, allow_foreign_interface: self.allow_other_origin, ..client::Options::default() }
+    pub(crate) fn client_options(&self, token: Option<Secret>) -> Result<client::Options, Failure> {
+        let trust = trust::configured(&self.settings(&process_environment)?)?;
+        let allow_foreign_interface = self.allow_other_origin;
+        Ok(client::Options { token, allow_foreign_interface, trust, ..client::Options::default() })
     }
 
     /// Runs a command to its end or until its time is over.

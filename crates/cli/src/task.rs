@@ -123,7 +123,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 impl Where {
     async fn client(&self) -> Result<Client, Failure> {
         let target = self.target.target(self.url.as_deref(), self.agent.as_deref())?;
-        let options = self.target.client_options(target.token);
+        let options = self.target.client_options(target.token)?;
         Ok(Client::connect(self.target.connector(), &target.url, options).await?)
     }
 }

@@ -11,6 +11,7 @@ mod checking;
 mod old_agent;
 mod rig;
 mod sending;
+mod signing;
 mod tasks;
 mod tenants;
 mod tokens;

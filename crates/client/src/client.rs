@@ -10,7 +10,7 @@ use url::Url;
 
 pub use crate::binding::{Binding, Dialect};
 use crate::{
-    Connector, Discovered, Error, EventStream, Resume, Secret,
+    Connector, Discovered, Error, EventStream, Resume, Secret, Trust,
     binding::{Endpoint, Operation, choose},
     discover, egress,
     egress::{Request, Response},
@@ -30,6 +30,8 @@ pub struct Options {
     pub allow_foreign_interface: bool,
     /// How a cut stream is taken up again.
     pub resume: Resume,
+    /// Whose cards are believed.
+    pub trust: Trust,
 }
 
 /// An agent to call. Cheap to clone.
@@ -64,7 +66,7 @@ pub fn user_message(message_id: impl Into<String>, text: impl Into<String>) -> S
 impl Client {
     /// Finds the agent at `url` and prepares to call it.
     pub async fn connect(connector: Connector, url: &Url, options: Options) -> Result<Self, Error> {
-        let found = discover(&connector, url, options.token.as_ref()).await?;
+        let found = options.trust.admit(discover(&connector, url, options.token.as_ref()).await?)?;
         Self::from_card(connector, &found, options)
     }
 

@@ -2,6 +2,7 @@
 
 use a2a::{
     AgentCard,
+    signature::Verified,
     v03::{AnyCard, decode_card},
 };
 use bytes::Bytes;
@@ -49,16 +50,30 @@ pub async fn discover(connector: &Connector, url: &Url, token: Option<&Secret>) 
         let remote = a2a::error::RemoteError::from_status_body(status.as_u16(), &json);
         return Err(Error::told(status.as_u16(), remote));
     }
-    let card = decode_card(&json)
-        .map_err(|error| Error::Malformed(format!("{} is not an agent card: {}", egress::shown(&at), error.message)))?;
-    let (card, protocol_version) = match card {
-        AnyCard::V1(card) => (card, None),
-        AnyCard::V03(card) => {
-            let said = card.protocol_version.clone();
-            (card.into(), Some(said))
-        }
-    };
-    Ok(Discovered { url: at, card, protocol_version, json })
+    Discovered::read(at, json)
+}
+
+impl Discovered {
+    /// Reads what came from there.
+    pub(crate) fn read(url: Url, json: Bytes) -> Result<Self, Error> {
+        let card = decode_card(&json).map_err(|error| {
+            Error::Malformed(format!("{} is not an agent card: {}", egress::shown(&url), error.message))
+        })?;
+        let (card, protocol_version) = match card {
+            AnyCard::V1(card) => (card, None),
+            AnyCard::V03(card) => {
+                let said = card.protocol_version.clone();
+                (card.into(), Some(said))
+            }
+        };
+        Ok(Self { url, card, protocol_version, json })
+    }
+
+    /// The same card without what its signature does not cover.
+    pub(crate) fn covered_by(self, verified: &Verified) -> Result<Self, Error> {
+        let covered = Self::read(self.url, Bytes::copy_from_slice(&verified.card))?;
+        Ok(Self { json: self.json, ..covered })
+    }
 }
 
 /// Whether two URLs lead to one server. The names of the loopback interface are one.

@@ -80,6 +80,15 @@ pub enum Error {
         /// Where it points.
         interface: String,
     },
+    /// Nobody who is trusted has signed the card.
+    #[error("the card at {url} is not verified")]
+    Untrusted {
+        /// Where the card is.
+        url: String,
+        /// Why.
+        #[source]
+        source: a2a::signature::Refusal,
+    },
     /// The HTTP client could not be set up.
     #[error("cannot set up HTTP")]
     Setup(#[source] Box<dyn std::error::Error + Send + Sync>),

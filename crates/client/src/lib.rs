@@ -31,6 +31,7 @@ mod rpc;
 mod secret;
 pub mod sse;
 mod stream;
+mod trust;
 mod v03;
 
 pub use client::{Binding, Client, Dialect, Options, Received, user_message};
@@ -40,3 +41,4 @@ pub use error::Error;
 pub use plain::call_json;
 pub use secret::Secret;
 pub use stream::{EventStream, Resume};
+pub use trust::{Mode, Trust, origin};

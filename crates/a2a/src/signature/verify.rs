@@ -130,9 +130,12 @@ impl From<Malformed> for Refusal {
     }
 }
 
-/// Whether a trusted key has signed this card, which came from `origin` at `now`, in seconds since 1970. Of several good
-/// signatures the one counts that leaves least of the card uncovered. A key that is trusted for an origin does not count
-/// when nobody knows where the card came from.
+/// Whether a trusted key has signed this card, which came from `origin` at `now`, in seconds since 1970. A key that is trusted
+/// for an origin does not count when nobody knows where the card came from.
+///
+/// Of several good signatures the one counts that leaves least of the card uncovered. If that one leaves something uncovered
+/// while another signature by a trusted key does not match, the card was changed where only the other one looked, and is
+/// refused. Whoever strips the other one gets a card of which only what is covered counts: [`Verified::card`].
 pub fn verify(card: &[u8], trusted: &[Trusted], origin: Option<&str>, now: i64) -> Result<Verified, Refusal> {
     let forms = Forms::to_verify(card)?;
     let signatures = signatures_of(card)?;
@@ -152,7 +155,11 @@ pub fn verify(card: &[u8], trusted: &[Trusted], origin: Option<&str>, now: i64) 
             Err(objection) => objections.push(objection),
         }
     }
-    best.ok_or(Refusal::Rejected(objections))
+    let was_changed = objections.iter().any(|objection| matches!(objection, Objection::Mismatch { .. }));
+    match best {
+        Some(verified) if verified.uncovered.is_empty() || !was_changed => Ok(verified),
+        _ => Err(Refusal::Rejected(objections)),
+    }
 }
 
 fn signatures_of(card: &[u8]) -> Result<Vec<AgentCardSignature>, Malformed> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     masked::Masked,
-    value::{Compat, Held, LogFormat, Origins, Shown, Token, Value},
+    value::{CardTrust, Compat, Held, KeyFiles, LogFormat, Origins, Shown, Token, Value},
 };
 
 /// What is declared about a key.
@@ -149,6 +149,7 @@ table! {
     [cards]: Cards;
     [limits]: Limits;
     [cors]: CrossOrigin;
+    [trust]: Trust;
 }
 
 table! {
@@ -202,6 +203,15 @@ table! {
     CrossOrigin, "cors.":
     /// The origins whose web pages may call, or `*`; a list in the file, with commas in the variable.
     origins: Origins = Origins::default(), else "none";
+}
+
+table! {
+    /// Whose agent cards the commands that call others believe.
+    Trust, "trust.":
+    /// What becomes of a card that no trusted key has signed: `ignore` does not look, `prefer` warns where there are keys for its origin, `require` refuses it.
+    cards: CardTrust = CardTrust::Prefer;
+    /// Whose keys are trusted: `ORIGIN=FILE`, where the file is a JSON Web Key Set; a list in the file, with commas in the variable.
+    keys: KeyFiles = KeyFiles::default(), else "none";
 }
 
 /// `SB_LIMITS_TASKS` is `limits.tasks`.

@@ -84,6 +84,30 @@ pub(crate) enum Compat {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Origins(pub(super) Vec<String>);
 
+/// What becomes of a card that no trusted key has signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CardTrust {
+    /// Nobody looks
+    Ignore,
+    /// It is used, with a warning
+    Prefer,
+    /// It is refused
+    Require,
+}
+
+/// Files with keys, each with the origin that they speak for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KeyFiles(pub(crate) Vec<KeyFile>);
+
+/// A file with keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyFile {
+    /// `https://agents.example.org`, as URLs are compared.
+    pub(crate) origin: String,
+    pub(crate) file: PathBuf,
+}
+
 /// What somebody authenticates with: not for files, which are shown around, nor for command lines.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Token(String);
@@ -234,6 +258,46 @@ impl Value for Origins {
     }
 }
 
+impl Value for KeyFiles {
+    fn read(text: &str) -> Result<Self, String> {
+        Self::parse(text.split(',').map(str::trim).filter(|entry| !entry.is_empty()))
+    }
+
+    fn text(&self) -> String {
+        let entries: Vec<String> = self.0.iter().map(KeyFile::to_string).collect();
+        if entries.is_empty() { "-".to_owned() } else { entries.join(", ") }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        self.0.iter().map(KeyFile::to_string).collect()
+    }
+}
+
+impl KeyFiles {
+    fn parse<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        entries.map(KeyFile::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl KeyFile {
+    fn parse(entry: &str) -> Result<Self, String> {
+        let refusal =
+            |why: &str| format!("`{entry}` has to be ORIGIN=FILE, such as https://agents.example.org=keys.json: {why}");
+        let (origin, file) = entry.split_once('=').ok_or_else(|| refusal("there is no ="))?;
+        let url = client::parse_url(origin.trim()).map_err(|error| refusal(&error.to_string()))?;
+        if url.path() != "/" || url.query().is_some() {
+            return Err(refusal("an origin has no path"));
+        }
+        Ok(Self { origin: client::origin(&url), file: PathBuf::from(file.trim()) })
+    }
+}
+
+impl fmt::Display for KeyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.origin, self.file.display())
+    }
+}
+
 /// A choice of names.
 macro_rules! choice {
     ($($type:ty),+) => {$(
@@ -253,7 +317,7 @@ macro_rules! choice {
     )+};
 }
 
-choice!(LogFormat, Compat);
+choice!(LogFormat, Compat, CardTrust);
 
 impl Token {
     /// The token itself.
@@ -270,28 +334,36 @@ impl fmt::Debug for Token {
 
 impl<'de> Deserialize<'de> for Origins {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Lists;
+        deserializer.deserialize_any(List("a list of origins, or \"*\"")).map(Self)
+    }
+}
 
-        impl<'de> Visitor<'de> for Lists {
-            type Value = Origins;
+impl<'de> Deserialize<'de> for KeyFiles {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = deserializer.deserialize_any(List("a list of ORIGIN=FILE"))?;
+        Self::parse(entries.iter().map(String::as_str)).map_err(de::Error::custom)
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of origins, or \"*\"")
-            }
+/// A list of texts, or one text alone; it says what is expected.
+struct List(&'static str);
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Origins, E> {
-                Ok(Origins(vec![text.to_owned()]))
-            }
+impl<'de> Visitor<'de> for List {
+    type Value = Vec<String>;
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Origins, A::Error> {
-                let mut origins = Vec::new();
-                while let Some(origin) = list.next_element()? {
-                    origins.push(origin);
-                }
-                Ok(Origins(origins))
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<String>, E> {
+        Ok(vec![text.to_owned()])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = list.next_element()? {
+            texts.push(text);
         }
-
-        deserializer.deserialize_any(Lists)
+        Ok(texts)
     }
 }
