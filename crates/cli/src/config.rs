@@ -412,7 +412,7 @@ mod tests {
     }
 
     /// Every key, a value as a variable or a flag has it, and as the file has it.
-    const SAMPLES: [(&str, &str, &str); 36] = [
+    const SAMPLES: [(&str, &str, &str); 37] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ("grpc_port", "2", "2"),
         ("data_dir", "/d", "\"/d\""),
