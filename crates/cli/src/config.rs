@@ -105,6 +105,18 @@ pub(crate) fn load(mut flags: Layer, file: Option<&Path>, environment: Environme
     Ok(Settings { keys: flags.over(layer), file, is_there, sources })
 }
 
+impl Config {
+    /// Says what is wrong with the files of the certificate, if there are any.
+    pub(crate) fn check_certificate(&self) -> Result<(), Failure> {
+        let Some(files) = &self.edge.tls else { return Ok(()) };
+        files.check().map_err(|error| {
+            Failure::usage("cannot use the certificate")
+                .caused_by(&error)
+                .hint("--tls-cert is a file of PEM certificates, the server's own first, and --tls-key its private key")
+        })
+    }
+}
+
 impl Settings {
     /// The file that was read.
     pub(crate) fn file(&self) -> Option<&Path> {
@@ -146,6 +158,12 @@ impl Settings {
                 .because("agent cards have to name an address that callers can reach")
                 .hint("add --public-url https://agents.example.org, or listen on one address"));
         }
+        let tls = match (keys.tls_cert.clone(), keys.tls_key.clone()) {
+            (Some(cert), Some(key)) => Some(server::TlsFiles { cert, key }),
+            (None, None) => None,
+            (Some(_), None) => return Err(Failure::usage("`tls_cert` needs a `tls_key`").hint("add --tls-key FILE")),
+            (None, Some(_)) => return Err(Failure::usage("`tls_key` needs a `tls_cert`").hint("add --tls-cert FILE")),
+        };
         let default_agent = match keys.default_agent.as_deref() {
             Some(id) => Some(AgentId::from_str(id).map_err(|reason| {
                 Failure::usage(format!("`default_agent` is `{id}`, which is not an agent id")).because(reason)
@@ -188,6 +206,8 @@ impl Settings {
             // Its range is that of ports.
             grpc_port: keys.grpc_port.and_then(|port| u16::try_from(port).ok()),
             public_url,
+            tls,
+            trusted_proxies: keys.trusted_proxies().0,
             auth,
             public_cards: keys.cards.public(),
             compat: match keys.cards.compat {
@@ -412,7 +432,7 @@ mod tests {
     }
 
     /// Every key, a value as a variable or a flag has it, and as the file has it.
-    const SAMPLES: [(&str, &str, &str); 37] = [
+    const SAMPLES: [(&str, &str, &str); 40] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ("grpc_port", "2", "2"),
         ("data_dir", "/d", "\"/d\""),
@@ -420,6 +440,9 @@ mod tests {
         ("store_connections", "3", "3"),
         ("wake", "off", "\"off\""),
         ("public_url", "https://h", "\"https://h\""),
+        ("tls_cert", "/c.pem", "\"/c.pem\""),
+        ("tls_key", "/k.pem", "\"/k.pem\""),
+        ("trusted_proxies", "10.0.0.0/8, ::1", "[\"10.0.0.0/8\", \"::1\"]"),
         ("no_auth", "yes", "true"),
         ("demo_agents", "0", "false"),
         ("default_agent", "research", "\"research\""),
@@ -514,6 +537,8 @@ mod tests {
         let edge = server::Options {
             grpc_port: Some(2),
             public_url: Some("https://h".to_owned()),
+            tls: Some(server::TlsFiles { cert: "/c.pem".into(), key: "/k.pem".into() }),
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
             auth: false,
             public_cards: false,
             compat: server::Compat::All,

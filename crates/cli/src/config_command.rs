@@ -110,8 +110,8 @@ fn check(args: &Check) -> Result<(), Failure> {
 /// Whether the server would start with it.
 pub(crate) fn configuration(settings: &Settings) -> Finding {
     let file = settings.file().map(|file| file.display().to_string());
-    match settings.check(&process_environment) {
-        Ok(_) => Finding::ok("configuration", file.unwrap_or("no file: environment and defaults".to_owned())),
+    match settings.check(&process_environment).and_then(|config| config.check_certificate()) {
+        Ok(()) => Finding::ok("configuration", file.unwrap_or("no file: environment and defaults".to_owned())),
         Err(failure) => Finding::failure("configuration", failure),
     }
 }

@@ -69,11 +69,20 @@ async fn send(args: &Args) -> Result<(), Failure> {
         }
         SendMessageResponse::Task(task) => {
             if args.output == Format::Text {
-                print_text(&task_text(task));
+                let text = task_text(task);
+                print_text(&text);
+                if text.is_empty() && task.status.state == TaskState::Completed {
+                    say_silence();
+                }
             }
             verdict(&task.id, &task.status)
         }
     }
+}
+
+/// Nothing came, and that is no mistake.
+fn say_silence() {
+    output::error_line("note", "the task is done, and its agent said nothing");
 }
 
 /// What a stream had to say.
@@ -162,6 +171,7 @@ impl Printer {
             StreamResponse::StatusUpdate(update) => self.status(&update.status),
             // A snapshot in place of the events that made it, as some servers give it after a cut.
             StreamResponse::Task(task) if task.status.state.is_terminal() && !self.printed => {
+                self.completed = task.status.state == TaskState::Completed;
                 self.line(&task_text(task))
             }
             StreamResponse::Task(_) => {}
@@ -193,6 +203,9 @@ impl Printer {
             && let Ok(task) = stream.whole().await
         {
             self.line(&task_text(&task.value));
+            if !self.printed {
+                say_silence();
+            }
         }
         self.end();
     }
@@ -259,11 +272,17 @@ pub(crate) fn task_text(task: &Task) -> String {
     if let Some(message) = task.status.message.as_ref().filter(|_| status_counts) {
         texts.push(message_text(message));
     }
-    if texts.is_empty() && task.status.state == TaskState::Completed {
-        let said = task.history.iter().rev().take_while(|message| message.role != Role::User);
-        texts.extend(said.map(message_text).find(|text| !text.is_empty()));
+    let is_silent = texts.is_empty() && (status_counts || task.status.state == TaskState::Completed);
+    if is_silent && let Some(text) = last_said(task) {
+        texts.push(text);
     }
     texts.join("\n")
+}
+
+/// What the agent said last, as far as the history tells.
+fn last_said(task: &Task) -> Option<String> {
+    let said = task.history.iter().rev().filter(|message| message.role == Role::Agent);
+    said.map(message_text).find(|text| !text.is_empty())
 }
 
 pub(crate) fn message_text(message: &Message) -> String {
@@ -325,8 +344,10 @@ mod tests {
         let said = |role, text: &str| Message { role, parts: vec![Part::text(text)], ..Message::default() };
         task.history = vec![said(Role::Agent, "earlier"), said(Role::User, "question"), said(Role::Agent, "answer")];
         assert_eq!(task_text(&task), "answer");
-        task.history.pop();
-        assert_eq!(task_text(&task), "", "what was said before the question answers another");
+        task.status.state = TaskState::InputRequired;
+        assert_eq!(task_text(&task), "answer", "a question may be there, too");
+        task.status.state = TaskState::Working;
+        assert_eq!(task_text(&task), "");
         task.artifacts = vec![Artifact { parts: vec![Part::text("artifact")], ..Artifact::default() }];
         assert_eq!(task_text(&task), "artifact");
         task.status = status(TaskState::InputRequired, "question?");

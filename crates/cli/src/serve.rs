@@ -61,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
 
+    config.check_certificate()?;
     // Who cannot listen has not started: the token of the first start is for one that does.
     drop(TcpListener::bind(config.edge.listen).await.map_err(|error| bind_failure(&config, &error))?);
     let store = journal::open(&config.location, config.open.clone()).await?;
@@ -196,7 +197,7 @@ fn announce(server: &Server, fresh: Option<&str>) {
     if let Some(address) = server.grpc_addr() {
         output::line(&format!("gRPC on {address}"));
     }
-    output::line(&format!("listening on http://{}", server.local_addr()));
+    output::line(&format!("listening on {}", server.local_url()));
     let Some(token) = fresh else {
         return;
     };

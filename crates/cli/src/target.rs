@@ -19,6 +19,9 @@ pub(crate) struct TargetArgs {
     /// The token to authenticate with [env: SB_TOKEN] [default: the local server's]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    /// A protocol extension to ask for, by its URI; may be given again. Some agents require one
+    #[arg(long = "extension", value_name = "URI")]
+    extensions: Vec<String>,
     /// Follow the card to an address on another origin, token included
     #[arg(long)]
     pub(crate) allow_other_origin: bool,
@@ -57,7 +60,8 @@ impl TargetArgs {
     pub(crate) fn client_options(&self, token: Option<Secret>) -> Result<client::Options, Failure> {
         let trust = trust::configured(&self.settings(&process_environment)?)?;
         let allow_foreign_interface = self.allow_other_origin;
-        Ok(client::Options { token, allow_foreign_interface, trust, ..client::Options::default() })
+        let extensions = self.extensions.clone();
+        Ok(client::Options { token, allow_foreign_interface, trust, extensions, ..client::Options::default() })
     }
 
     /// Runs a command to its end or until its time is over.
@@ -176,6 +180,7 @@ mod tests {
 
     fn args(directory: &Path) -> TargetArgs {
         TargetArgs {
+            extensions: Vec::new(),
             token: None,
             allow_other_origin: false,
             timeout: "1s".parse().unwrap(),

@@ -23,6 +23,7 @@ mod streams;
 mod targets;
 mod tasks;
 mod tenants;
+mod tls;
 mod turns;
 mod versions;
 

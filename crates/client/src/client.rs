@@ -24,6 +24,8 @@ use crate::{
 pub struct Options {
     /// What to authenticate with.
     pub token: Option<Secret>,
+    /// The extensions to ask for, by their URIs.
+    pub extensions: Vec<String>,
     /// This binding and no other.
     pub binding: Option<Binding>,
     /// Follow a card to another origin. The token goes there, too.
@@ -203,6 +205,12 @@ impl Client {
         headers.extend(self.endpoint.version.map(version_header));
         if let Some(media_type) = outbound.media_type {
             headers.push((header::CONTENT_TYPE, HeaderValue::from_static(media_type)));
+        }
+        // A URI that no header can carry is nobody's.
+        let wanted = self.options.extensions.join(", ");
+        if let Some(wanted) = HeaderValue::from_str(&wanted).ok().filter(|wanted| !wanted.is_empty()) {
+            let name = if self.endpoint.dialect == Dialect::V03 { "x-a2a-extensions" } else { "a2a-extensions" };
+            headers.push((HeaderName::from_static(name), wanted));
         }
         // An id that no header can carry is one that cannot be resumed from.
         if let Some(id) = after.and_then(|id| HeaderValue::from_str(id).ok()) {

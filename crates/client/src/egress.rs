@@ -168,7 +168,7 @@ impl Response {
     /// The whole body, up to the cap.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         // It may never end.
-        if self.media_type() == "text/event-stream" {
+        if self.status.is_success() && self.media_type() == "text/event-stream" {
             return Err(Error::Stream { url: shown(self.inner.url()) });
         }
         let too_large = Error::TooLarge { cap: self.cap };

@@ -112,9 +112,12 @@ impl Fold {
                 if let Some(place) = place {
                     self.artifact_ids.remove(place);
                     self.sum.artifacts.remove(place);
+                    self.sum.made_in.remove(place);
                 }
                 self.artifact_ids.push(id);
                 self.sum.artifacts.push(vec![chunk]);
+                // It is the first: another begins with a message, which is not folded.
+                self.sum.made_in.push(1);
             }
         }
         Some(())

@@ -310,5 +310,6 @@ fn newborn_snapshot(task: TaskId, agent: &AgentId, context: &Arc<str>, at: Times
         seq: 1,
         history: vec![message.clone()],
         artifacts: Vec::new(),
+        made_in: Vec::new(),
     }
 }

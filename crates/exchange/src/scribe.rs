@@ -39,8 +39,8 @@ pub(crate) struct Progress {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Open {
     artifact: String,
-    /// What adds nothing to it, where there is such a thing: no text, in the form of the text before.
-    nothing: Option<Part>,
+    /// The media type of the text that it ends with, if it does: what is empty adds nothing to a text.
+    text: Option<String>,
 }
 
 impl Progress {
@@ -207,9 +207,9 @@ impl Scribe {
         self.unkept = true;
         let is_words = matches!(&said, Said::Artifact { artifact, .. } if is_text(artifact));
         let is_delta = is_words && matches!(&said, Said::Artifact { append: true, .. });
-        // Words wait for more of them, or for the end of the turn: the last chunk is to say that it is that, and whoever
+        // What is made waits for more of it, or for the end of the turn: the last chunk is to say that it is that, and whoever
         // answers in one piece is to be heard in one. Everything else goes out at once.
-        self.urgent |= !is_words;
+        self.urgent |= !matches!(said, Said::Artifact { .. });
         self.spoken = true;
         match self.pending.last_mut() {
             Some(last) if is_delta => {
@@ -376,11 +376,10 @@ impl Scribe {
             place.map(|place| open.remove(place));
             return;
         }
-        let nothing = artifact.parts.last().filter(|part| part.as_text().is_some());
-        let nothing = nothing.map(|part| Part { content: PartContent::Text(String::new()), ..part.clone() });
+        let text = artifact.parts.last().filter(|part| part.as_text().is_some()).map(|part| part.media_type.clone());
         match place {
-            Some(place) => open[place].nothing = nothing,
-            None => open.push(Open { artifact: artifact.artifact_id.clone(), nothing }),
+            Some(place) => open[place].text = text,
+            None => open.push(Open { artifact: artifact.artifact_id.clone(), text }),
         }
     }
 
@@ -388,13 +387,14 @@ impl Scribe {
     /// leaves the artifact as it is. So is one that the reply repeats: there are clients that keep every chunk which is the last
     /// (google-adk), and would keep its text twice.
     fn close(&mut self, open: Open) {
-        let is_repeated = self.reply_text == ReplyText::Both && open.nothing.is_some();
+        let is_repeated = self.reply_text == ReplyText::Both && open.text.is_some();
         let of_it =
             |said: &&mut Said| matches!(said, Said::Artifact { artifact, .. } if artifact.artifact_id == open.artifact);
         let pending = self.pending.iter_mut().rev().find(of_it).filter(|_| !is_repeated);
         if let Some(Said::Artifact { last_chunk, .. }) = pending {
             *last_chunk = true;
-        } else if let Some(nothing) = open.nothing {
+        } else if let Some(media_type) = open.text {
+            let nothing = Part { media_type, ..Part::text("") };
             let artifact = Artifact { artifact_id: open.artifact, parts: vec![nothing], ..Artifact::default() };
             self.pending.push(Said::Artifact { artifact, append: true, last_chunk: true, metadata: None });
         }
@@ -405,8 +405,11 @@ impl Scribe {
         let Some(texts) = &mut self.texts else { return };
         match texts.iter_mut().find(|(id, _)| *id == artifact.artifact_id) {
             Some((_, text)) if append => text.extend(artifact.parts.iter().filter_map(Part::as_text)),
-            Some((_, text)) => *text = crate::text_of(&artifact.parts),
-            None => texts.push((artifact.artifact_id.clone(), crate::text_of(&artifact.parts))),
+            Some((_, text)) => *text = artifact.parts.iter().filter_map(Part::as_text).collect(),
+            None => {
+                let text = artifact.parts.iter().filter_map(Part::as_text).collect();
+                texts.push((artifact.artifact_id.clone(), text));
+            }
         }
         if texts.iter().map(|(_, text)| text.len()).sum::<usize>() > REPLY_BYTES {
             self.texts = None;

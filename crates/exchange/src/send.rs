@@ -26,7 +26,8 @@ impl Exchange {
         let mut taken = self.take_in(call, request).await?;
         let extensions = std::mem::take(&mut taken.extensions);
 
-        if !immediate || (taken.accepted.duplicate && self.is_direct(call, &taken).await?) {
+        let is_hidden = taken.held || (taken.accepted.duplicate && self.is_direct(call, &taken).await?);
+        if !immediate {
             match self.wait(call, &mut taken).await? {
                 Waited::Reply(event) => return Ok(Sent { reply: Reply::Direct(event), extensions }),
                 Waited::TurnEnded => {}
@@ -38,7 +39,7 @@ impl Exchange {
                 }
             }
         }
-        if immediate && taken.held {
+        if immediate && is_hidden {
             taken.newborn = None;
             if let Some(event) = self.first_output(call, &mut taken).await? {
                 return Ok(Sent { reply: Reply::Direct(event), extensions });
@@ -138,7 +139,12 @@ impl Exchange {
     /// the direct reply, if that is what it is.
     async fn first_output(&self, call: &Call, taken: &mut Taken) -> Result<Option<Arc<Event>>, Error> {
         let patience = taken.reveal_after + HEAD_START;
-        taken.cursor.skip_to(taken.accepted.seq);
+        if taken.accepted.duplicate {
+            // What the first of them has waited for may be there already.
+            taken.cursor = Cursor::new(self.inner.journal(), call.caller.tenant, taken.accepted.task, 0);
+        } else {
+            taken.cursor.skip_to(taken.accepted.seq);
+        }
         let decided = async {
             loop {
                 let event = taken.cursor.next().await?;

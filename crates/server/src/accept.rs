@@ -1,4 +1,4 @@
-//! The accept loop: HTTP/1 and HTTP/2 without TLS, a bound on connections, and an orderly end.
+//! The accept loop: HTTP/1 and HTTP/2, with TLS or without, a bound on connections, and an orderly end.
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
@@ -6,17 +6,26 @@ use axum::Router;
 use futures_util::future::join_all;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto::Builder, graceful::GracefulShutdown},
+    server::{
+        conn::auto::Builder,
+        graceful::{GracefulShutdown, Watcher},
+    },
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, connection::Connection, limits::Peered};
+use crate::{
+    Options,
+    connection::Connection,
+    limits::{Network, Peered},
+    tls::Tls,
+};
 
 /// How long to wait when no connection can be accepted, for want of file descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -37,24 +46,32 @@ pub(crate) struct Door {
 struct House<'a> {
     options: &'a Options,
     builder: &'static Builder<TokioExecutor>,
+    tls: Option<&'a Tls>,
+    proxies: Arc<[Network]>,
     permits: Arc<Semaphore>,
     graceful: GracefulShutdown,
     abort: CancellationToken,
 }
 
 /// Serves connections until `stop` is set and those that are open are done, or have had their time.
-pub(crate) async fn run(doors: Vec<Door>, options: &Options, stop: CancellationToken) {
+pub(crate) async fn run(doors: Vec<Door>, tls: Option<&Tls>, options: &Options, stop: CancellationToken) {
     // One for as long as the process lives: a copy in each connection would be the largest part of some.
     let builder: &'static Builder<TokioExecutor> = Box::leak(Box::new(builder(options)));
     let house = House {
         options,
         builder,
+        tls,
+        proxies: options.trusted_proxies.as_slice().into(),
         // Each door holds one while nobody comes.
         permits: Arc::new(Semaphore::new(options.max_connections.clamp(doors.len(), Semaphore::MAX_PERMITS))),
         graceful: GracefulShutdown::new(),
         abort: CancellationToken::new(),
     };
-    join_all(doors.into_iter().map(|door| house.open(door, &stop))).await;
+    let served = join_all(doors.into_iter().map(|door| house.open(door, &stop)));
+    match tls {
+        Some(tls) => tokio::select! { _ = served => {} () = tls.watch() => {} },
+        None => drop(served.await),
+    }
     if timeout(options.drain, house.graceful.shutdown()).await.is_err() {
         tracing::warn!(drain_ms = options.drain.as_millis(), "connections are still open and are closed now");
     }
@@ -82,24 +99,55 @@ impl House<'_> {
                 () = stop.cancelled() => break,
             };
             prepare(&stream);
-            let io = TokioIo::new(Connection::new(stream, self.options.header_timeout, self.options.stall));
-            let service = TowerToHyperService::new(Peered::new(router.clone(), peer.ip()));
-            let (watcher, builder) = (self.graceful.watcher(), self.builder);
-            let abort = self.abort.clone();
-            tokio::spawn(async move {
-                let _permit = permit;
-                // Made where it stays: what is moved into a future takes its room twice.
-                let mut connection = pin!(watcher.watch(builder.serve_connection(io, service)));
-                tokio::select! {
-                    served = connection.as_mut() => {
-                        if let Err(error) = served {
-                            // Clients that vanish are no fault of ours.
-                            tracing::debug!(error = %error, "a connection ended early");
-                        }
+            let guest = Guest {
+                service: Peered::new(router.clone(), peer.ip(), &self.proxies),
+                builder: self.builder,
+                watcher: self.graceful.watcher(),
+                abort: self.abort.clone(),
+                opening: self.options.header_timeout,
+                stall: self.options.stall,
+                _permit: permit,
+            };
+            match self.tls.map(Tls::acceptor) {
+                None => drop(tokio::spawn(guest.serve(stream))),
+                Some(acceptor) => drop(tokio::spawn(async move {
+                    // Both have the time that a request's head has: who takes longer has nothing to say.
+                    match timeout(guest.opening, acceptor.accept(stream)).await {
+                        Ok(Ok(stream)) => guest.serve(stream).await,
+                        Ok(Err(error)) => tracing::debug!(error = %error, "a TLS handshake failed"),
+                        Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
                     }
-                    () = abort.cancelled() => {}
+                })),
+            }
+        }
+    }
+}
+
+/// What it takes to serve one connection.
+struct Guest {
+    service: Peered,
+    builder: &'static Builder<TokioExecutor>,
+    watcher: Watcher,
+    abort: CancellationToken,
+    opening: Duration,
+    stall: Duration,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Guest {
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let io = TokioIo::new(Connection::new(stream, self.opening, self.stall));
+        let service = TowerToHyperService::new(self.service);
+        // Made where it stays: what is moved into a future takes its room twice.
+        let mut connection = pin!(self.watcher.watch(self.builder.serve_connection(io, service)));
+        tokio::select! {
+            served = connection.as_mut() => {
+                if let Err(error) = served {
+                    // Clients that vanish are no fault of ours.
+                    tracing::debug!(error = %error, "a connection ended early");
                 }
-            });
+            }
+            () = self.abort.cancelled() => {}
         }
     }
 }

@@ -48,22 +48,28 @@ impl Surface for AgentCard {
         let entry = entry.ok_or_else(|| exchange::Error::agent_not_found(id))?;
         let is_open = app.cards.are_public() && entry.is_open();
         let card = match &self {
-            Self::Protocol(_) if headers::names_version_1(headers) => app.cards.agent(&entry.profile)?,
+            Self::Protocol(_) if headers::names_version_1(headers, &visit.query()?) => {
+                app.cards.agent(&entry.profile)?
+            }
             Self::Protocol(_) => app.cards.agent_for_all(&entry.profile)?,
             Self::Arbiter(_) => app.cards.arbiter(&entry.profile),
         };
-        let (cache, vary): (_, &[&str]) =
-            if is_open { ("public, max-age=60", &[VERSION]) } else { ("private, max-age=60", &[auth::VARY, VERSION]) };
-        Ok(reply::cacheable(headers, &card, reply::JSON, cache, vary))
+        let mut vary = Vec::new();
+        if !is_open {
+            vary.push(auth::VARY);
+        }
+        // Which fields there are depends on what the client says it speaks.
+        if matches!(self, Self::Protocol(_)) {
+            vary.push("A2A-Version");
+        }
+        let cache = if is_open { "public, max-age=60" } else { "private, max-age=60" };
+        Ok(reply::cacheable(headers, &card, reply::JSON, cache, &vary))
     }
 
     fn mark(headers: &mut HeaderMap) {
         headers.insert(headers::A2A_VERSION, HeaderValue::from_static(PROTOCOL_VERSION));
     }
 }
-
-/// Which fields there are depends on what the client says it speaks.
-const VERSION: &str = "A2A-Version";
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use a2a::{Error, GetTaskRequest, StreamResponse, TaskState};
+use a2a::{Error, GetTaskRequest, StreamResponse, TaskState, v03::arbiter};
 use bytes::Bytes;
 use exchange::{Call, Exchange, Frames};
 use futures_util::stream;
@@ -47,19 +47,25 @@ impl Events {
     }
 
     async fn ended(&self, event: StreamResponse) -> Result<StreamResponse, Error> {
-        let StreamResponse::StatusUpdate(update) = &event else { return Ok(event) };
-        let state = update.status.state;
+        let (id, status) = match &event {
+            StreamResponse::StatusUpdate(update) => (&update.task_id, &update.status),
+            StreamResponse::Task(task) => (&task.id, &task.status),
+            _ => return Ok(event),
+        };
+        let is_told = status.state != TaskState::Completed || status.message.is_some();
         let (exchange, call) = match &self.end {
-            End::WithReply(exchange, call) if state == TaskState::Completed && update.status.message.is_none() => {
-                (exchange, call)
-            }
-            End::Whole(exchange, call) if state.is_terminal() => (exchange, call),
+            End::WithReply(exchange, call) if !is_told => (exchange, call),
+            End::Whole(exchange, call) if status.state.is_terminal() => (exchange, call),
             _ => return Ok(event),
         };
         // A task that has ended stays as it is, so that this is what the event was about.
-        let request = GetTaskRequest { id: update.task_id.clone(), ..GetTaskRequest::default() };
+        let request = GetTaskRequest { id: id.clone(), ..GetTaskRequest::default() };
         let snapshot = exchange.get(call, request).await?;
-        Ok(StreamResponse::Task(encode::typed(&snapshot)?))
+        let mut task = encode::typed(&snapshot)?;
+        if matches!(self.end, End::WithReply(..)) {
+            arbiter::tell_replies(&mut task, &snapshot.made_in);
+        }
+        Ok(StreamResponse::Task(task))
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn check_version(headers: &HeaderMap, query: &Query) -> Result<(), Er
 }
 
 /// Whether a request says that it speaks 1.0 and nothing else.
-pub(crate) fn names_version_1(headers: &HeaderMap) -> bool {
-    let versions = versions(headers, None);
+pub(crate) fn names_version_1(headers: &HeaderMap, query: &Query) -> bool {
+    let versions = versions(headers, Some(query));
     !versions.is_empty() && versions.into_iter().all(is_version_1)
 }
 

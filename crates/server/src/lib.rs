@@ -33,6 +33,7 @@ mod rest;
 mod rpc;
 mod sse;
 mod surface;
+mod tls;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -42,7 +43,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use cards::Compat;
 pub use cors::Cors;
-pub use limits::Rate;
+pub use limits::{Network, Rate};
+pub use tls::{TlsError, TlsFiles};
 
 /// Where to listen, and bounds.
 #[derive(Debug, Clone)]
@@ -53,6 +55,10 @@ pub struct Options {
     pub grpc_port: Option<u16>,
     /// What URLs on cards begin with; the address when there is none.
     pub public_url: Option<String>,
+    /// The certificate to speak TLS with, if any.
+    pub tls: Option<TlsFiles>,
+    /// The proxies that are believed when they say on whose behalf they call.
+    pub trusted_proxies: Vec<Network>,
     /// Whether callers need a token.
     pub auth: bool,
     /// Whether the card of an agent that every tenant sees can be read without a token.
@@ -83,6 +89,7 @@ pub struct Options {
 
 /// A server that listens and has not begun to answer.
 pub struct Server {
+    tls: Option<tls::Tls>,
     doors: Vec<accept::Door>,
     address: SocketAddr,
     grpc_address: Option<SocketAddr>,
@@ -97,6 +104,8 @@ impl Options {
             listen,
             grpc_port: None,
             public_url: None,
+            tls: None,
+            trusted_proxies: Vec::new(),
             auth: true,
             public_cards: true,
             compat: Compat::default(),
@@ -111,6 +120,12 @@ impl Options {
             keep_alive: Duration::from_secs(15),
             drain: Duration::from_secs(30),
         }
+    }
+}
+
+impl Options {
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 }
 
@@ -139,8 +154,9 @@ impl Server {
         let grpc_address = grpc_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let base_url = match &options.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None => format!("http://{address}"),
+            None => format!("{}://{address}", options.scheme()),
         };
+        let tls = options.tls.clone().map(tls::Tls::open).transpose()?;
         let auth = auth::Auth::new(exchange.store().clone(), options.auth).await.map_err(io::Error::other)?;
         let grpc = grpc_address.map(|address| advertised(address, options.public_url.as_deref()));
         let addresses = cards::Addresses { base: base_url.clone(), grpc };
@@ -158,7 +174,12 @@ impl Server {
         });
         let mut doors = vec![accept::Door { listener, router: app::router(Arc::clone(&app)) }];
         doors.extend(grpc_listener.map(|listener| accept::Door { listener, router: app::grpc_router(app) }));
-        Ok(Self { doors, address, grpc_address, base_url, options })
+        Ok(Self { doors, tls, address, grpc_address, base_url, options })
+    }
+
+    /// Where this process itself answers.
+    pub fn local_url(&self) -> String {
+        format!("{}://{}", self.options.scheme(), self.address)
     }
 
     /// The address that is listened at, with its port.
@@ -180,7 +201,7 @@ impl Server {
     ///
     /// Streams end when the exchange drains: whoever sets `stop` drains it first or at the same time.
     pub async fn run(self, stop: CancellationToken) {
-        accept::run(self.doors, &self.options, stop).await;
+        accept::run(self.doors, self.tls.as_ref(), &self.options, stop).await;
     }
 }
 

@@ -62,6 +62,8 @@ fn empty(status: Status) -> Response {
 /// An error as HTTP has it: its status and a google.rpc.Status body.
 pub(crate) fn error(error: &Error) -> Response {
     let mut response = body(Status::Error(error.kind), JSON, error.status_body());
+    // What is refused to one is not to be told to the next.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(seconds) = error.retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -120,6 +120,7 @@ macro_rules! for_each_conformance_case {
             the_log_adds_up,
             history_is_cut_from_the_front,
             a_turn_hears_replies_that_are_in_artifacts,
+            a_turn_hears_only_so_much,
             the_log_is_read_in_pages,
             the_whole_log_is_read_from_a_place,
             a_tail_that_follows_misses_nothing,

@@ -1,6 +1,11 @@
 //! What an agent is told of earlier turns: the messages, and where a turn's reply is in its artifacts alone, that as a message.
+//!
+//! It is bounded, newest first, whatever lies in the journal: so much text of a turn, and so much reading for all of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use a2a::{Artifact, Message, Part, Role};
 
@@ -8,10 +13,19 @@ use crate::{Result, TaskId};
 
 /// So much of a turn's text is told.
 const TOLD_BYTES: usize = 64 << 10;
-/// A longer chunk is a file and no text for anybody to remember.
-pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// So much is read of what one turn has made.
-pub(crate) const READ_BYTES: usize = 1 << 20;
+/// So much is read of what one turn has made, and one chunk more.
+pub(crate) const TURN_BYTES: usize = 256 << 10;
+/// So much is read of what all turns have made, and one chunk more.
+pub(crate) const ALL_BYTES: usize = 2 << 20;
+
+/// How much may still be read.
+pub(crate) struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(ALL_BYTES)
+    }
+}
 
 /// The conversation of one task.
 pub(crate) struct Talk {
@@ -23,11 +37,11 @@ pub(crate) struct Talk {
 #[derive(Default)]
 struct Said {
     messages: Vec<Message>,
-    /// One of the messages is the agent's last word.
-    has_reply: bool,
-    /// The ids and texts of artifacts.
-    made: Vec<(String, String)>,
+    /// The texts of artifacts, and which is whose.
+    made: Vec<String>,
+    places: HashMap<String, usize>,
     read: usize,
+    told: usize,
 }
 
 impl Talk {
@@ -37,32 +51,49 @@ impl Talk {
 
     /// Adds a message to those of a turn.
     pub(crate) fn hear(&mut self, turn: u32, body: &[u8]) -> Result<()> {
-        let message: Message = serde_json::from_slice(body)?;
-        let said = self.turns.entry(turn).or_default();
-        said.has_reply |= message.role == Role::Agent && message.message_id == self.task.reply_id(turn);
-        said.messages.push(message);
+        self.turns.entry(turn).or_default().messages.push(serde_json::from_slice(body)?);
         Ok(())
     }
 
-    /// Whether what a turn has made matters, or any more of it.
-    pub(crate) fn wants_made(&self, turn: u32) -> bool {
-        self.turns.get(&turn).is_some_and(|said| !said.has_reply && said.read < READ_BYTES)
+    /// The turns up to this one whose agent has not ended them with a message: what they made is their reply. The newest is
+    /// the first. All messages have been heard.
+    pub(crate) fn silent_turns(&self, last: u32) -> Vec<u32> {
+        let progress = format!("{}-s", self.task);
+        let replied = |said: &Said| {
+            let last = said.messages.iter().rfind(|message| message.role == Role::Agent);
+            last.is_some_and(|message| !message.message_id.starts_with(&progress))
+        };
+        let turns = self.turns.range(..=last).rev();
+        turns.filter(|(_, said)| !replied(said)).map(|(turn, _)| *turn).collect()
     }
 
-    /// Adds a chunk of an artifact. All messages have been heard.
-    pub(crate) fn make(&mut self, turn: u32, artifact_id: &str, body: &[u8]) -> Result<()> {
-        if body.len() > CHUNK_BYTES {
-            return Ok(());
-        }
+    /// Adds a chunk of an artifact to what such a turn has made. `false` when no more of it will be told.
+    pub(crate) fn make(&mut self, turn: u32, artifact_id: &str, body: &[u8], room: &mut Room) -> Result<bool> {
         let said = self.turns.entry(turn).or_default();
-        said.read += body.len();
+        if said.told >= TOLD_BYTES || said.read >= TURN_BYTES || room.0 == 0 {
+            return Ok(false);
+        }
+        said.read = said.read.saturating_add(body.len());
+        room.0 = room.0.saturating_sub(body.len());
+        // A file has none, and may be long.
+        if !body.windows(6).any(|window| window == b"\"text\"") {
+            return Ok(true);
+        }
         let artifact: Artifact = serde_json::from_slice(body)?;
-        let texts = artifact.parts.iter().filter_map(Part::as_text);
-        match said.made.iter_mut().find(|(id, _)| id == artifact_id) {
-            Some((_, text)) => text.extend(texts),
-            None => said.made.push((artifact_id.to_owned(), texts.collect())),
+        let place = match said.places.get(artifact_id) {
+            Some(place) => *place,
+            None => {
+                said.places.insert(artifact_id.to_owned(), said.made.len());
+                said.made.push(String::new());
+                said.made.len() - 1
+            }
+        };
+        for text in artifact.parts.iter().filter_map(Part::as_text) {
+            let end = boundary(text, TOLD_BYTES.saturating_sub(said.told));
+            said.made[place].push_str(&text[..end]);
+            said.told += text.len();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// All messages, oldest first.
@@ -70,17 +101,14 @@ impl Talk {
         let mut messages = Vec::new();
         for (turn, said) in self.turns {
             messages.extend(said.messages);
-            let texts: Vec<String> = said.made.into_iter().map(|(_, text)| text).filter(|it| !it.is_empty()).collect();
-            let mut text = texts.join("\n");
-            if said.has_reply || text.is_empty() {
+            let texts: Vec<String> = said.made.into_iter().filter(|text| !text.is_empty()).collect();
+            if texts.is_empty() {
                 continue;
             }
-            let end = (0..=TOLD_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-            text.truncate(end.unwrap_or(0));
             messages.push(Message {
                 message_id: self.task.reply_id(turn),
                 role: Role::Agent,
-                parts: vec![Part::text(text)],
+                parts: vec![Part::text(texts.join("\n"))],
                 context_id: self.context.to_string(),
                 task_id: self.task.to_string(),
                 ..Message::default()
@@ -88,4 +116,10 @@ impl Talk {
         }
         messages
     }
+}
+
+/// The last place up to `at` where a text can be cut.
+fn boundary(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }

@@ -321,6 +321,8 @@ pub struct Snapshot {
     /// Artifacts as JSON in order of appearance: the artifact, then the chunks appended to it, each
     /// itself an `Artifact`. Chunks of one artifact are adjacent.
     pub artifacts: Vec<Vec<Bytes>>,
+    /// The turn that made each of them.
+    pub made_in: Vec<u32>,
 }
 
 impl Snapshot {
@@ -412,6 +414,14 @@ fn merge_chunks(chunks: &[Bytes]) -> Result<a2a::Artifact> {
 /// Adjacent plain text is joined, so that a streamed answer reads as one part.
 fn append_chunk(artifact: &mut a2a::Artifact, chunk: a2a::Artifact) {
     for part in chunk.parts {
+        // What only says that nothing follows adds nothing.
+        if !artifact.parts.is_empty()
+            && part.as_text() == Some("")
+            && part.metadata.is_none()
+            && part.filename.is_empty()
+        {
+            continue;
+        }
         if let (Some(last), a2a::PartContent::Text(more)) = (artifact.parts.last_mut(), &part.content) {
             let same_shape =
                 last.metadata == part.metadata && last.filename == part.filename && last.media_type == part.media_type;

@@ -92,46 +92,58 @@ pub fn task_result(task: &crate::Task, agent_id: &str, usage: Usage) -> Task {
     result
 }
 
+/// Puts replies that are in artifacts alone where this surface has them: in the history, and in the status of a completed task.
+/// `made_in` tells which turn made each artifact, and the history has to be whole: every message of the user's is a turn.
+pub fn tell_replies(task: &mut crate::Task, made_in: &[u32]) {
+    let text_of_turn = |turn: u32| {
+        let of_it: Vec<&Artifact> =
+            task.artifacts.iter().zip(made_in).filter(|(_, made_in)| **made_in == turn).map(|(it, _)| it).collect();
+        text_of_all(&of_it)
+    };
+    let mut history = Vec::with_capacity(task.history.len());
+    let mut turn = 0;
+    let mut answered = true;
+    for message in &task.history {
+        if message.role == Role::User {
+            let text = if answered { String::new() } else { text_of_turn(turn) };
+            if !text.is_empty() {
+                history.push(made_of(text, &task.id, turn));
+            }
+            turn += 1;
+            answered = false;
+        } else {
+            answered = true;
+        }
+        history.push(message.clone());
+    }
+    if task.status.message.is_none() && task.status.state == crate::TaskState::Completed {
+        let turn = turn.max(1);
+        task.status.message = Some(made_of(text_of_turn(turn), &task.id, turn));
+    }
+    task.history = history;
+}
+
+/// A reply that is only in the artifacts, as a message.
+fn made_of(text: String, task_id: &str, turn: u32) -> crate::Message {
+    let id = if turn == 1 { format!("{task_id}-r") } else { format!("{task_id}-r{turn}") };
+    crate::Message {
+        message_id: id,
+        role: Role::Agent,
+        parts: vec![crate::Part::text(text)],
+        ..crate::Message::default()
+    }
+}
+
 /// The last message of a task that has ended. A completed task always has one: its own, or the text of its artifacts.
 fn reply(task: &crate::Task) -> Option<crate::Message> {
     let message = match &task.status.message {
         Some(message) => message.clone(),
         None if task.status.state == crate::TaskState::Completed => {
-            let turn = last_turn(task);
-            let is_of_it = |made_in: Option<usize>| made_in.is_none_or(|it| it == turn);
-            let mut text = response_text(task, is_of_it);
-            // Who made nothing but things with names has nothing else to say.
-            if text.is_empty() {
-                text = text_where(task, |artifact| is_of_it(turn_of(artifact, task)));
-            }
-            made_of(text, task, turn)
+            made_of(text_of_all(&task.artifacts.iter().collect::<Vec<_>>()), &task.id, 1)
         }
         None => return None,
     };
     Some(with_reply_id(stamped(message, task), &task.id))
-}
-
-/// A reply that is only in the artifacts, as a message.
-fn made_of(text: String, task: &crate::Task, turn: usize) -> crate::Message {
-    let id = if turn == 1 { format!("{}-r", task.id) } else { format!("{}-r{turn}", task.id) };
-    let parts = vec![crate::Part::text(text)];
-    crate::Message { message_id: id, role: Role::Agent, parts, ..crate::Message::default() }
-}
-
-/// Which turn of its task made an artifact, as its positional id tells; nobody knows of one that its agent has named.
-fn turn_of(artifact: &Artifact, task: &crate::Task) -> Option<usize> {
-    let position = artifact.artifact_id.strip_prefix(&task.id)?.strip_prefix('-')?;
-    match position.strip_prefix('t').and_then(|rest| rest.split_once('-')) {
-        Some((turn, _)) if turn.bytes().all(|byte| byte.is_ascii_digit()) => turn.parse().ok(),
-        _ => Some(1),
-    }
-}
-
-/// Every message of the user's is a turn; where the history was not asked for, the artifacts tell.
-fn last_turn(task: &crate::Task) -> usize {
-    let asked = task.history.iter().filter(|message| message.role == Role::User).count();
-    let made = || task.artifacts.iter().filter_map(|artifact| turn_of(artifact, task)).max();
-    if asked > 0 { asked } else { made().unwrap_or(1) }
 }
 
 /// Replies are called after their task: `<id>-r`, and `<id>-r2` in a second turn.
@@ -148,14 +160,8 @@ fn with_reply_id(mut message: crate::Message, task_id: &str) -> crate::Message {
 fn history(task: &crate::Task, reply: Option<&crate::Message>) -> Vec<Message> {
     let mut kept: Vec<Message> = Vec::new();
     let mut answer = None;
-    let mut turn = 0;
     for message in &task.history {
         if message.role == Role::User {
-            let text = response_text(task, |made_in| made_in == Some(turn));
-            if answer.is_none() && !text.is_empty() {
-                answer = Some(stamped(made_of(text, task, turn), task).into());
-            }
-            turn += 1;
             kept.extend(answer.take());
             kept.push(stamped(message.clone(), task).into());
         } else {
@@ -179,13 +185,19 @@ fn is_response(artifact: &Artifact) -> bool {
     is_unnamed && !artifact.parts.is_empty() && artifact.parts.iter().all(is_plain)
 }
 
-/// The reply's text, as far as it is of the turns that are wanted.
-fn response_text(task: &crate::Task, is_wanted: impl Fn(Option<usize>) -> bool) -> String {
-    text_where(task, |artifact| is_response(artifact) && is_wanted(turn_of(artifact, task)))
+/// The reply's text. Who made nothing but things with names has nothing else to say.
+fn text_of_all(artifacts: &[&Artifact]) -> String {
+    let text = |is_wanted: fn(&Artifact) -> bool| {
+        let texts = artifacts.iter().filter(|artifact| is_wanted(artifact)).map(|artifact| text_of(artifact));
+        texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+    };
+    let response = text(is_response);
+    if response.is_empty() { text(|_| true) } else { response }
 }
 
-fn text_where(task: &crate::Task, is_wanted: impl Fn(&Artifact) -> bool) -> String {
-    let texts = task.artifacts.iter().filter(|artifact| is_wanted(artifact)).map(text_of);
+/// All that is the reply's text, of whatever turn.
+fn responses(task: &crate::Task) -> String {
+    let texts = task.artifacts.iter().filter(|artifact| is_response(artifact)).map(text_of);
     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     masked::Masked,
-    value::{CardTrust, Compat, Held, KeyFiles, LogFormat, Origins, Shown, Token, Value},
+    value::{CardTrust, Compat, Held, KeyFiles, LogFormat, Networks, Origins, Shown, Token, Value},
 };
 
 /// What is declared about a key.
@@ -126,6 +126,12 @@ table! {
     wake("CHANNEL"): Masked, else "`notify` on PostgreSQL, `local` on SQLite";
     /// What the URLs on agent cards begin with.
     public_url("URL"): String, else "the listen address";
+    /// A certificate to speak TLS with: PEM, the server's own first. It is read again when it changes.
+    tls_cert("FILE"): PathBuf, else "no TLS";
+    /// The key of that certificate, as PEM.
+    tls_key("FILE"): PathBuf, else "no TLS";
+    /// The proxies whose `X-Forwarded-For` is believed: addresses and ranges; a list in the file, with commas elsewhere.
+    trusted_proxies("RANGES"): Networks = Networks::default(), else "none";
     /// Serve without tokens; on a loopback address only.
     no_auth("BOOL"): bool = false;
     /// Offer the agents that come with the server.

@@ -9,6 +9,7 @@ use serde::{
     de::{self, SeqAccess, Visitor},
 };
 use serde_json::json;
+use server::Network;
 
 use super::masked::Masked;
 
@@ -107,6 +108,10 @@ pub(crate) struct KeyFile {
     pub(crate) origin: String,
     pub(crate) file: PathBuf,
 }
+
+/// Addresses, and ranges of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Networks(pub(super) Vec<Network>);
 
 /// What somebody authenticates with: not for files, which are shown around, nor for command lines.
 #[derive(Clone, Deserialize)]
@@ -258,6 +263,27 @@ impl Value for Origins {
     }
 }
 
+impl Value for Networks {
+    fn read(text: &str) -> Result<Self, String> {
+        Self::parse(text.split(',').map(str::trim).filter(|entry| !entry.is_empty()))
+    }
+
+    fn text(&self) -> String {
+        let entries: Vec<String> = self.0.iter().map(Network::to_string).collect();
+        if entries.is_empty() { "-".to_owned() } else { entries.join(", ") }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        self.0.iter().map(Network::to_string).collect()
+    }
+}
+
+impl Networks {
+    fn parse<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        entries.map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 impl Value for KeyFiles {
     fn read(text: &str) -> Result<Self, String> {
         Self::parse(text.split(',').map(str::trim).filter(|entry| !entry.is_empty()))
@@ -335,6 +361,13 @@ impl fmt::Debug for Token {
 impl<'de> Deserialize<'de> for Origins {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(List("a list of origins, or \"*\"")).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Networks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = deserializer.deserialize_any(List("a list of addresses and ranges of them"))?;
+        Self::parse(entries.iter().map(String::as_str)).map_err(de::Error::custom)
     }
 }
 

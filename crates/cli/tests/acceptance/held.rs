@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    http::{Api, is_terminal, state, text, to, with_json},
+    http::{Api, is_terminal, state, text, to, to_at_once, with_json},
     rig::{Rig, TOKEN},
     sse::Frame,
 };
@@ -90,6 +90,22 @@ async fn a_repeated_message_finds_what_its_first_sender_did_not_wait_for() {
         assert_eq!(frames.last().and_then(Frame::state), Some("COMPLETED"), "{frames:#?}");
     }
     assert_eq!(starts(&rig), 4, "one each");
+}
+
+#[tokio::test]
+async fn x_49_a_repeated_message_that_is_not_to_wait_does_not() {
+    let rig = rig(None).await;
+    let api = rig.api();
+    let mut request = to_at_once("late", "hello");
+    request["message"]["contextId"] = json!("c-49");
+    let (first, again) = tokio::join!(api.post("/a2a/message:send", &request), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        api.post("/a2a/message:send", &request).await
+    });
+    let (first, again) = (first.task(), again.task());
+    assert_eq!(text(&first, "/id"), text(&again, "/id"));
+    assert!(!is_terminal(state(&again)), "it came back before the agent had spoken: {again:#}");
+    api.post_empty(&format!("/a2a/tasks/{}:cancel", text(&first, "/id"))).await.ok();
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use a2a::{
 use axum::response::Response;
 use exchange::{Call, Frames, Reply, Rules};
 use futures_util::stream;
+use store::Snapshot;
 
 use super::{Asked, success};
 use crate::{
@@ -57,12 +58,12 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
             let params: TaskQueryParams = a2a::decode_params(params)?;
             let history = history_length("historyLength", params.history_length)?;
             let request = GetTaskRequest { history_length: None, ..params.into() };
-            let task = encode::typed(&exchange.get(&call, request).await?)?;
+            let task = typed(&exchange.get(&call, request).await?)?;
             Ok(success(id, &result(&task, agent, history)?))
         }
         Method::CancelTask => {
             let params: TaskIdParams = a2a::decode_params(params)?;
-            let task = encode::typed(&exchange.cancel(&call, params.into()).await?)?;
+            let task = typed(&exchange.cancel(&call, params.into()).await?)?;
             Ok(success(id, &result(&task, agent, None)?))
         }
         Method::SubscribeToTask => {
@@ -102,9 +103,16 @@ fn history_length(field: &str, wanted: Option<i32>) -> Result<Option<usize>, Err
 
 fn sent_task(reply: &Reply) -> Result<Task, Error> {
     match reply {
-        Reply::Task(snapshot) => encode::typed(snapshot),
+        Reply::Task(snapshot) => typed(snapshot),
         Reply::Direct(_) => Err(Error::internal("a message was answered without a task")),
     }
+}
+
+/// A task with its replies where this surface has them.
+fn typed(snapshot: &Snapshot) -> Result<Task, Error> {
+    let mut task = encode::typed(snapshot)?;
+    arbiter::tell_replies(&mut task, &snapshot.made_in);
+    Ok(task)
 }
 
 /// The error that a blocking send is answered with when the agent broke its own protocol.
@@ -139,13 +147,13 @@ async fn resubscribed(
     request: SubscribeToTaskRequest,
     cursor: Option<u64>,
 ) -> Result<Records, Error> {
-    let look = GetTaskRequest { id: request.id.clone(), history_length: Some(0), ..GetTaskRequest::default() };
+    let look = GetTaskRequest { id: request.id.clone(), ..GetTaskRequest::default() };
     let snapshot = app.exchange.get(&call, look).await?;
     // A cursor beyond the log's end is not of this task.
     let cursor = cursor.filter(|after| *after <= snapshot.seq);
     if cursor.is_none() && snapshot.state.is_terminal() {
         let mut stream = Stream::new(snapshot.task.to_string(), &*snapshot.context);
-        let records = records(&mut stream, snapshot.seq, StreamResponse::Task(encode::typed(&snapshot)?))?;
+        let records = records(&mut stream, snapshot.seq, StreamResponse::Task(typed(&snapshot)?))?;
         return Ok(Box::pin(stream::iter(records.into_iter().map(Ok))));
     }
     let after = cursor.unwrap_or(0);

@@ -242,6 +242,7 @@ impl Fold {
             seq: self.seq,
             history: self.history.clone(),
             artifacts: self.artifacts(),
+            made_in: like.made_in.clone(),
         }
     }
 }

@@ -164,12 +164,11 @@ pub(super) async fn a_turn_hears_replies_that_are_in_artifacts(store: Arc<dyn St
     world.accept(world.more(task, "three")).await.unwrap();
     let hears = || async { all_say(&world.store.history(world.tenant, task).await.unwrap()) };
 
-    let file = "x".repeat(crate::talk::CHUNK_BYTES);
+    let progress = Message { message_id: format!("{task}-s1-1"), ..message(task, Role::Agent, "nearly there") };
     let made = vec![
         artifact(task, "a", "fir", false),
         artifact(task, "b", "and more", false),
-        artifact(task, "file", &file, false),
-        status(task, Working, Some("nearly there")),
+        Draft::status(task, CONTEXT, Working, Some(progress), None, clock::now()).unwrap(),
         artifact(task, "a", "st", true),
         artifact(task, "a", "", true),
     ];
@@ -200,6 +199,37 @@ pub(super) async fn a_turn_hears_replies_that_are_in_artifacts(store: Arc<dyn St
     assert_eq!(context(20).await, all);
     assert_eq!(context(3).await, ["it is done", "three", "third"]);
     assert_eq!(bytes_say(&world.task(task).await.history), ["one", "two", "three", "nearly there", "it is done"]);
+}
+
+pub(super) async fn a_turn_hears_only_so_much(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = world.running("one").await;
+    world.accept(world.more(task, "two")).await.unwrap();
+    world
+        .append(&lease, vec![artifact(task, "a", "hello ", false), artifact(task, "a", &"ä".repeat(200_000), true)])
+        .await
+        .unwrap();
+    world.append(&lease, vec![artifact(task, "a", "and more", true)]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+    let told = all_say(&world.store.history(world.tenant, task).await.unwrap());
+    assert_eq!(told.len(), 3);
+    assert!(told[1].starts_with("hello ää") && told[1].ends_with('ä'), "a beginning without a hole");
+    assert_eq!(told[1].len(), 64 << 10);
+    world.end(&lease, Completed, Some("done")).await.unwrap();
+
+    // Of many long turns the newest are told.
+    for n in 0..24 {
+        let (task, lease) = world.running(&format!("ask {n}")).await;
+        let chunks = (0..3).map(|m| artifact(task, "a", &format!("{n}{}", "x".repeat(50_000)), m > 0)).collect();
+        world.append(&lease, chunks).await.unwrap();
+        world.end(&lease, Completed, None).await.unwrap();
+    }
+    let context = world.store.context_history(world.tenant, &world.agent, CONTEXT, TaskId::mint(), 100).await.unwrap();
+    let told = all_say(&context);
+    assert!(told.iter().map(String::len).sum::<usize>() < 4 << 20, "there is an end to it");
+    let last = told.last().unwrap();
+    assert!(last.starts_with("23x") && last.len() == 64 << 10, "{} {}", &last[..3], last.len());
+    assert_eq!(told.iter().filter(|text| text.starts_with("ask")).count(), 24, "every message is told");
 }
 
 pub(super) async fn lists_are_newest_first_in_pages(store: Arc<dyn Store>) {

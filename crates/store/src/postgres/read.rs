@@ -3,7 +3,7 @@
 //! Each function is one statement: the server runs a statement on one snapshot, so a task is read as of one sequence
 //! number and a page with its total, without a transaction and in one round trip.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::LazyLock};
 
 use bytes::Bytes;
 use tokio_postgres::{Row, types::ToSql};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::pool::Pool;
 use crate::{
     AgentId, Error, Event, Filter, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View, codec,
-    talk::{CHUNK_BYTES, READ_BYTES, Talk},
+    talk::{ALL_BYTES, Room, TURN_BYTES, Talk},
 };
 
 pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -29,7 +29,7 @@ pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<
 
 /// What [`snapshot`] reads of `a2a_tasks t`, `said` and `made`.
 const SNAPSHOT: &str = "t.task_id, t.agent_id, t.context_id, t.state, t.status_at, t.status_message, t.seq, \
-                        said.bodies, made.ids, made.bodies";
+                        said.bodies, made.ids, made.bodies, made.turns";
 
 /// The last messages and all artifacts of a task `t`. The two values are how many messages (NULL for all) and whether
 /// artifacts are wanted.
@@ -40,7 +40,8 @@ fn content(messages: &str, artifacts: &str) -> String {
            FROM (SELECT pos, body FROM messages WHERE task = t.task_id ORDER BY pos DESC LIMIT {messages}::bigint) m
          ) said ON true
          LEFT JOIN LATERAL (
-           SELECT array_agg(a.artifact_id ORDER BY a.pos) AS ids, array_agg(a.body ORDER BY a.pos) AS bodies
+           SELECT array_agg(a.artifact_id ORDER BY a.pos) AS ids, array_agg(a.body ORDER BY a.pos) AS bodies,
+             array_agg(a.turn ORDER BY a.pos) AS turns
            FROM a2a_artifacts a WHERE a.task = t.task_id AND {artifacts}::boolean
          ) made ON true"
     )
@@ -61,6 +62,9 @@ fn snapshot(row: &Row, first: usize) -> Result<Snapshot> {
     let said: Option<Vec<&[u8]>> = row.try_get(first + 7)?;
     let ids: Option<Vec<&str>> = row.try_get(first + 8)?;
     let chunks: Option<Vec<&[u8]>> = row.try_get(first + 9)?;
+    let turns: Option<Vec<i32>> = row.try_get(first + 10)?;
+    let (artifacts, made_in) =
+        artifacts(&ids.unwrap_or_default(), &chunks.unwrap_or_default(), &turns.unwrap_or_default());
     Ok(Snapshot {
         task: task_id(row.try_get(first)?),
         agent: codec::parse_agent(row.try_get(first + 1)?)?,
@@ -70,22 +74,24 @@ fn snapshot(row: &Row, first: usize) -> Result<Snapshot> {
         status_message: row.try_get::<_, Option<String>>(first + 5)?.map(Bytes::from),
         seq: codec::unsigned(row.try_get(first + 6)?),
         history: said.unwrap_or_default().into_iter().map(Bytes::copy_from_slice).collect(),
-        artifacts: artifacts(&ids.unwrap_or_default(), &chunks.unwrap_or_default()),
+        artifacts,
+        made_in,
     })
 }
 
 /// The chunks of each artifact, in order of first appearance.
-fn artifacts(ids: &[&str], chunks: &[&[u8]]) -> Vec<Vec<Bytes>> {
-    let mut artifacts: Vec<Vec<Bytes>> = Vec::new();
+fn artifacts(ids: &[&str], chunks: &[&[u8]], turns: &[i32]) -> (Vec<Vec<Bytes>>, Vec<u32>) {
+    let (mut artifacts, mut made_in): (Vec<Vec<Bytes>>, Vec<u32>) = Default::default();
     let mut places: HashMap<&str, usize> = HashMap::new();
-    for (id, chunk) in ids.iter().zip(chunks) {
+    for ((id, chunk), turn) in ids.iter().zip(chunks).zip(turns) {
         let place = *places.entry(id).or_insert(artifacts.len());
         if place == artifacts.len() {
             artifacts.push(Vec::new());
+            made_in.push(codec::small((*turn).into()));
         }
         artifacts[place].push(Bytes::copy_from_slice(chunk));
     }
-    artifacts
+    (artifacts, made_in)
 }
 
 /// A statement that is put together, and its values.
@@ -204,40 +210,33 @@ pub(super) fn event(row: &Row, first: usize) -> Result<Event> {
     })
 }
 
-/// What was said in the turns so far of `a2a_tasks t`, and what they made: what waits in the inbox has not been heard yet,
-/// the turn that runs has not replied. Of one turn the messages come first, then the one of the status, where `with_status`
-/// holds, and then one row with its chunks.
+/// What was said in the turns so far of `a2a_tasks t`: what waits in the inbox has not been heard yet. The message of
+/// the status, where `with_status` holds, belongs at the end of the turn that said it.
 fn talk(with_status: &str) -> String {
     format!(
-        "SELECT m.turn, 0 AS part, m.pos, m.body, NULL::text[] AS ids, NULL::bytea[] AS chunks FROM messages m
+        "SELECT m.turn, false AS is_status, m.pos, m.body FROM messages m
          WHERE m.task = t.task_id AND m.turn <= t.turn
          UNION ALL
-         SELECT t.status_turn, 1, 0, convert_to(t.status_message, 'UTF8'), NULL, NULL
-         WHERE t.status_message IS NOT NULL AND {with_status}
-         UNION ALL
-         SELECT a.turn, 2, 0, NULL, array_agg(a.artifact_id ORDER BY a.pos), array_agg(a.body ORDER BY a.pos)
-         FROM (SELECT turn, pos, artifact_id, body,
-                 sum(octet_length(body)) OVER (PARTITION BY turn ORDER BY pos) - octet_length(body) AS before
-               FROM a2a_artifacts WHERE task = t.task_id AND octet_length(body) <= {CHUNK_BYTES}
-                 AND turn <= t.turn - (t.state <> 'completed')::int) a
-         WHERE a.before < {READ_BYTES} GROUP BY a.turn"
+         SELECT t.status_turn, true, 0, convert_to(t.status_message, 'UTF8')
+         WHERE t.status_message IS NOT NULL AND {with_status}"
     )
 }
 
-/// What [`conversation`] reads of `a2a_tasks t` and `said`.
-const SAID: &str = "t.task_id, t.context_id, said.turn, said.body, said.ids, said.chunks";
+/// What [`conversations`] reads of `a2a_tasks t` and `said`. The turn that runs has not replied yet.
+const SAID: &str =
+    "t.task_id, t.context_id, t.turn - (t.state <> 'completed')::int AS replied, said.turn AS said_in, said.body";
 
 pub(super) async fn history(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
     let talk = talk("true");
     let sql = format!(
         "SELECT {SAID} FROM a2a_tasks t LEFT JOIN LATERAL ({talk}) said ON true
-         WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY said.turn, said.part, said.pos"
+         WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY said.turn, said.is_status, said.pos"
     );
     let rows = pool.query(&sql, &[&uuid(task), &tenant.0]).await?;
     if rows.is_empty() {
         return Err(Error::NotFound);
     }
-    conversation(&rows)
+    conversations(pool, rows).await
 }
 
 pub(super) async fn context_history(
@@ -248,11 +247,10 @@ pub(super) async fn context_history(
     before: TaskId,
     limit: usize,
 ) -> Result<Vec<a2a::Message>> {
-    // A turn has a message at least, and one row at most that may come to nothing.
-    let rows = i64::try_from(limit.saturating_mul(2)).unwrap_or(i64::MAX);
-    let mut rows = pool.query(&context_query(), &[&tenant.0, &context, &uuid(before), &agent.as_str(), &rows]).await?;
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = pool.query(&context_query(), &[&tenant.0, &context, &uuid(before), &agent.as_str(), &most]).await?;
     rows.reverse();
-    let mut messages = conversation(&rows)?;
+    let mut messages = conversations(pool, rows).await?;
     messages.drain(..messages.len().saturating_sub(limit));
     Ok(messages)
 }
@@ -263,31 +261,57 @@ fn context_query() -> String {
     format!(
         "SELECT {SAID} FROM a2a_tasks t CROSS JOIN LATERAL ({talk}) said
          WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4
-         ORDER BY t.task_id DESC, said.turn DESC, said.part DESC, said.pos DESC LIMIT $5"
+         ORDER BY t.task_id DESC, said.turn DESC, said.is_status DESC, said.pos DESC LIMIT $5"
     )
 }
 
-/// The messages of rows that are [`SAID`], which come task by task.
-fn conversation(rows: &[Row]) -> Result<Vec<a2a::Message>> {
-    let mut messages = Vec::new();
+/// What turns have made, the newest turn first: of each only so much, and only so much of all.
+static MADE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT n, artifact_id, body FROM (
+           SELECT w.n, a.pos, a.artifact_id, a.body,
+             sum(octet_length(a.body)) OVER (PARTITION BY w.n ORDER BY a.pos) - octet_length(a.body) AS of_turn,
+             sum(octet_length(a.body)) OVER (ORDER BY w.n, a.pos) - octet_length(a.body) AS of_all
+           FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS w (task, turn, n)
+           JOIN a2a_artifacts a ON a.task = w.task AND a.turn = w.turn) made
+         WHERE of_turn < {TURN_BYTES} AND of_all < {ALL_BYTES} ORDER BY n, pos"
+    )
+});
+
+/// The messages of rows that are [`SAID`], which come task by task, with the replies that are in artifacts.
+async fn conversations(pool: &Pool, rows: Vec<Row>) -> Result<Vec<a2a::Message>> {
+    let mut talks = Vec::new();
+    let mut silent: Vec<(usize, u32)> = Vec::new();
     for rows in rows.chunk_by(|one, next| one.get::<_, Uuid>(0) == next.get::<_, Uuid>(0)) {
-        let mut talk = Talk::new(task_id(rows[0].try_get(0)?), &rows[0].try_get::<_, &str>(1)?.into());
+        let first = &rows[0];
+        let task: Uuid = first.try_get(0)?;
+        let mut talk = Talk::new(task_id(task), &first.try_get::<_, &str>(1)?.into());
         for row in rows {
-            let Some(turn) = row.try_get::<_, Option<i32>>(2)? else { continue };
-            let turn = codec::small(turn.into());
-            if let Some(body) = row.try_get::<_, Option<&[u8]>>(3)? {
-                talk.hear(turn, body)?;
-            } else if talk.wants_made(turn) {
-                let ids: Vec<&str> = row.try_get(4)?;
-                let chunks: Vec<&[u8]> = row.try_get(5)?;
-                for (id, chunk) in ids.into_iter().zip(chunks) {
-                    talk.make(turn, id, chunk)?;
-                }
+            if let (Some(turn), Some(body)) = (row.try_get::<_, Option<i32>>(3)?, row.try_get::<_, Option<&[u8]>>(4)?) {
+                talk.hear(codec::small(turn.into()), body)?;
             }
         }
-        messages.extend(talk.finish());
+        let turns = talk.silent_turns(codec::small(first.try_get::<_, i32>(2)?.into()));
+        silent.extend(turns.into_iter().rev().map(|turn| (talks.len(), turn)));
+        talks.push((task, talk));
     }
-    Ok(messages)
+    silent.reverse();
+    if !silent.is_empty() {
+        let tasks: Vec<Uuid> = silent.iter().map(|(at, _)| talks[*at].0).collect();
+        let turns: Vec<i32> = silent.iter().map(|(_, turn)| i32::try_from(*turn).unwrap_or(i32::MAX)).collect();
+        let made = pool.query(&MADE, &[&tasks, &turns]).await?;
+        let told = tokio::task::spawn_blocking(move || {
+            let mut room = Room::default();
+            for row in &made {
+                let n = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0).saturating_sub(1);
+                let Some((at, turn)) = silent.get(n) else { continue };
+                talks[*at].1.make(*turn, row.try_get(1)?, row.try_get(2)?, &mut room)?;
+            }
+            Ok::<_, Error>(talks)
+        });
+        talks = told.await.map_err(|error| Error::Unavailable(error.to_string()))??;
+    }
+    Ok(talks.into_iter().flat_map(|(_, talk)| talk.finish()).collect())
 }
 
 /// A task's id as the database has it.

@@ -10,7 +10,7 @@ use super::{row, tx::positions};
 use crate::{
     AgentId, Event, Filter, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
     ops::{Hidden, TaskRow},
-    talk::Talk,
+    talk::{Room, Talk},
 };
 
 pub(super) fn head(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -29,9 +29,11 @@ pub(super) fn task(conn: &Connection, tenant: TenantId, task: TaskId, view: View
 }
 
 fn snapshot(conn: &Connection, row: TaskRow, view: View) -> Result<Snapshot> {
+    let (artifacts, made_in) = if view.artifacts { artifacts(conn, row.pk)? } else { Default::default() };
     Ok(Snapshot {
         history: messages(conn, row.pk, view.history)?,
-        artifacts: if view.artifacts { artifacts(conn, row.pk)? } else { Vec::new() },
+        artifacts,
+        made_in,
         task: row.task,
         agent: row.agent,
         context: row.context,
@@ -58,21 +60,23 @@ fn messages(conn: &Connection, pk: i64, limit: Option<u32>) -> Result<Vec<Bytes>
     Ok(messages)
 }
 
-/// The chunks of each artifact, in order of first appearance.
-fn artifacts(conn: &Connection, pk: i64) -> Result<Vec<Vec<Bytes>>> {
-    let mut chunks =
-        conn.prepare_cached("SELECT artifact_id, body FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2 ORDER BY pos")?;
+/// The chunks of each artifact, in order of first appearance, and the turns that made them.
+fn artifacts(conn: &Connection, pk: i64) -> Result<(Vec<Vec<Bytes>>, Vec<u32>)> {
+    let mut chunks = conn.prepare_cached(
+        "SELECT artifact_id, body, turn FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2 ORDER BY pos",
+    )?;
     let mut rows = chunks.query(positions(pk))?;
-    let mut artifacts: Vec<Vec<Bytes>> = Vec::new();
+    let (mut artifacts, mut made_in): (Vec<Vec<Bytes>>, Vec<u32>) = Default::default();
     let mut places: HashMap<String, usize> = HashMap::new();
     while let Some(row) = rows.next()? {
         let place = *places.entry(row.get(0)?).or_insert(artifacts.len());
         if place == artifacts.len() {
             artifacts.push(Vec::new());
+            made_in.push(row.get(2)?);
         }
         artifacts[place].push(row.get::<_, Vec<u8>>(1)?.into());
     }
-    Ok(artifacts)
+    Ok((artifacts, made_in))
 }
 
 /// The most lists that one statement merges; SQLite takes up to 500.
@@ -254,7 +258,7 @@ pub(super) fn event(row: &Row<'_>, first: usize) -> Result<Event> {
 
 pub(super) fn history(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
     let row = row::load(conn, tenant, task)?;
-    talk(conn, &row, true)
+    talk(conn, &row, true, &mut Room::default())
 }
 
 /// Older tasks of the same context.
@@ -275,11 +279,12 @@ pub(super) fn context_history(
     let mut rows = older.query(params![tenant.0, context, before.to_string(), agent.as_str()])?;
     // Newest first, until there is enough.
     let mut messages = Vec::new();
+    let mut room = Room::default();
     while messages.len() < limit {
         let Some(row) = rows.next()? else { break };
         let row = row::read(row)?;
         let with_status = row.state.is_terminal();
-        messages.extend(talk(conn, &row, with_status)?.into_iter().rev());
+        messages.extend(talk(conn, &row, with_status, &mut room)?.into_iter().rev());
     }
     messages.truncate(limit);
     messages.reverse();
@@ -287,7 +292,7 @@ pub(super) fn context_history(
 }
 
 /// What was said in the turns so far. What waits in the inbox has not been heard yet.
-fn talk(conn: &Connection, row: &TaskRow, with_status: bool) -> Result<Vec<a2a::Message>> {
+fn talk(conn: &Connection, row: &TaskRow, with_status: bool, room: &mut Room) -> Result<Vec<a2a::Message>> {
     let (first, end) = positions(row.pk);
     let mut talk = Talk::new(row.task, &row.context);
     let mut said = conn.prepare_cached(
@@ -303,14 +308,15 @@ fn talk(conn: &Connection, row: &TaskRow, with_status: bool) -> Result<Vec<a2a::
     // The turn that runs has not replied yet.
     let replied = if row.state == TaskState::Completed { row.turn } else { row.turn.saturating_sub(1) };
     let mut made = conn.prepare_cached(
-        "SELECT turn, artifact_id, body FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3 ORDER BY pos",
+        "SELECT artifact_id, body FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 ORDER BY pos",
     )?;
-    let mut rows = made.query(params![first, end, replied])?;
-    while let Some(next) = rows.next()? {
-        let turn = next.get(0)?;
-        if talk.wants_made(turn) {
-            let (id, body) = (next.get_ref(1)?.as_str(), next.get_ref(2)?.as_blob());
-            talk.make(turn, id.map_err(rusqlite::Error::from)?, body.map_err(rusqlite::Error::from)?)?;
+    for turn in talk.silent_turns(replied) {
+        let mut rows = made.query(params![first, end, turn])?;
+        while let Some(next) = rows.next()? {
+            let (id, body) = (next.get_ref(0)?.as_str(), next.get_ref(1)?.as_blob());
+            if !talk.make(turn, id.map_err(rusqlite::Error::from)?, body.map_err(rusqlite::Error::from)?, room)? {
+                break;
+            }
         }
     }
     Ok(talk.finish())

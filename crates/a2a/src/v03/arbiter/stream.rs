@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{RESPONSE, is_response, reply, response_text, stamped, text_of, with_reply_id};
+use super::{RESPONSE, is_response, reply, responses, stamped, text_of, with_reply_id};
 use crate::v03::{Artifact, Event, Part, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
 use crate::{JsonObject, Role, StreamResponse, TaskState, TaskStatus};
 
@@ -160,10 +160,10 @@ impl Stream {
             return;
         }
         self.start(events);
-        let responses = task.artifacts.iter().filter(|artifact| is_response(artifact));
-        self.texts = responses.map(|artifact| artifact.artifact_id.clone()).collect();
+        let texts = task.artifacts.iter().filter(|artifact| is_response(artifact));
+        self.texts = texts.map(|artifact| artifact.artifact_id.clone()).collect();
         if !self.texts.is_empty() {
-            events.push(self.text_update(response_text(task, |_| true), false, false, None));
+            events.push(self.text_update(responses(task), false, false, None));
         }
         for artifact in &task.artifacts {
             if !is_response(artifact) {

@@ -94,6 +94,33 @@ fn s0_41_a_failed_task_says_why_in_its_metadata() {
 }
 
 #[test]
+fn x_10_replies_in_artifacts_are_told_turn_by_turn() {
+    // Artifacts that their agent has named tell nothing of their turn, and one is nobody's reply.
+    let artifacts = json!([
+        {"artifactId": "a1", "parts": [{"text": "one"}]},
+        {"artifactId": "a2", "parts": [{"text": "two"}]},
+        {"artifactId": "a3", "name": "report", "parts": [{"text": "three"}]},
+        {"artifactId": "a4", "parts": [{"text": "and"}, {"text": " more"}]},
+    ]);
+    let mut task = task("COMPLETED", None, artifacts);
+    let user = task.history.remove(0);
+    let said = |id: &str| crate::Message { message_id: id.to_owned(), ..user.clone() };
+    task.history = vec![said("m1"), said("m2"), said("m3")];
+    tell_replies(&mut task, &[1, 2, 2, 3]);
+    let value = result(&task);
+    let told: Vec<_> = value["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (&it["messageId"], it["parts"][0]["text"].as_str().unwrap()))
+        .collect();
+    let (m1, m2, m3) = (json!("m1"), json!("m2"), json!("m3"));
+    let (r1, r2, r3) = (json!("T-r"), json!("T-r2"), json!("T-r3"));
+    assert_eq!(told, [(&m1, "hi"), (&r1, "one"), (&m2, "hi"), (&r2, "two"), (&m3, "hi"), (&r3, "and more")]);
+    assert_eq!(value["status"]["message"]["parts"][0]["text"], "and more");
+}
+
+#[test]
 fn a_second_turn_keeps_the_answer_of_the_first() {
     let mut task = task("COMPLETED", Some("done"), json!([]));
     let mut first = task.history[1].clone();

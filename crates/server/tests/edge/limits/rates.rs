@@ -90,6 +90,25 @@ async fn failed_authentications_are_limited_and_the_rest_is_not() {
 }
 
 #[tokio::test]
+async fn a_trusted_proxy_says_who_calls() {
+    let fails = async |rig: &Fixture, forwarded: &str| {
+        rig.bare("GET", "/a2a/tasks").header("X-Forwarded-For", forwarded).send().await.status
+    };
+    for (proxies, others) in [(vec!["127.0.0.0/8".parse().unwrap(), "10.0.0.0/8".parse().unwrap()], 401), (vec![], 429)]
+    {
+        let rig = Fixture::with(|options| {
+            options.failed_auth_rate = Rate { per_second: 1, burst: 1 };
+            options.trusted_proxies = proxies;
+        })
+        .await;
+        assert_eq!(fails(&rig, "203.0.113.9, 10.0.0.1").await, 401);
+        // What a caller claims in front does not make it another.
+        assert_eq!(fails(&rig, "198.51.100.1, 203.0.113.9, 10.0.0.1").await, 429);
+        assert_eq!(fails(&rig, "203.0.113.10, 10.0.0.1").await, others);
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_limited_where_the_rate_is_zero() {
     let rig = Fixture::with(|options| {
         options.request_rate = FREE;

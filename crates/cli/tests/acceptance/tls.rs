@@ -1,0 +1,123 @@
+//! TLS at the server's own door: both versions of HTTP, gRPC, certificates that change, and what is said when they are no use.
+
+use std::{fs, path::Path, time::Duration};
+
+use reqwest::{Client, Version, tls::Certificate};
+use serde_json::{Value, json};
+use store::scratch::authority::certify;
+
+use super::{
+    http::{message, state},
+    rig::TOKEN,
+};
+use crate::harness::{Home, Server};
+
+/// A home with an authority and a certificate of `localhost` by it.
+fn certified() -> Home {
+    let home = Home::new();
+    certify(&home.path(""), "ca", None);
+    certify(&home.path(""), "server", Some("ca"));
+    home
+}
+
+async fn serve(home: &Home, args: &[&str]) -> (Server, String) {
+    let file = |name: &str| home.path(name).display().to_string();
+    let tls = ["--tls-cert", &file("server.pem"), "--tls-key", &file("server.key")];
+    let mut command = home.serving(&[], &[&tls, args].concat());
+    let server = home.start(command.env("SB_BOOTSTRAP_TOKEN", TOKEN)).await;
+    let port = server.url.strip_prefix("https://127.0.0.1:").expect("it says https").to_owned();
+    (server, format!("https://localhost:{port}"))
+}
+
+/// Who believes this authority and no other.
+fn client(ca: &Path, http2: bool) -> Client {
+    let ca = Certificate::from_pem(&fs::read(ca).unwrap()).unwrap();
+    let builder = Client::builder().tls_certs_only([ca]).no_proxy().timeout(Duration::from_secs(10));
+    if http2 { builder } else { builder.http1_only() }.build().unwrap()
+}
+
+async fn send(client: &Client, base: &str) -> reqwest::Result<(Version, Value)> {
+    let request = client.post(format!("{base}/a2a/message:send")).header("A2A-Version", "1.0").bearer_auth(TOKEN);
+    let body = json!({"message": message("hello")}).to_string();
+    let response = request.header("Content-Type", "application/json").body(body).send().await?;
+    let version = response.version();
+    Ok((version, serde_json::from_slice(&response.bytes().await?).unwrap()))
+}
+
+#[tokio::test]
+async fn tls_is_spoken_in_both_versions_of_http() {
+    let home = certified();
+    let (server, base) = serve(&home, &[]).await;
+    for (http2, expected) in [(false, Version::HTTP_11), (true, Version::HTTP_2)] {
+        let (version, sent) = send(&client(&home.path("ca.pem"), http2), &base).await.unwrap();
+        assert_eq!(version, expected);
+        assert_eq!(state(&sent["task"]), "COMPLETED");
+    }
+    let card = client(&home.path("ca.pem"), true).get(format!("{base}/.well-known/agent-card.json"));
+    let card: Value = serde_json::from_slice(&card.send().await.unwrap().bytes().await.unwrap()).unwrap();
+    assert_eq!(card["supportedInterfaces"][0]["url"], format!("{}/a2a/jsonrpc", server.url), "cards say https");
+
+    // Whoever does not believe the authority, or speaks without TLS, gets nothing, and disturbs nobody.
+    certify(&home.path(""), "other", None);
+    assert!(send(&client(&home.path("other.pem"), true), &base).await.is_err());
+    let plain = Client::builder().no_proxy().build().unwrap();
+    assert!(plain.get(base.replace("https", "http")).send().await.is_err());
+    assert!(send(&client(&home.path("ca.pem"), true), &base).await.is_ok());
+
+    // Our own command line, told whom to believe.
+    let mut command = home.command(&["send", "--url", &base, "--token", TOKEN, "hello"]);
+    let output = command.env("SSL_CERT_FILE", home.path("ca.pem")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
+}
+
+#[tokio::test]
+async fn a_certificate_is_read_again_when_it_changes() {
+    let home = certified();
+    let (server, base) = serve(&home, &[]).await;
+    let old = client(&home.path("ca.pem"), true);
+    assert!(send(&old, &base).await.is_ok());
+
+    // Half of a change, and nonsense, are not used.
+    certify(&home.path(""), "other", None);
+    certify(&home.path(""), "next", Some("other"));
+    fs::copy(home.path("next.pem"), home.path("server.pem")).unwrap();
+    until(|| server.log().contains("the one before stays")).await;
+    assert!(send(&client(&home.path("ca.pem"), true), &base).await.is_ok(), "the old pair still greets");
+
+    fs::copy(home.path("next.key"), home.path("server.key")).unwrap();
+    until(|| server.log().contains("the certificate was read again")).await;
+    assert!(send(&client(&home.path("other.pem"), true), &base).await.is_ok());
+    assert!(send(&client(&home.path("ca.pem"), true), &base).await.is_err());
+    assert!(send(&old, &base).await.is_ok(), "who is connected stays so");
+}
+
+async fn until(what: impl Fn() -> bool) {
+    for _ in 0..300 {
+        if what() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it does not happen");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_no_use_is_said_before_anything_is_made() {
+    let home = certified();
+    let file = |name: &str| home.path(name).display().to_string();
+    fs::write(home.path("empty.pem"), "").unwrap();
+    certify(&home.path(""), "stranger", Some("ca"));
+    for (cert, key, said) in [
+        ("none.pem", "server.key", "none.pem"),
+        ("empty.pem", "server.key", "no certificate"),
+        ("server.pem", "empty.pem", "no private key"),
+        ("server.pem", "stranger.key", "does not go with the certificate"),
+    ] {
+        let stderr = home.fails(&["serve", "--tls-cert", &file(cert), "--tls-key", &file(key)], 2);
+        assert!(stderr.contains(said) && stderr.contains("hint"), "{cert} {key}: {stderr}");
+        assert!(!stderr.contains("PRIVATE KEY-----\n"), "{stderr}");
+    }
+    assert!(home.fails(&["serve", "--tls-cert", &file("server.pem")], 2).contains("--tls-key"));
+    assert!(!home.path("data/cli.json").exists());
+}
