@@ -188,6 +188,22 @@ impl ErrorKind {
         }
     }
 
+    /// The kind that a gRPC status and, when there is one, a reason stand for. The reason decides where it is known.
+    pub fn from_grpc(number: i32, reason: Option<&str>) -> Option<Self> {
+        if let Some(kind) = Self::from_reason(reason) {
+            return Some(kind);
+        }
+        match number {
+            3 => Some(Self::InvalidParams),
+            5 => Some(Self::NotFound),
+            8 => Some(Self::ResourceExhausted),
+            9 => Some(Self::UnsupportedOperation),
+            12 => Some(Self::MethodNotFound),
+            13 => Some(Self::Internal),
+            _ => Self::ALL.into_iter().find(|kind| kind.codes().grpc.number() == number),
+        }
+    }
+
     fn from_reason(reason: Option<&str>) -> Option<Self> {
         let reason = reason?;
         Self::ALL.into_iter().find(|kind| kind.codes().reason == reason)

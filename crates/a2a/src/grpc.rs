@@ -31,6 +31,11 @@ pub const STRUCT_SERVICE: &str = "secondbrain.a2a.A2AGateway";
 /// Both services and what they are made of, as a `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
+/// Where, in the metadata of an event, its number stands for whoever activated the extension.
+pub fn sequence_key() -> String {
+    format!("{}/sequence", crate::RESUME_CURSOR)
+}
+
 /// A type that travels as a message of the gRPC binding.
 pub trait Wire: Sized {
     /// The message.

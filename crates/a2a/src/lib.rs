@@ -56,3 +56,6 @@ pub use validate::Limits;
 
 /// The protocol version this crate speaks, as it stands in `A2A-Version` and in `AgentInterface.protocolVersion`.
 pub const PROTOCOL_VERSION: &str = "1.0";
+
+/// The extension by which events have numbers and streams are taken up after one. Our own servers declare it.
+pub const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";

@@ -45,9 +45,6 @@ pub(crate) struct Args {
     /// What to ask for
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
-    /// How to ask for it
-    #[arg(long, value_enum, default_value_t)]
-    binding: Wire,
     /// How many requests at once, or how many subscribers; each has a connection of its own
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
     concurrency: usize,
@@ -88,15 +85,6 @@ pub(crate) enum Mode {
     Get,
     /// List the newest fifty tasks
     List,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Wire {
-    /// JSON-RPC
-    #[default]
-    Jsonrpc,
-    /// HTTP+JSON
-    Rest,
 }
 
 /// What all workers of a run share. They run on one thread.
@@ -143,10 +131,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 
 async fn measure(args: &Args) -> Result<Report, Failure> {
     let (found, token) = find(args).await?;
-    let binding = match args.binding {
-        Wire::Jsonrpc => Binding::JsonRpc,
-        Wire::Rest => Binding::Rest,
-    };
+    let binding = args.target.binding.map_or(Binding::JsonRpc, Binding::from);
     let target = Target::new(&found, Some(binding), token, args.target.allow_other_origin).await?;
     let text = match &args.text {
         Some(text) => text.clone(),

@@ -105,6 +105,8 @@ impl From<client::Error> for Failure {
             (_, client::Error::Untrusted { .. }) => failure.hint(
                 "trust its key with `trust.keys` in the configuration if you know whose it is; `trust.cards` says what is required",
             ),
+            (_, client::Error::NoGrpc) => failure
+                .hint("a Switchboard server offers it with --grpc-port; `sb card get` shows what the agent offers"),
             (_, client::Error::NoInterface) => failure.hint("`sb card get` shows what the agent offers"),
             _ => failure,
         }
@@ -146,6 +148,7 @@ mod tests {
             (Error::Timeout { origin: "http://h".to_owned(), after: Duration::from_secs(1) }, 5),
             (Error::Protocol(remote()), 1),
             (Error::Malformed("x".to_owned()), 1),
+            (Error::NoGrpc, 1),
             (Error::NoInterface, 1),
             (Error::Stream { url: "http://h/stream".to_owned() }, 1),
         ] {

@@ -3,7 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use agents::units::Span;
-use client::{Connector, Limits, Policy, Secret, parse_url, same_origin};
+use clap::ValueEnum;
+use client::{Binding, Connector, Limits, Policy, Secret, parse_url, same_origin};
 use url::Url;
 
 use crate::{
@@ -12,6 +13,27 @@ use crate::{
     local::{Local, PrivateFile},
     trust,
 };
+
+/// How operations travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wire {
+    /// JSON-RPC
+    Jsonrpc,
+    /// HTTP+JSON
+    Rest,
+    /// gRPC, where the card names it
+    Grpc,
+}
+
+impl From<Wire> for Binding {
+    fn from(wire: Wire) -> Self {
+        match wire {
+            Wire::Jsonrpc => Self::JsonRpc,
+            Wire::Rest => Self::Rest,
+            Wire::Grpc => Self::Grpc,
+        }
+    }
+}
 
 /// The options that all client commands share.
 #[derive(Debug, clap::Args)]
@@ -22,6 +44,9 @@ pub(crate) struct TargetArgs {
     /// A protocol extension to ask for, by its URI; may be given again. Some agents require one
     #[arg(long = "extension", value_name = "URI")]
     extensions: Vec<String>,
+    /// How to call the agent [default: the first of `jsonrpc` and `rest` that its card names]
+    #[arg(long, value_name = "BINDING", value_enum)]
+    pub(crate) binding: Option<Wire>,
     /// Follow the card to an address on another origin, token included
     #[arg(long)]
     pub(crate) allow_other_origin: bool,
@@ -58,10 +83,14 @@ impl TargetArgs {
 
     /// How the agent is called.
     pub(crate) fn client_options(&self, token: Option<Secret>) -> Result<client::Options, Failure> {
-        let trust = trust::configured(&self.settings(&process_environment)?)?;
-        let allow_foreign_interface = self.allow_other_origin;
-        let extensions = self.extensions.clone();
-        Ok(client::Options { token, allow_foreign_interface, trust, extensions, ..client::Options::default() })
+        Ok(client::Options {
+            token,
+            binding: self.binding.map(Binding::from),
+            allow_foreign_interface: self.allow_other_origin,
+            trust: trust::configured(&self.settings(&process_environment)?)?,
+            extensions: self.extensions.clone(),
+            ..client::Options::default()
+        })
     }
 
     /// Runs a command to its end or until its time is over.
@@ -182,6 +211,7 @@ mod tests {
         TargetArgs {
             extensions: Vec::new(),
             token: None,
+            binding: None,
             allow_other_origin: false,
             timeout: "1s".parse().unwrap(),
             data_dir: Some(directory.to_owned()),

@@ -7,5 +7,6 @@ mod health;
 mod hostile;
 mod rows;
 mod streams;
+mod verbs;
 
 use crate::harness::{self, grpc, http};

@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::value::RawValue;
 use url::Url;
 
-use crate::{Discovered, Error, rest, rpc, v03};
+use crate::{Discovered, Error, discovery::same_host, grpc, rest, rpc, same_origin, v03};
 
 /// A way to carry the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Binding {
     JsonRpc,
     /// HTTP+JSON.
     Rest,
+    /// gRPC.
+    Grpc,
 }
 
 /// The generation of the protocol that an agent speaks. Callers see 1.0 types either way.
@@ -67,14 +69,16 @@ impl Binding {
         match self {
             Self::JsonRpc => "JSONRPC",
             Self::Rest => "HTTP+JSON",
+            Self::Grpc => "GRPC",
         }
     }
 
-    /// The result in a whole answer.
+    /// The result in a whole answer. One of gRPC was turned into JSON before.
     pub(crate) fn decode(self, status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
         match self {
             Self::JsonRpc => rpc::decode(status, body),
             Self::Rest => rest::decode(status, body),
+            Self::Grpc => grpc::decode(body),
         }
     }
 
@@ -85,16 +89,26 @@ impl Binding {
 }
 
 impl Endpoint {
+    /// Whether it is where the card is. gRPC may have a port of its own there.
+    pub(crate) fn is_at(&self, card: &Url) -> bool {
+        match self.binding {
+            Binding::Grpc => same_host(card, &self.url),
+            Binding::JsonRpc | Binding::Rest => same_origin(card, &self.url),
+        }
+    }
+
     pub(crate) fn encode(&self, operation: Operation<'_>) -> Result<Outbound, Error> {
         match (self.dialect, self.binding) {
             (Dialect::V03, _) => v03::encode(&self.url, operation),
             (Dialect::V1, Binding::JsonRpc) => rpc::encode(&self.url, operation),
             (Dialect::V1, Binding::Rest) => rest::encode(&self.url, operation),
+            (Dialect::V1, Binding::Grpc) => Ok(grpc::encode(&self.url, operation)),
         }
     }
 }
 
-/// The interface to use: 1.0 before 0.3, JSON-RPC before HTTP+JSON, unless the caller wants one of them.
+/// The interface to use: 1.0 before 0.3, JSON-RPC before HTTP+JSON, unless the caller wants one of them. gRPC is for those who
+/// want it.
 pub(crate) fn choose(found: &Discovered, wanted: Option<Binding>) -> Result<Endpoint, Error> {
     let order = match wanted {
         Some(binding) => vec![binding],
@@ -105,7 +119,7 @@ pub(crate) fn choose(found: &Discovered, wanted: Option<Binding>) -> Result<Endp
     for &binding in &order {
         let speaks = |interface: &AgentInterface| !old_shape && speaks_1_0(&interface.protocol_version);
         if let Some(interface) = interface(found, binding, speaks) {
-            return endpoint(interface, binding, Dialect::V1, Some(a2a::PROTOCOL_VERSION));
+            return endpoint(found, interface, binding, Dialect::V1, Some(a2a::PROTOCOL_VERSION));
         }
     }
     let speaks = |interface: &AgentInterface| old_shape || speaks_0_3(&interface.protocol_version);
@@ -113,8 +127,9 @@ pub(crate) fn choose(found: &Discovered, wanted: Option<Binding>) -> Result<Endp
         Some(interface) if order.contains(&Binding::JsonRpc) => {
             let said = found.protocol_version.as_deref().unwrap_or(&interface.protocol_version);
             let version = speaks_0_3(said).then_some("0.3");
-            endpoint(interface, Binding::JsonRpc, Dialect::V03, version)
+            endpoint(found, interface, Binding::JsonRpc, Dialect::V03, version)
         }
+        _ if wanted == Some(Binding::Grpc) => Err(Error::NoGrpc),
         _ => Err(Error::NoInterface),
     }
 }
@@ -129,12 +144,16 @@ fn interface(
 }
 
 fn endpoint(
+    found: &Discovered,
     interface: &AgentInterface,
     binding: Binding,
     dialect: Dialect,
     version: Option<&'static str>,
 ) -> Result<Endpoint, Error> {
-    let url = crate::parse_url(&interface.url)?;
+    let url = match binding {
+        Binding::Grpc => grpc::url(&interface.url, &found.url)?,
+        Binding::JsonRpc | Binding::Rest => crate::parse_url(&interface.url)?,
+    };
     Ok(Endpoint { binding, dialect, version, url, tenant: interface.tenant.clone() })
 }
 
@@ -198,6 +217,18 @@ mod tests {
             let chosen = choose(&card, None).unwrap();
             assert_eq!((chosen.dialect, chosen.version), (Dialect::V03, version), "{said}");
         }
+    }
+
+    #[test]
+    fn grpc_is_for_those_who_want_it() {
+        let card = found(None, &[("GRPC", "1.0", "a:1"), ("HTTP+JSON", "1.0", "http://a/r")]);
+        assert_eq!(choose(&card, None).unwrap().binding, Binding::Rest);
+        let chosen = choose(&card, Some(Binding::Grpc)).unwrap();
+        assert_eq!((chosen.binding, chosen.url.as_str()), (Binding::Grpc, "http://a:1/"));
+        assert!(chosen.is_at(&card.url), "a port of its own on the same host");
+        assert!(!chosen.is_at(&crate::parse_url("http://b/card.json").unwrap()));
+        let plain = found(None, &[("HTTP+JSON", "1.0", "http://a/r")]);
+        assert!(matches!(choose(&plain, Some(Binding::Grpc)), Err(Error::NoGrpc)));
     }
 
     #[test]

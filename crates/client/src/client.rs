@@ -1,10 +1,12 @@
 //! The operations of an agent that was found by its card.
 
+use a2a::grpc::Wire;
 use a2a::{
     AgentCard, CancelTaskRequest, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse,
     Message, Part, Role, SendMessageRequest, SendMessageResponse, SubscribeToTaskRequest, Task,
 };
 use http::{HeaderName, HeaderValue, header};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use url::Url;
 
@@ -14,7 +16,7 @@ use crate::{
     binding::{Endpoint, Operation, choose},
     discover, egress,
     egress::{Request, Response},
-    same_origin,
+    grpc,
     stream::Until,
     v03::FromV03,
 };
@@ -75,7 +77,7 @@ impl Client {
     /// Prepares to call the agent that a card describes.
     pub fn from_card(connector: Connector, found: &Discovered, options: Options) -> Result<Self, Error> {
         let endpoint = choose(found, options.binding)?;
-        if !options.allow_foreign_interface && !same_origin(&found.url, &endpoint.url) {
+        if !options.allow_foreign_interface && !endpoint.is_at(&found.url) {
             return Err(Error::ForeignInterface {
                 card: egress::shown(&found.url),
                 interface: egress::shown(&endpoint.url),
@@ -174,8 +176,13 @@ impl Client {
         }
     }
 
-    async fn call<T: FromV03>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
+    async fn call<T: FromV03 + Wire + Serialize>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
         let response = self.exchange(operation, None, false).await?;
+        if self.endpoint.binding == Binding::Grpc {
+            let value: T = grpc::read(response).await?;
+            let json = serde_json::value::to_raw_value(&value).map_err(|error| Error::Malformed(error.to_string()))?;
+            return Ok(Received { value, json });
+        }
         let status = response.status.as_u16();
         let json = self.endpoint.binding.decode(status, &response.bytes().await?)?;
         read(self.endpoint.dialect, json)
@@ -184,6 +191,9 @@ impl Client {
     /// Opens a stream. Whatever is not one is an error.
     async fn open(&self, operation: Operation<'_>, after: Option<&str>) -> Result<Response, Error> {
         let response = self.exchange(operation, after, true).await?;
+        if self.endpoint.binding == Binding::Grpc {
+            return grpc::opened(response).await;
+        }
         if response.status.is_success() && response.media_type() == "text/event-stream" {
             return Ok(response);
         }
@@ -200,9 +210,14 @@ impl Client {
         streaming: bool,
     ) -> Result<Response, Error> {
         let outbound = self.endpoint.encode(operation)?;
+        let is_grpc = self.endpoint.binding == Binding::Grpc;
         let accept = if streaming { "text/event-stream" } else { "application/json, application/a2a+json" };
         let mut headers = vec![(header::ACCEPT, HeaderValue::from_static(accept))];
         headers.extend(self.endpoint.version.map(version_header));
+        if is_grpc {
+            headers = grpc::metadata().into();
+            headers.extend(self.endpoint.version.map(version_header));
+        }
         if let Some(media_type) = outbound.media_type {
             headers.push((header::CONTENT_TYPE, HeaderValue::from_static(media_type)));
         }
@@ -214,7 +229,8 @@ impl Client {
         }
         // An id that no header can carry is one that cannot be resumed from.
         if let Some(id) = after.and_then(|id| HeaderValue::from_str(id).ok()) {
-            headers.push((HeaderName::from_static("last-event-id"), id));
+            let name = if is_grpc { "after_sequence" } else { "last-event-id" };
+            headers.push((HeaderName::from_static(name), id));
         }
         let request = Request {
             method: outbound.method,
@@ -223,6 +239,7 @@ impl Client {
             headers,
             body: outbound.body,
             streaming,
+            http2: is_grpc,
         };
         self.connector.send(request).await
     }

@@ -42,7 +42,7 @@ pub async fn discover(connector: &Connector, url: &Url, token: Option<&Secret>) 
     let at = card_url(url);
     let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
     let headers = vec![accept, crate::client::version_header(a2a::PROTOCOL_VERSION)];
-    let request = Request { method: Method::GET, url: &at, token, headers, body: None, streaming: false };
+    let request = Request { method: Method::GET, url: &at, token, headers, body: None, streaming: false, http2: false };
     let response = connector.send(request).await?;
     let status = response.status;
     let json = response.bytes().await?;
@@ -78,8 +78,12 @@ impl Discovered {
 
 /// Whether two URLs lead to one server. The names of the loopback interface are one.
 pub fn same_origin(a: &Url, b: &Url) -> bool {
-    let same_host = a.host() == b.host() || (is_loopback(a) && is_loopback(b));
-    a.scheme() == b.scheme() && a.port_or_known_default() == b.port_or_known_default() && same_host
+    same_host(a, b) && a.port_or_known_default() == b.port_or_known_default()
+}
+
+/// Whether two URLs lead to one machine, at whatever port.
+pub(crate) fn same_host(a: &Url, b: &Url) -> bool {
+    a.scheme() == b.scheme() && (a.host() == b.host() || (is_loopback(a) && is_loopback(b)))
 }
 
 fn card_url(url: &Url) -> Url {

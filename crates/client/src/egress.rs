@@ -11,6 +11,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use url::Url;
 
 use crate::{Error, Secret};
@@ -53,6 +55,8 @@ struct Inner {
     // Plain HTTP must work where no root certificates are installed, and should not pay for loading them.
     plain: OnceLock<reqwest::Client>,
     tls: OnceLock<reqwest::Client>,
+    // Without TLS nobody can ask the other side whether it speaks HTTP/2.
+    plain_http2: OnceLock<reqwest::Client>,
 }
 
 /// A request to send.
@@ -70,6 +74,8 @@ pub struct Request<'a> {
     pub body: Option<Vec<u8>>,
     /// It is answered with a stream: the total timeout ends with the headers.
     pub streaming: bool,
+    /// It needs HTTP/2.
+    pub http2: bool,
 }
 
 /// An answer whose body has not been read.
@@ -80,15 +86,19 @@ pub struct Response {
     /// The headers.
     pub headers: HeaderMap,
     origin: String,
+    /// Where it came from, for people.
+    url: String,
     timeout: Option<Duration>,
     cap: usize,
-    inner: reqwest::Response,
+    body: reqwest::Body,
+    trailers: HeaderMap,
 }
 
 impl Connector {
     /// A connector with a policy.
     pub fn new(policy: Policy, limits: Limits) -> Self {
-        Self { inner: Arc::new(Inner { policy, limits, plain: OnceLock::new(), tls: OnceLock::new() }) }
+        let (plain, tls, plain_http2) = Default::default();
+        Self { inner: Arc::new(Inner { policy, limits, plain, tls, plain_http2 }) }
     }
 
     /// Sends a request and waits for the answer's headers.
@@ -96,7 +106,7 @@ impl Connector {
         self.check(request.url)?;
         let origin = request.url.origin().ascii_serialization();
         let timeout = self.inner.limits.total_timeout;
-        let mut outbound = self.http(request.url)?.request(request.method, request.url.clone());
+        let mut outbound = self.http(request.url, request.http2)?.request(request.method, request.url.clone());
         if let Some(token) = request.token {
             outbound = outbound.header(header::AUTHORIZATION, bearer(token)?);
         }
@@ -122,9 +132,11 @@ impl Connector {
             status: inner.status(),
             headers: inner.headers().clone(),
             origin,
+            url: shown(inner.url()),
             timeout,
             cap: self.inner.limits.body_cap,
-            inner,
+            body: inner.into(),
+            trailers: HeaderMap::new(),
         })
     }
 
@@ -138,9 +150,13 @@ impl Connector {
         }
     }
 
-    fn http(&self, url: &Url) -> Result<&reqwest::Client, Error> {
+    fn http(&self, url: &Url, http2: bool) -> Result<&reqwest::Client, Error> {
         let secure = url.scheme() == "https";
-        let slot = if secure { &self.inner.tls } else { &self.inner.plain };
+        let slot = match (secure, http2) {
+            (true, _) => &self.inner.tls,
+            (false, true) => &self.inner.plain_http2,
+            (false, false) => &self.inner.plain,
+        };
         if let Some(client) = slot.get() {
             return Ok(client);
         }
@@ -152,6 +168,9 @@ impl Connector {
             .tcp_nodelay(true);
         if !secure {
             builder = builder.tls_certs_only([]);
+        }
+        if http2 && !secure {
+            builder = builder.http2_prior_knowledge();
         }
         let client = builder.build().map_err(|error| Error::Setup(Box::new(error)))?;
         Ok(slot.get_or_init(|| client))
@@ -167,12 +186,17 @@ impl Response {
 
     /// The whole body, up to the cap.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
+        self.read().await
+    }
+
+    /// The same, when something is to be asked of the answer afterwards.
+    pub(crate) async fn read(&mut self) -> Result<Bytes, Error> {
         // It may never end.
         if self.status.is_success() && self.media_type() == "text/event-stream" {
-            return Err(Error::Stream { url: shown(self.inner.url()) });
+            return Err(Error::Stream { url: self.url.clone() });
         }
         let too_large = Error::TooLarge { cap: self.cap };
-        if self.inner.content_length().is_some_and(|length| length > self.cap as u64) {
+        if self.body.size_hint().lower() > self.cap as u64 {
             return Err(too_large);
         }
         let mut body = BytesMut::new();
@@ -187,10 +211,22 @@ impl Response {
 
     /// The next piece of the body. `None` at its end. Cancel-safe.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        self.inner.chunk().await.map_err(|error| {
-            let limits = Limits { total_timeout: self.timeout, ..Limits::default() };
-            network_error(error, &self.origin, limits)
-        })
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| {
+                let limits = Limits { total_timeout: self.timeout, ..Limits::default() };
+                network_error(error, &self.origin, limits)
+            })?;
+            match frame.into_data() {
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The headers that came after the body, once that was read.
+    pub(crate) fn trailers(&self) -> &HeaderMap {
+        &self.trailers
     }
 }
 
@@ -252,8 +288,15 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         drop(listener);
-        let request =
-            Request { method: Method::GET, url: &url, token: None, headers: vec![], body: None, streaming: false };
+        let request = Request {
+            method: Method::GET,
+            url: &url,
+            token: None,
+            headers: vec![],
+            body: None,
+            streaming: false,
+            http2: false,
+        };
         assert!(matches!(connector().send(request).await, Err(Error::Unreachable { .. })));
     }
 }

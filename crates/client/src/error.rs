@@ -66,6 +66,9 @@ pub enum Error {
         #[source]
         source: Option<Box<Self>>,
     },
+    /// gRPC was asked for, and the card does not name it.
+    #[error("the card offers no interface for A2A 1.0 over gRPC")]
+    NoGrpc,
     /// The card has no interface that this program speaks.
     #[error("the card offers no interface for A2A 1.0 over JSONRPC or HTTP+JSON, nor for 0.3 over JSONRPC")]
     NoInterface,

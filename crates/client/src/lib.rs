@@ -1,4 +1,4 @@
-//! Calling A2A agents: discovery, the JSON-RPC and HTTP+JSON bindings, agents that still speak 0.3, streams that
+//! Calling A2A agents: discovery, the JSON-RPC, HTTP+JSON and gRPC bindings, agents that still speak 0.3, streams that
 //! resume.
 //!
 //! [`egress`] is the one place of the product that opens outbound connections; everything here goes
@@ -24,6 +24,7 @@ mod client;
 mod discovery;
 pub mod egress;
 mod error;
+mod grpc;
 pub mod load;
 mod plain;
 mod rest;

@@ -23,7 +23,7 @@ use crate::{
     Binding, Dialect, Discovered, Error, Secret,
     binding::{Endpoint, Operation, choose},
     client::version_header,
-    egress, same_origin, user_message,
+    egress, user_message,
 };
 
 /// How many digits of a message id count the messages of a run.
@@ -94,7 +94,7 @@ impl Target {
     ) -> Result<Self, Error> {
         let endpoint = choose(found, binding)?;
         let shown = egress::shown(&endpoint.url);
-        if !allow_foreign_interface && !same_origin(&found.url, &endpoint.url) {
+        if !allow_foreign_interface && !endpoint.is_at(&found.url) {
             return Err(Error::ForeignInterface { card: egress::shown(&found.url), interface: shown });
         }
         let refuse = |reason: &str| Error::Url { url: shown.clone(), reason: reason.to_owned() };

@@ -19,7 +19,7 @@ pub async fn call_json(
     if body.is_some() {
         headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
     }
-    let request = Request { method, url, token, headers, body, streaming: false };
+    let request = Request { method, url, token, headers, body, streaming: false, http2: false };
     let response = connector.send(request).await?;
     let status = response.status.as_u16();
     let bytes = response.bytes().await?;

@@ -6,9 +6,10 @@ use a2a::{ErrorKind, GetTaskRequest, StreamResponse, SubscribeToTaskRequest, Tas
 use serde_json::value::RawValue;
 
 use crate::{
-    Client, Dialect, Error, Received,
+    Binding, Client, Dialect, Error, Received,
     client::read,
     egress::Response,
+    grpc,
     sse::{Event, Parser},
     v03,
 };
@@ -46,13 +47,36 @@ pub(crate) enum Until {
     TaskEnds,
 }
 
+/// What takes a stream's bytes apart.
+#[derive(Debug)]
+enum Reader {
+    Sse(Parser),
+    Grpc(grpc::Parser),
+}
+
+impl Reader {
+    fn of(client: &Client) -> Self {
+        match client.binding() {
+            Binding::Grpc => Self::Grpc(grpc::Parser::default()),
+            Binding::JsonRpc | Binding::Rest => Self::Sse(Parser::default()),
+        }
+    }
+
+    fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
+        match self {
+            Self::Sse(parser) => parser.feed(chunk, events).map_err(|error| Error::TooLarge { cap: error.cap }),
+            Self::Grpc(parser) => parser.feed(chunk, events),
+        }
+    }
+}
+
 /// The events of a stream, in order.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
     /// `None` once the stream is over.
     response: Option<Response>,
-    parser: Parser,
+    reader: Reader,
     ready: VecDeque<Event>,
     until: Until,
     /// Empty until the first event names it.
@@ -70,9 +94,9 @@ pub struct EventStream {
 impl EventStream {
     pub(crate) fn new(client: Client, response: Response, until: Until, task: String, last_id: Option<String>) -> Self {
         Self {
+            reader: Reader::of(&client),
             client,
             response: Some(response),
-            parser: Parser::default(),
             ready: VecDeque::new(),
             until,
             task,
@@ -119,10 +143,18 @@ impl EventStream {
                 }
                 continue;
             };
+            // Only gRPC says how a stream ended.
+            let chunk = match (&self.reader, chunk) {
+                (Reader::Grpc(_), Ok(None)) => match grpc::ended(response) {
+                    Err(error) if !error.is_passing() => return Err(error),
+                    ended => ended.map(|()| None),
+                },
+                (_, chunk) => chunk,
+            };
             let cause = match chunk {
                 Ok(Some(bytes)) => {
                     let mut events = Vec::new();
-                    self.parser.feed(&bytes, &mut events).map_err(|error| Error::TooLarge { cap: error.cap })?;
+                    self.reader.feed(&bytes, &mut events)?;
                     self.ready.extend(events);
                     continue;
                 }
@@ -242,7 +274,7 @@ impl EventStream {
             Err(_) => return Err(Error::Timeout { origin: self.client.origin(), after }),
         };
         self.response = Some(response);
-        self.parser = Parser::default();
+        self.reader = Reader::of(&self.client);
         self.silent = true;
         Ok(())
     }

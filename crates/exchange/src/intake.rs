@@ -20,9 +20,6 @@ use crate::{
     worker::{self, Begin},
 };
 
-/// The extension that says: SSE ids are cursors.
-pub const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";
-
 const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Every call is answered within 20 s, even while it is in doubt whether the journal has taken it.
@@ -267,7 +264,7 @@ pub(crate) fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<Strin
             return Err(a2a::Error::new(ErrorKind::ExtensionSupportRequired, message).into());
         }
     }
-    let is_known = |uri: &String| uri == RESUME_CURSOR || declared.iter().any(|extension| extension.uri == *uri);
+    let is_known = |uri: &String| uri == a2a::RESUME_CURSOR || declared.iter().any(|extension| extension.uri == *uri);
     Ok(requested.iter().filter(|uri| is_known(uri)).cloned().collect())
 }
 

@@ -24,11 +24,11 @@ mod worker;
 
 use std::{sync::Arc, time::Duration};
 
+pub use a2a::RESUME_CURSOR;
 pub use agent::{Agent, Note, OnCrash, Outcome, Output, Profile, ReplyMode, ReplyText, Turn, text_of};
 pub use call::{Call, Caller, Rules};
 pub use cursor::{Frame, Frames};
 pub use error::Error;
-pub use intake::RESUME_CURSOR;
 pub use operations::{Listing, Reply, Sent};
 pub use registry::{Agents, Entry};
 use store::{Journal, Store};

@@ -1,4 +1,4 @@
-//! An error that somebody else answered with, read from JSON-RPC or from an HTTP body. Reading never fails on the shape of
+//! An error that somebody else answered with, read from JSON-RPC, from an HTTP body or from a gRPC status. Reading never fails on the shape of
 //! the details: others leave them out, or put something of their own there.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const MESSAGE_CHARS: usize = 1000;
 /// What a remote agent answered instead of a result.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RemoteError {
-    /// A JSON-RPC code, or an HTTP status.
+    /// A JSON-RPC code, which is negative, a gRPC status, which is below 100, or an HTTP status.
     pub code: i64,
     pub message: String,
     /// The reason of the ErrorInfo in A2A's domain.
@@ -43,6 +43,7 @@ impl RemoteError {
     pub fn kind(&self) -> Option<ErrorKind> {
         let reason = self.reason.as_deref();
         match u16::try_from(self.code) {
+            Ok(number @ ..100) => ErrorKind::from_grpc(number.into(), reason),
             Ok(status) => ErrorKind::from_http(status, reason),
             Err(_) => ErrorKind::from_jsonrpc(self.code, reason),
         }

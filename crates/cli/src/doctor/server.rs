@@ -142,8 +142,15 @@ async fn ask(base: &Url) -> Option<Running> {
     let limits = Limits { connect_timeout: PATIENCE, total_timeout: Some(PATIENCE), ..Limits::default() };
     let mut url = base.clone();
     url.path_segments_mut().ok()?.pop_if_empty().extend([".well-known", "agent-card.json"]);
-    let request =
-        Request { method: Method::GET, url: &url, token: None, headers: Vec::new(), body: None, streaming: false };
+    let request = Request {
+        method: Method::GET,
+        url: &url,
+        token: None,
+        headers: Vec::new(),
+        body: None,
+        streaming: false,
+        http2: false,
+    };
     let response = Connector::new(Policy::Operator, limits).send(request).await.ok()?;
     let date = date(&response);
     if !response.status.is_success() {

@@ -93,7 +93,7 @@ fn metadata(message: &mut wire::StreamResponse) -> Option<&mut Struct> {
 fn number(metadata: &mut Struct, sequence: u64) {
     // Exact up to 2^53, which no task's log will reach.
     let kind = Some(Kind::NumberValue(sequence as f64));
-    metadata.fields.insert(format!("{RESUME_CURSOR}/sequence"), Value { kind });
+    metadata.fields.insert(a2a::grpc::sequence_key(), Value { kind });
 }
 
 /// A direct reply to a send.
