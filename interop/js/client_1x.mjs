@@ -1,9 +1,12 @@
-// The official JavaScript SDK (1.x line) against a running server, over JSON-RPC and HTTP+JSON.
+// The official JavaScript SDK (1.x line) against a running server, over JSON-RPC and HTTP+JSON, and over
+// gRPC where the card names it.
 //
 // Usage: client_1x.mjs BASE_URL TOKEN. Prints one line per check and stops at the first failure.
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+
+import * as grpc from '@grpc/grpc-js';
 
 import { Role, TaskState } from '@a2a-js/sdk';
 import {
@@ -14,6 +17,7 @@ import {
   RestTransportFactory,
   createAuthenticatingFetchWithRetry,
 } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 
 const [base, token] = process.argv.slice(2).map((value) => value.replace(/\/$/, ''));
 const PATIENCE_MS = 20_000;
@@ -22,6 +26,14 @@ const authenticated = createAuthenticatingFetchWithRetry(fetch, {
   headers: async () => ({ Authorization: `Bearer ${token}` }),
   shouldRetryWithHeaders: async () => undefined,
 });
+
+const withToken = (options, next) =>
+  new grpc.InterceptingCall(next(options), {
+    start: (metadata, listener, proceed) => {
+      metadata.set('authorization', `Bearer ${token}`);
+      proceed(metadata, listener);
+    },
+  });
 
 // A request with these parts. The SDK's types are those of the proto: every field is there.
 function ask(parts, { tenant = '', taskId = '', contextId = '', atOnce = false, metadata } = {}) {
@@ -88,6 +100,10 @@ async function run(binding) {
       transports: [
         new JsonRpcTransportFactory({ fetchImpl: authenticated }),
         new RestTransportFactory({ fetchImpl: authenticated }),
+        new GrpcTransportFactory({
+          grpcChannelCredentials: grpc.credentials.createInsecure(),
+          grpcCallOptions: { interceptors: [withToken] },
+        }),
       ],
       preferredTransports: [binding],
       cardResolver: new DefaultAgentCardResolver({ fetchImpl: authenticated }),
@@ -233,6 +249,9 @@ const giveUp = setTimeout(() => {
   process.exit(1);
 }, 6 * PATIENCE_MS);
 let total = 0;
-for (const binding of ['JSONRPC', 'HTTP+JSON']) total += await run(binding);
+const offered = (await new DefaultAgentCardResolver().resolve(base)).supportedInterfaces.map((one) => one.protocolBinding);
+for (const binding of ['JSONRPC', 'HTTP+JSON', 'GRPC']) {
+  if (offered.includes(binding)) total += await run(binding);
+}
 clearTimeout(giveUp);
 console.log(`${total} checks of the JavaScript SDK passed`);

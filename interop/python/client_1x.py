@@ -1,4 +1,5 @@
-"""The official Python SDK (1.x line) against a running server, over JSON-RPC and HTTP+JSON.
+"""The official Python SDK (1.x line) against a running server, over JSON-RPC and HTTP+JSON, and over
+gRPC where the card names it.
 
 Usage: client_1x.py BASE_URL TOKEN. Prints one line per check and stops at the first failure.
 """
@@ -7,6 +8,7 @@ import asyncio
 import sys
 import uuid
 
+import grpc
 import httpx
 
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
@@ -57,6 +59,30 @@ def artifact_text(task):
     return "".join(text_of(artifact.parts) for artifact in task.artifacts)
 
 
+def with_token(details):
+    metadata = grpc.aio.Metadata(*(details.metadata or ()))
+    metadata.add("authorization", f"Bearer {TOKEN}")
+    return details._replace(metadata=metadata)
+
+
+class Unary(grpc.aio.UnaryUnaryClientInterceptor):
+    """Sends the token with every call."""
+
+    async def intercept_unary_unary(self, proceed, details, request):
+        return await proceed(with_token(details), request)
+
+
+class Streaming(grpc.aio.UnaryStreamClientInterceptor):
+    """The same for calls that are answered with a stream."""
+
+    async def intercept_unary_stream(self, proceed, details, request):
+        return await proceed(with_token(details), request)
+
+
+def channel(target):
+    return grpc.aio.insecure_channel(target, interceptors=[Unary(), Streaming()])
+
+
 class Checks:
     """The checks of one binding."""
 
@@ -77,6 +103,7 @@ class Checks:
         config = ClientConfig(
             streaming=streaming,
             httpx_client=self.http,
+            grpc_channel_factory=channel,
             supported_protocol_bindings=[self.binding],
             use_client_preference=True,
         )
@@ -258,7 +285,11 @@ class Checks:
 
 async def main():
     total = 0
-    for binding in (TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON):
+    async with httpx.AsyncClient(trust_env=False) as nobody:
+        card = await A2ACardResolver(nobody, BASE).get_agent_card()
+    offered = {i.protocol_binding for i in card.supported_interfaces}
+    bindings = (TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON, TransportProtocol.GRPC)
+    for binding in (binding for binding in bindings if binding in offered):
         checks = Checks(str(binding.value if hasattr(binding, "value") else binding))
         await asyncio.wait_for(checks.run(), 120)
         total += checks.count
