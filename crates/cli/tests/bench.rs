@@ -20,7 +20,7 @@ impl Bench {
 
     fn start_with(environment: &[(&str, &str)]) -> Self {
         let home = Home::new();
-        Self { server: home.serve_with(&[], environment), home }
+        Self { server: home.serve_with(&["--grpc-port", "0"], environment), home }
     }
 
     /// The result of a run of load.
@@ -53,10 +53,10 @@ fn assert_clean(result: &Value, mode: &str, binding: &str) {
 }
 
 #[test]
-fn each_message_is_sent_once_over_either_binding() {
+fn each_message_is_sent_once_over_every_binding() {
     let bench = Bench::start();
     let mut sent = 0;
-    for (wire, binding) in [("jsonrpc", "JSONRPC"), ("rest", "HTTP+JSON")] {
+    for (wire, binding) in [("jsonrpc", "JSONRPC"), ("rest", "HTTP+JSON"), ("grpc", "GRPC")] {
         for (mode, frames) in [("send", 0), ("stream", 1)] {
             let result = bench.run(&["--mode", mode, "--binding", wire, "--requests", "25", "--concurrency", "4"]);
             sent += 25;
@@ -76,9 +76,9 @@ fn each_message_is_sent_once_over_either_binding() {
 }
 
 #[test]
-fn tasks_are_read_over_either_binding() {
+fn tasks_are_read_over_every_binding() {
     let bench = Bench::start();
-    for (wire, binding) in [("jsonrpc", "JSONRPC"), ("rest", "HTTP+JSON")] {
+    for (wire, binding) in [("jsonrpc", "JSONRPC"), ("rest", "HTTP+JSON"), ("grpc", "GRPC")] {
         for mode in ["get", "list"] {
             let result = bench.run(&["--mode", mode, "--binding", wire, "--requests", "40", "--concurrency", "3"]);
             assert_clean(&result, mode, binding);
@@ -100,7 +100,7 @@ fn a_run_lasts_as_long_as_it_was_told() {
 #[test]
 fn followers_all_get_the_frames() {
     let bench = Bench::start();
-    for wire in ["jsonrpc", "rest"] {
+    for wire in ["jsonrpc", "rest", "grpc"] {
         let args = ["--mode", "fanout", "--binding", wire, "--concurrency", "8", "--duration", "500ms"];
         let result = bench.run(&args);
         assert_eq!(result["errors"]["count"], 0, "{result}");
@@ -110,7 +110,7 @@ fn followers_all_get_the_frames() {
         assert!(result["count"].as_u64().unwrap() >= 8, "{result}");
         assert_eq!(result["count"], result["frames"]);
     }
-    assert_eq!(bench.tasks("stream"), 2, "one task for all followers of a run");
+    assert_eq!(bench.tasks("stream"), 3, "one task for all followers of a run");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use a2a::{
     grpc::{self, Wire},
 };
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::value::RawValue;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -60,15 +60,34 @@ pub(crate) fn metadata() -> [(HeaderName, HeaderValue); 2] {
 
 /// The one message of an answer.
 pub(crate) async fn read<T: Wire>(mut response: Response) -> Result<T, Error> {
-    let mut body = response.read().await?;
+    let body = response.read().await?;
     answered(&response, &body)?;
     ended(&response)?;
-    let malformed = || Error::Malformed("the answer is not one message of gRPC".to_owned());
-    match next_length(&body)? {
-        Some(length) if body.len() == PREFIX + length => body.advance(PREFIX),
-        _ => return Err(malformed()),
+    let message = unframe(&body)?;
+    grpc::decode(body.slice_ref(message)).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+/// Whether a message was answered and with what, in as little JSON as tells it.
+pub(crate) fn outline(body: &[u8]) -> Result<String, Error> {
+    use grpc::wire::send_message_response::Payload;
+    let message = Bytes::copy_from_slice(unframe(body)?);
+    let sent: grpc::wire::SendMessageResponse =
+        grpc::parse(message).map_err(|error| Error::Malformed(error.to_string()))?;
+    Ok(match sent.payload {
+        Some(Payload::Task(task)) => {
+            let state = task.status.and_then(|status| a2a::TaskState::from_number(status.state)).unwrap_or_default();
+            serde_json::json!({"task": {"id": task.id, "status": {"state": state.as_str()}}}).to_string()
+        }
+        Some(Payload::Message(_)) => r#"{"message":{}}"#.to_owned(),
+        None => "{}".to_owned(),
+    })
+}
+
+fn unframe(body: &[u8]) -> Result<&[u8], Error> {
+    match next_length(body)? {
+        Some(length) if body.len() == PREFIX + length => Ok(&body[PREFIX..]),
+        _ => Err(Error::Malformed("the answer is not one message of gRPC".to_owned())),
     }
-    grpc::decode(body).map_err(|error| Error::Malformed(error.to_string()))
 }
 
 /// An answer that is a stream of messages. Whatever is not one is an error.
@@ -86,8 +105,12 @@ pub(crate) async fn opened(mut response: Response) -> Result<Response, Error> {
 
 /// How an answer ended, after it was read.
 pub(crate) fn ended(response: &Response) -> Result<(), Error> {
-    let status = Status::from_header_map(response.trailers()).or_else(|| Status::from_header_map(&response.headers));
-    match status {
+    verdict(&response.headers, response.trailers())
+}
+
+/// What the headers and the trailers of an answer say about it.
+pub(crate) fn verdict(headers: &HeaderMap, trailers: &HeaderMap) -> Result<(), Error> {
+    match Status::from_header_map(trailers).or_else(|| Status::from_header_map(headers)) {
         Some(status) if status.code() == Code::Ok => Ok(()),
         Some(status) => Err(Error::told(0, remote(&status))),
         None => Err(Error::Malformed("the answer ended without a status".to_owned())),
@@ -262,7 +285,7 @@ mod tests {
         ] {
             assert_eq!(remote(&Status::new(code, "x")).kind(), Some(kind));
         }
-        let mut trailers = http::HeaderMap::new();
+        let mut trailers = HeaderMap::new();
         assert!(Status::from_header_map(&trailers).is_none());
         trailers.insert("grpc-status", HeaderValue::from_static("14"));
         assert_eq!(Status::from_header_map(&trailers).unwrap().code(), Code::Unavailable);

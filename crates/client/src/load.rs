@@ -9,13 +9,16 @@ use std::net::SocketAddr;
 
 use a2a::{
     CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageConfiguration, SendMessageRequest,
-    SubscribeToTaskRequest,
+    SubscribeToTaskRequest, error::RemoteError,
 };
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header, request};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request};
 use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::value::RawValue;
 use tokio::net::TcpStream;
 
@@ -23,7 +26,10 @@ use crate::{
     Binding, Dialect, Discovered, Error, Secret,
     binding::{Endpoint, Operation, choose},
     client::version_header,
-    egress, user_message,
+    egress, grpc,
+    sse::Event,
+    stream::Reader,
+    user_message,
 };
 
 /// How many digits of a message id count the messages of a run.
@@ -64,14 +70,29 @@ pub struct Prepared {
     body: Vec<u8>,
     /// Where the digits of the message's number are.
     digits_at: Option<usize>,
+    /// It is answered with a stream.
+    streams: bool,
+    /// What comes of it is looked at.
+    sends: bool,
 }
 
 /// One keep-alive connection.
 #[derive(Debug)]
 pub struct Lane {
-    sender: http1::SendRequest<Full<Bytes>>,
+    sender: Sender,
+    binding: Binding,
     origin: String,
 }
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// Takes the events of a stream apart.
+#[derive(Debug)]
+pub struct Events(Reader);
 
 /// An answer whose body has not been read.
 #[derive(Debug)]
@@ -80,6 +101,10 @@ pub struct Unread {
     pub status: StatusCode,
     /// Its body is a stream of events.
     pub is_stream: bool,
+    binding: Binding,
+    sends: bool,
+    headers: HeaderMap,
+    trailers: HeaderMap,
     body: Incoming,
     origin: String,
 }
@@ -168,11 +193,16 @@ impl Target {
             .position(|window| window == placeholder.as_bytes())
             .map(|start| start + placeholder.len() - DIGITS);
         let path = &outbound.url[url::Position::BeforePath..url::Position::AfterQuery];
-        let mut request = http::Request::builder()
-            .method(outbound.method)
-            .uri(path)
-            .header(header::HOST, self.authority.clone())
-            .header(header::ACCEPT, accept);
+        let mut request = http::Request::builder().method(outbound.method);
+        if self.endpoint.binding == Binding::Grpc {
+            request = request.uri(outbound.url.as_str());
+            for (name, value) in grpc::metadata() {
+                request = request.header(name, value);
+            }
+        } else {
+            let host = self.authority.clone();
+            request = request.uri(path).header(header::HOST, host).header(header::ACCEPT, accept);
+        }
         if let Some(media_type) = outbound.media_type {
             request = request.header(header::CONTENT_TYPE, media_type);
         }
@@ -184,7 +214,9 @@ impl Target {
             request = request.header(header::AUTHORIZATION, bearer);
         }
         let (head, ()) = request.body(()).map_err(|error| Error::Setup(Box::new(error)))?.into_parts();
-        Ok(Prepared { head, body, digits_at })
+        let streams = matches!(work, Work::Stream(_) | Work::Subscribe(_));
+        let sends = matches!(work, Work::Send(_) | Work::SendAndGo(_));
+        Ok(Prepared { head, body, digits_at, streams, sends })
     }
 
     /// Opens a connection.
@@ -193,16 +225,24 @@ impl Target {
         let unreachable = |source: std::io::Error| Error::Unreachable { origin: origin.clone(), source: source.into() };
         let stream = TcpStream::connect(self.address).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(error, &origin))?;
-        // What breaks it is told to whoever waits for an answer.
-        tokio::spawn(connection);
-        Ok(Lane { sender, origin })
+        let (io, binding) = (TokioIo::new(stream), self.endpoint.binding);
+        // What breaks a connection is told to whoever waits for an answer.
+        let sender = if binding == Binding::Grpc {
+            let opened = http2::handshake(TokioExecutor::new(), io).await;
+            let (sender, connection) = opened.map_err(|error| broken(error, &origin))?;
+            tokio::spawn(connection);
+            Sender::Http2(sender)
+        } else {
+            let (sender, connection) = http1::handshake(io).await.map_err(|error| broken(error, &origin))?;
+            tokio::spawn(connection);
+            Sender::Http1(sender)
+        };
+        Ok(Lane { sender, binding, origin })
     }
 
-    /// The result in a whole answer, or the error that it is.
-    pub fn decode(&self, status: StatusCode, body: &[u8]) -> Result<Box<RawValue>, Error> {
-        self.endpoint.binding.decode(status.as_u16(), body)
+    /// What takes the streams of this agent apart.
+    pub fn events(&self) -> Events {
+        Events(Reader::of(self.endpoint.binding))
     }
 }
 
@@ -228,12 +268,34 @@ impl Prepared {
 impl Lane {
     /// Sends a request with the message of this number, and waits for the answer's headers.
     pub async fn call(&mut self, prepared: &Prepared, number: u64) -> Result<Unread, Error> {
-        self.sender.ready().await.map_err(|error| broken(error, &self.origin))?;
-        let sent = self.sender.send_request(prepared.request(number)).await;
+        let request = prepared.request(number);
+        let sent = match &mut self.sender {
+            Sender::Http1(sender) => {
+                sender.ready().await.map_err(|error| broken(error, &self.origin))?;
+                sender.send_request(request).await
+            }
+            Sender::Http2(sender) => {
+                sender.ready().await.map_err(|error| broken(error, &self.origin))?;
+                sender.send_request(request).await
+            }
+        };
         let (head, body) = sent.map_err(|error| broken(error, &self.origin))?.into_parts();
         let media_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        let is_stream = head.status.is_success() && media_type.starts_with(b"text/event-stream");
-        Ok(Unread { status: head.status, is_stream, body, origin: self.origin.clone() })
+        let is_stream = head.status.is_success()
+            && match self.binding {
+                Binding::Grpc => prepared.streams && !head.headers.contains_key("grpc-status"),
+                Binding::JsonRpc | Binding::Rest => media_type.starts_with(b"text/event-stream"),
+            };
+        Ok(Unread {
+            status: head.status,
+            is_stream,
+            binding: self.binding,
+            sends: prepared.sends,
+            headers: head.headers,
+            trailers: HeaderMap::new(),
+            body,
+            origin: self.origin.clone(),
+        })
     }
 }
 
@@ -242,10 +304,14 @@ impl Unread {
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| broken(error, &self.origin))?;
-            // Trailers say nothing here.
-            if let Ok(data) = frame.into_data() {
-                return Ok(Some(data));
+            match frame.into_data() {
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
             }
+        }
+        // Only gRPC says at the end whether it worked.
+        if self.binding == Binding::Grpc && self.status.is_success() {
+            grpc::verdict(&self.headers, &self.trailers)?;
         }
         Ok(None)
     }
@@ -257,6 +323,32 @@ impl Unread {
             buffer.extend_from_slice(&chunk);
         }
         Ok(())
+    }
+
+    /// The result in a whole answer, or the error that it is.
+    pub fn decode(&self, body: &[u8]) -> Result<Box<RawValue>, Error> {
+        let status = self.status.as_u16();
+        if self.binding != Binding::Grpc {
+            return self.binding.decode(status, body);
+        }
+        if !self.status.is_success() {
+            return Err(Error::told(status, RemoteError::from_status_body(status, body)));
+        }
+        // Of what is not looked at it is enough that it came.
+        let json = if self.sends { grpc::outline(body)? } else { "{}".to_owned() };
+        self.binding.decode(status, json.as_bytes())
+    }
+
+    /// The result in one event of a stream.
+    pub fn decode_event(&self, data: &str) -> Result<Box<RawValue>, Error> {
+        self.binding.decode_frame(data)
+    }
+}
+
+impl Events {
+    /// Reads a chunk and adds the events that it completes to `events`.
+    pub fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
+        self.0.feed(chunk, events)
     }
 }
 

@@ -49,20 +49,20 @@ pub(crate) enum Until {
 
 /// What takes a stream's bytes apart.
 #[derive(Debug)]
-enum Reader {
+pub(crate) enum Reader {
     Sse(Parser),
     Grpc(grpc::Parser),
 }
 
 impl Reader {
-    fn of(client: &Client) -> Self {
-        match client.binding() {
+    pub(crate) fn of(binding: Binding) -> Self {
+        match binding {
             Binding::Grpc => Self::Grpc(grpc::Parser::default()),
             Binding::JsonRpc | Binding::Rest => Self::Sse(Parser::default()),
         }
     }
 
-    fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
+    pub(crate) fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
         match self {
             Self::Sse(parser) => parser.feed(chunk, events).map_err(|error| Error::TooLarge { cap: error.cap }),
             Self::Grpc(parser) => parser.feed(chunk, events),
@@ -94,7 +94,7 @@ pub struct EventStream {
 impl EventStream {
     pub(crate) fn new(client: Client, response: Response, until: Until, task: String, last_id: Option<String>) -> Self {
         Self {
-            reader: Reader::of(&client),
+            reader: Reader::of(client.binding()),
             client,
             response: Some(response),
             ready: VecDeque::new(),
@@ -274,7 +274,7 @@ impl EventStream {
             Err(_) => return Err(Error::Timeout { origin: self.client.origin(), after }),
         };
         self.response = Some(response);
-        self.reader = Reader::of(&self.client);
+        self.reader = Reader::of(self.client.binding());
         self.silent = true;
         Ok(())
     }

@@ -9,7 +9,6 @@ use std::{
 use client::{
     Error,
     load::{Lane, Prepared, Unread, Work},
-    sse::Parser,
 };
 use serde::Deserialize;
 use tokio::task::JoinSet;
@@ -188,7 +187,7 @@ async fn ask(
         return follow(run, &mut answer, begun).await;
     }
     answer.read(buffer).await?;
-    let json = run.target.decode(answer.status, buffer)?;
+    let json = answer.decode(buffer)?;
     match run.mode {
         Mode::Send => completed(json.get())?,
         Mode::Stream => return Err(Broken::plain("not a stream")),
@@ -199,7 +198,7 @@ async fn ask(
 
 /// Reads a stream to its end, which has to be that of a turn.
 async fn follow(run: &Run, answer: &mut Unread, begun: Instant) -> Result<Done, Broken> {
-    let mut parser = Parser::default();
+    let mut parser = run.target.events();
     let mut events = Vec::new();
     let mut last = None;
     let mut done = Done::default();
@@ -216,7 +215,7 @@ async fn follow(run: &Run, answer: &mut Unread, begun: Instant) -> Result<Done, 
         events.clear();
     }
     let last = last.ok_or_else(|| Broken::plain("empty stream"))?;
-    completed(run.target.decode(answer.status, last.as_bytes())?.get())?;
+    completed(answer.decode_event(&last)?.get())?;
     Ok(done)
 }
 
@@ -245,17 +244,17 @@ async fn sample_tasks(run: &Run) -> Result<Vec<String>, Failure> {
     let mut lane = run.target.connect().await?;
     let mut ids = Vec::new();
     for number in 0..SAMPLES {
-        ids.push(send_one(run, &mut lane, &prepared, number).await?);
+        ids.push(send_one(&mut lane, &prepared, number).await?);
     }
     Ok(ids)
 }
 
 /// Sends one message and gives the id of its task.
-pub(super) async fn send_one(run: &Run, lane: &mut Lane, prepared: &Prepared, number: u64) -> Result<String, Failure> {
+pub(super) async fn send_one(lane: &mut Lane, prepared: &Prepared, number: u64) -> Result<String, Failure> {
     let mut buffer = Vec::new();
     let mut answer = lane.call(prepared, number).await?;
     answer.read(&mut buffer).await?;
-    let json = run.target.decode(answer.status, &buffer)?;
+    let json = answer.decode(&buffer)?;
     let said: Told = serde_json::from_str(json.get())
         .map_err(|error| Failure::failed("the answer to a message cannot be read").caused_by(&error))?;
     match said.task {

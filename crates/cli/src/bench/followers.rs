@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client::{
-    load::{Prepared, Unread, Work},
-    sse::Parser,
-};
+use client::load::{Prepared, Unread, Work};
 use tokio::{
     sync::{Notify, Semaphore},
     task::JoinSet,
@@ -50,7 +47,7 @@ struct Crowd {
 pub(super) async fn measure(run: &Rc<Run>) -> Result<Report, Failure> {
     let start = run.prepare(Work::SendAndGo(&run.text))?;
     let mut lane = run.target.connect().await?;
-    let task = closed_loop::send_one(run, &mut lane, &start, 0).await?;
+    let task = closed_loop::send_one(&mut lane, &start, 0).await?;
     let crowd = Rc::new(Crowd {
         subscribe: run.prepare(Work::Subscribe(&task))?,
         doors: Semaphore::new(ATTACHING),
@@ -145,14 +142,14 @@ async fn attach(run: &Run, crowd: &Crowd) -> Result<(client::load::Lane, Unread)
     }
     let mut body = Vec::new();
     answer.read(&mut body).await.map_err(|error| kind(&error))?;
-    match run.target.decode(answer.status, &body) {
+    match answer.decode(&body) {
         Ok(_) => Err("not a stream".to_owned()),
         Err(error) => Err(kind(&error)),
     }
 }
 
 async fn read(run: &Run, crowd: &Crowd, answer: &mut Unread) -> Result<(), String> {
-    let mut parser = Parser::default();
+    let mut parser = run.target.events();
     let mut events = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(|error| kind(&error))? {
         parser.feed(&chunk, &mut events).map_err(|_| "malformed".to_owned())?;
