@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 
 import * as grpc from '@grpc/grpc-js';
 
-import { Role, TaskState } from '@a2a-js/sdk';
+import { AgentCard, Role, TaskState, verifyAgentCardSignature } from '@a2a-js/sdk';
 import {
   ClientFactory,
   ClientFactoryOptions,
@@ -89,6 +89,34 @@ async function collect(stream) {
   return events;
 }
 
+// The SDK's own verifier, with the keys that the cards point to: cards as they came, with the fields of 0.3 beside those of
+// 1.0 and without, and cards that the SDK has parsed.
+async function checkSignatures(extended) {
+  const verify = verifyAgentCardSignature(async (kid, jku) => {
+    assert.equal(jku, `${base}/.well-known/jwks.json`);
+    const { keys } = await (await fetch(jku)).json();
+    return keys.find((key) => key.kid === kid);
+  });
+  const get = async (path, headers = {}) => (await fetch(`${base}${path}`, { headers })).json();
+  const agent = '/a2a/agents/ask/.well-known/agent-card.json';
+  const cards = {
+    gateway: await get('/.well-known/agent-card.json'),
+    agent: await get(agent, { 'A2A-Version': '1.0' }),
+    both: await get(agent),
+  };
+  assert.equal(cards.both.protocolVersion, '0.3.0');
+  assert.equal(cards.agent.protocolVersion, undefined);
+  for (const [name, card] of Object.entries(cards)) cards[`${name}, parsed`] = AgentCard.fromJSON(card);
+  cards.extended = extended;
+  const { debug } = console;
+  console.debug = () => {};
+  for (const [name, card] of Object.entries(cards)) {
+    await verify(card);
+    await assert.rejects(verify({ ...card, description: `${card.description} ` }), undefined, name);
+  }
+  console.debug = debug;
+}
+
 async function run(binding) {
   let count = 0;
   const ok = (name) => {
@@ -126,6 +154,9 @@ async function run(binding) {
 
   const asking = await factory.createFromUrl(`${base}/a2a/agents/ask/.well-known/agent-card.json`, '');
   ok('agent card');
+
+  await checkSignatures(extended);
+  ok('signatures');
 
   // Send, get.
   const task = await client.sendMessage(ask('hello js'));

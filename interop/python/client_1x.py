@@ -30,6 +30,8 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+from jwt import PyJWKSet
 
 BASE, TOKEN = sys.argv[1].rstrip("/"), sys.argv[2]
 PATIENCE = 20
@@ -148,6 +150,7 @@ class Checks:
         asking = self.client(asking_card, streaming=False)
         self.ok("agent card")
 
+        await self.check_signatures(card, extended)
         await self.check_send(blocking)
         await self.check_parts(blocking)
         await self.check_stream(streaming)
@@ -158,6 +161,38 @@ class Checks:
         await self.check_direct_reply(streaming, blocking)
         await self.check_errors(blocking)
         await self.http.aclose()
+
+    async def check_signatures(self, card, extended):
+        """The SDK's own verifier, with the keys that the cards point to."""
+        used = set()
+
+        def key_of(kid, jku):
+            assert jku == f"{BASE}/.well-known/jwks.json", jku
+            used.add(kid)
+            return keys[kid]
+
+        keys = PyJWKSet.from_dict((await self.http.get(f"{BASE}/.well-known/jwks.json")).json())
+        verify = create_signature_verifier(key_of, ["ES256", "EdDSA"])
+        # With the fields of 0.3 beside those of 1.0, and without.
+        both = await A2ACardResolver(self.http, f"{BASE}/a2a/agents/ask").get_agent_card(
+            http_kwargs={"headers": {"A2A-Version": "0.3"}}
+        )
+        pure = await A2ACardResolver(self.http, f"{BASE}/a2a/agents/ask").get_agent_card(
+            http_kwargs={"headers": {"A2A-Version": "1.0"}}
+        )
+        assert [s.signature for s in both.signatures] != [s.signature for s in pure.signatures]
+        for name, signed in {"gateway": card, "extended": extended, "agent": pure, "agent in both": both}.items():
+            verify(signed)
+            changed = type(signed)()
+            changed.CopyFrom(signed)
+            changed.description += " "
+            try:
+                verify(changed)
+                raise AssertionError(f"{name}: a changed card verifies")
+            except InvalidSignaturesError:
+                pass
+        assert len(used) == 1, used
+        self.ok("signatures")
 
     async def check_send(self, client):
         event = await self.send(client, ask("hello python"))

@@ -19,6 +19,7 @@ mod resume;
 mod rig;
 mod rpc;
 mod sends;
+mod signatures;
 mod streams;
 mod targets;
 mod tasks;

@@ -2,7 +2,7 @@
 
 use a2a::{Error, ErrorKind};
 use axum::response::Response;
-use exchange::admin::{Administration, CreateToken, RotateKey, is_admin_token};
+use exchange::admin::{Administration, CreateToken, RotateKey, SignCard, is_admin_token};
 use http::{HeaderMap, HeaderValue, header};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -74,8 +74,9 @@ impl Surface for Route {
         let (app, is_safe) = (visit.app, visit.parts.method.is_safe());
         let answered = self.carry_out(visit).await;
         if !is_safe {
-            // Other instances believe a token for a moment longer; this one does not.
+            // Other instances believe a token and sign with a key for a moment longer; this one does not.
             app.auth.forget();
+            app.cards.signing().forget();
         }
         answered
     }
@@ -105,7 +106,11 @@ impl Route {
                 let request = if body.is_empty() { RotateKey::default() } else { parse(&body)? };
                 ok(&list("keys", admin.rotate_key(request).await?))
             }
-            (Self::SignCard, _) => ok(&admin.sign_card(&parse(&body)?).await?),
+            (Self::SignCard, _) => {
+                let mut request: SignCard = parse(&body)?;
+                request.jku.get_or_insert_with(|| visit.app.cards.signing().jku().to_owned());
+                ok(&admin.sign_card(&request).await?)
+            }
             (Self::Audit, _) => {
                 let (before, limit) = page(&visit.query()?)?;
                 ok(&json!({"entries": admin.audit(before, limit).await?}))

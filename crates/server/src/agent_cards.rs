@@ -49,10 +49,10 @@ impl Surface for AgentCard {
         let is_open = app.cards.are_public() && entry.is_open();
         let card = match &self {
             Self::Protocol(_) if headers::names_version_1(headers, &visit.query()?) => {
-                app.cards.agent(&entry.profile)?
+                app.cards.agent(&entry.profile).await?
             }
-            Self::Protocol(_) => app.cards.agent_for_all(&entry.profile)?,
-            Self::Arbiter(_) => app.cards.arbiter(&entry.profile),
+            Self::Protocol(_) => app.cards.agent_for_all(&entry.profile).await?,
+            Self::Arbiter(_) => app.cards.arbiter(&entry.profile).await,
         };
         let mut vary = Vec::new();
         if !is_open {

@@ -30,7 +30,8 @@ use crate::{
     open,
     origin::Names,
     path::Place,
-    reply, requests,
+    reply::{self, Tagged},
+    requests,
     surface::{mount, serve},
 };
 
@@ -47,6 +48,12 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// The gateway's card, for everybody.
+    pub(crate) async fn gateway_card(&self) -> Result<Tagged, Error> {
+        let everybodys = self.auth.everybody().map(|caller| self.exchange.agents().visible(caller));
+        self.cards.gateway(&everybodys.unwrap_or_default()).await
+    }
+
     /// The surroundings of a call.
     pub(crate) fn call(&self, caller: Caller, agent: Option<String>, headers: &HeaderMap) -> Result<Call, Error> {
         Ok(Call {

@@ -42,18 +42,18 @@ impl Surface for Route {
     async fn answer(self, visit: Visit<'_, Caller>) -> Result<Response, Error> {
         match self {
             Self::Agent(agent) => rpc::answer(visit, Contract::Arbiter, Some(agent)).await,
-            Self::AgentCard(agent) => card(visit, agent),
+            Self::AgentCard(agent) => card(visit, agent).await,
         }
     }
 }
 
-fn card(visit: Visit<'_, Caller>, agent: String) -> Result<Response, Error> {
+async fn card(visit: Visit<'_, Caller>, agent: String) -> Result<Response, Error> {
     let (app, headers) = (visit.app, &visit.parts.headers);
     let call = app.call(visit.caller, Some(agent), headers)?;
     let Some(entry) = app.exchange.target(&call, "")? else {
         return Err(Error::internal("the path names no agent"));
     };
-    let card = app.cards.arbiter(&entry.profile);
+    let card = app.cards.arbiter(&entry.profile).await;
     Ok(reply::cacheable(headers, &card, reply::JSON, "private, max-age=60", &[auth::VARY]))
 }
 

@@ -54,6 +54,11 @@ impl Auth {
         Ok(Self { store, everybody, known: Mutex::default(), noted: Mutex::default() })
     }
 
+    /// Who everybody is, where nobody has to say.
+    pub(crate) fn everybody(&self) -> Option<&Caller> {
+        self.everybody.as_ref()
+    }
+
     /// Whether callers have to authenticate.
     pub(crate) fn required(&self) -> bool {
         self.everybody.is_none()

@@ -1,19 +1,18 @@
-//! Agent cards: what is served at the well-known paths and as the extended card, with entity tags.
+//! Agent cards: what is served at the well-known paths and as the extended card, signed and tagged by [`Signing`].
 //!
 //! The gateway's public card names no agent. Whatever names one is made for a caller who may see it. URLs come from the
 //! configuration, never from a request.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use a2a::{
     APIKeySecurityScheme, AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill, Error,
     HTTPAuthSecurityScheme, PROTOCOL_VERSION, SecurityRequirement, SecurityScheme, StringList,
     v03::{self, arbiter},
 };
-use exchange::{Agents, Caller, Profile, RESUME_CURSOR};
-use sha2::{Digest, Sha256};
+use exchange::{Agents, Caller, Entry, Profile, RESUME_CURSOR};
 
-use crate::reply::Tagged;
+use crate::{reply::Tagged, signing::Signing};
 
 /// Which cards the fields of A2A 0.3 stand on, beside those of 1.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,7 +45,7 @@ pub(crate) struct Cards {
     auth: bool,
     public: bool,
     compat: Compat,
-    gateway: Tagged,
+    signing: Signing,
 }
 
 impl Addresses {
@@ -79,13 +78,8 @@ impl Addresses {
 impl Cards {
     /// Cards with these addresses, which say how to authenticate when `auth` is on. With `public` those of agents that
     /// everybody may call can be read by everybody.
-    pub(crate) fn new(addresses: Addresses, auth: bool, public: bool, compat: Compat) -> Result<Self, Error> {
-        let card = gateway(&addresses, auth);
-        let gateway = match compat {
-            Compat::All => tag(v03::compat_card(&card, &addresses.base)),
-            Compat::Agents | Compat::None => tagged(&card)?,
-        };
-        Ok(Self { addresses, auth, public, compat, gateway })
+    pub(crate) fn new(addresses: Addresses, auth: bool, public: bool, compat: Compat, signing: Signing) -> Self {
+        Self { addresses, auth, public, compat, signing }
     }
 
     /// Whether cards of agents need no credential where the agent is everybody's.
@@ -93,9 +87,15 @@ impl Cards {
         self.public
     }
 
-    /// The gateway's card, for everybody.
-    pub(crate) fn gateway(&self) -> &Tagged {
-        &self.gateway
+    /// Who signs them.
+    pub(crate) fn signing(&self) -> &Signing {
+        &self.signing
+    }
+
+    /// The gateway's card, for everybody. It names the agents only where nobody authenticates: there is nobody else to name
+    /// them to.
+    pub(crate) async fn gateway(&self, everybodys: &[Arc<Entry>]) -> Result<Tagged, Error> {
+        self.made(&self.naming(everybodys), self.compat == Compat::All).await
     }
 
     /// Whether there are extended cards.
@@ -104,23 +104,30 @@ impl Cards {
     }
 
     /// The gateway's card for one caller: with the agents that this caller may see.
-    pub(crate) fn extended(&self, agents: &Agents, caller: &Caller) -> Result<Tagged, Error> {
+    pub(crate) async fn extended(&self, agents: &Agents, caller: &Caller) -> Result<Tagged, Error> {
+        self.made(&self.naming(&agents.visible(caller)), false).await
+    }
+
+    fn naming(&self, agents: &[Arc<Entry>]) -> AgentCard {
         let mut card = gateway(&self.addresses, self.auth);
-        for entry in agents.visible(caller) {
-            card.skills.push(skill_of(&entry.profile));
-        }
-        tagged(&card)
+        card.skills.extend(agents.iter().map(|entry| skill_of(&entry.profile)));
+        card
     }
 
     /// An agent's own card, in 1.0.
-    pub(crate) fn agent(&self, profile: &Profile) -> Result<Tagged, Error> {
-        tagged(&self.card(profile))
+    pub(crate) async fn agent(&self, profile: &Profile) -> Result<Tagged, Error> {
+        self.made(&self.card(profile), false).await
     }
 
     /// The same for clients of whatever version.
-    pub(crate) fn agent_for_all(&self, profile: &Profile) -> Result<Tagged, Error> {
-        let card = self.card(profile);
-        if self.compat == Compat::None { tagged(&card) } else { Ok(tag(v03::compat_card(&card, &self.addresses.base))) }
+    pub(crate) async fn agent_for_all(&self, profile: &Profile) -> Result<Tagged, Error> {
+        self.made(&self.card(profile), self.compat != Compat::None).await
+    }
+
+    /// A card as it is served, with the fields of 0.3 or without.
+    async fn made(&self, card: &AgentCard, with_03: bool) -> Result<Tagged, Error> {
+        let bytes = if with_03 { v03::compat_card(card, &self.addresses.base) } else { written(card)? };
+        Ok(self.signing.sign(bytes).await)
     }
 
     fn card(&self, profile: &Profile) -> AgentCard {
@@ -146,7 +153,7 @@ impl Cards {
     }
 
     /// An agent's card under `/v1/a2a`, in both sets of fields.
-    pub(crate) fn arbiter(&self, profile: &Profile) -> Tagged {
+    pub(crate) async fn arbiter(&self, profile: &Profile) -> Tagged {
         let nobody = arbiter::describe("", "");
         let description = if profile.description.is_empty() { &nobody } else { &profile.description };
         let facts = arbiter::AgentFacts {
@@ -157,21 +164,30 @@ impl Cards {
             // Only agents with a model have commands.
             commands: &[],
         };
-        tag(arbiter::agent_card(&facts, &self.addresses.base))
+        self.signing.sign(arbiter::agent_card(&facts, &self.addresses.base)).await
+    }
+
+    /// A card of 0.3 that says what this one of 1.0 does.
+    pub(crate) async fn in_03(&self, card: &AgentCard) -> Result<Tagged, Error> {
+        let card = v03::AgentCard::from(card);
+        let bytes = serde_json::to_vec(&card).map_err(|_| unwritable())?;
+        Ok(self.signing.sign(bytes).await)
     }
 }
 
 fn gateway(addresses: &Addresses, auth: bool) -> AgentCard {
     let base = &addresses.base;
-    let authenticate = if auth {
-        "Authenticate with a token, as `Authorization: Bearer <token>` or `x-sb-token: <token>`. "
+    let (authenticate, listed) = if auth {
+        (
+            "Authenticate with a token, as `Authorization: Bearer <token>` or `x-sb-token: <token>`. ",
+            "The extended card lists the agents that you may call.",
+        )
     } else {
-        ""
+        ("", "The skills after the first are the agents.")
     };
     let description = format!(
         "A gateway to the agents of this installation. {authenticate}Name an agent in the request's `tenant` field, or \
-         call it at {base}/a2a/agents/{{id}}; its card is at {base}/a2a/agents/{{id}}/.well-known/agent-card.json. The \
-         extended card lists the agents that you may call."
+         call it at {base}/a2a/agents/{{id}}; its card is at {base}/a2a/agents/{{id}}/.well-known/agent-card.json. {listed}"
     );
     let mut card = AgentCard {
         name: "Switchboard".to_owned(),
@@ -259,19 +275,12 @@ fn skill_of(profile: &Profile) -> AgentSkill {
     }
 }
 
-fn tagged(card: &AgentCard) -> Result<Tagged, Error> {
-    let bytes = serde_json::to_vec(card).map_err(|_| Error::internal("the card cannot be written as JSON"))?;
-    Ok(tag(bytes))
+fn written(card: &AgentCard) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(card).map_err(|_| unwritable())
 }
 
-fn tag(bytes: Vec<u8>) -> Tagged {
-    let digest = Sha256::digest(&bytes);
-    let mut etag = String::from("W/\"");
-    for byte in &digest[..12] {
-        etag.push_str(&format!("{byte:02x}"));
-    }
-    etag.push('"');
-    Tagged { bytes: bytes.into(), etag: etag.into() }
+fn unwritable() -> Error {
+    Error::internal("the card cannot be written as JSON")
 }
 
 #[cfg(test)]
@@ -280,17 +289,20 @@ mod tests {
 
     use super::*;
 
-    fn cards(base: &str, auth: bool, compat: Compat) -> Result<Cards, Error> {
-        Cards::new(Addresses { base: base.to_owned(), grpc: None }, auth, true, compat)
+    async fn cards(base: &str, auth: bool, compat: Compat) -> Cards {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store::sqlite::open(directory.path(), store::sqlite::Options::default()).unwrap();
+        let addresses = Addresses { base: base.to_owned(), grpc: None };
+        Cards::new(addresses, auth, true, compat, Signing::new(store, base).await.unwrap())
     }
 
     fn parsed(tagged: &Tagged) -> Value {
         serde_json::from_slice(&tagged.bytes).unwrap()
     }
 
-    #[test]
-    fn the_gateway_says_where_and_how() {
-        let card = parsed(cards("https://sb.example", true, Compat::Agents).unwrap().gateway());
+    #[tokio::test]
+    async fn the_gateway_says_where_and_how() {
+        let card = parsed(&cards("https://sb.example", true, Compat::Agents).await.gateway(&[]).await.unwrap());
         assert_eq!(
             card["supportedInterfaces"],
             json!([
@@ -313,17 +325,17 @@ mod tests {
         assert_eq!(card["skills"].as_array().unwrap().len(), 1);
     }
 
-    #[test]
-    fn without_auth_no_scheme_is_named() {
-        let card = parsed(cards("http://127.0.0.1:1", false, Compat::Agents).unwrap().gateway());
+    #[tokio::test]
+    async fn without_auth_no_scheme_is_named() {
+        let card = parsed(&cards("http://127.0.0.1:1", false, Compat::Agents).await.gateway(&[]).await.unwrap());
         assert!(card.get("securitySchemes").is_none());
         assert!(card.get("securityRequirements").is_none());
         assert!(!card["description"].as_str().unwrap().contains("token"));
     }
 
-    #[test]
-    fn a_compatible_card_has_both_sets_of_fields() {
-        let card = parsed(cards("https://sb.example", true, Compat::All).unwrap().gateway());
+    #[tokio::test]
+    async fn a_compatible_card_has_both_sets_of_fields() {
+        let card = parsed(&cards("https://sb.example", true, Compat::All).await.gateway(&[]).await.unwrap());
         assert_eq!(card["supportedInterfaces"][0]["url"], "https://sb.example/a2a/jsonrpc");
         assert_eq!(
             (&card["url"], &card["preferredTransport"]),
@@ -336,20 +348,11 @@ mod tests {
         assert_eq!(card["security"], json!([{"bearerAuth": []}, {"sbTokenAuth": []}]));
     }
 
-    #[test]
-    fn the_tag_follows_the_bytes() {
-        let one = cards("http://a", true, Compat::Agents).unwrap();
-        let two = cards("http://b", true, Compat::Agents).unwrap();
-        assert_ne!(one.gateway().etag, two.gateway().etag);
-        assert_eq!(one.gateway().etag, cards("http://a", true, Compat::Agents).unwrap().gateway().etag);
-        assert!(one.gateway().etag.starts_with("W/\"") && one.gateway().etag.ends_with('"'));
-    }
-
-    #[test]
-    fn an_agent_has_its_own_addresses() {
+    #[tokio::test]
+    async fn an_agent_has_its_own_addresses() {
         let mut profile = Profile::new("echo".parse().unwrap(), "builtin");
         profile.extensions.push(AgentExtension { uri: "urn:x".into(), required: true, ..AgentExtension::default() });
-        let card = parsed(&cards("http://a", false, Compat::Agents).unwrap().agent(&profile).unwrap());
+        let card = parsed(&cards("http://a", false, Compat::Agents).await.agent(&profile).await.unwrap());
         assert_eq!(card["name"], "echo");
         assert_eq!(card["supportedInterfaces"][0]["url"], "http://a/a2a/agents/echo/jsonrpc");
         assert_eq!(card["supportedInterfaces"][1]["url"], "http://a/a2a/agents/echo");

@@ -31,6 +31,7 @@ mod reply;
 mod requests;
 mod rest;
 mod rpc;
+mod signing;
 mod sse;
 mod surface;
 mod tls;
@@ -160,8 +161,8 @@ impl Server {
         let auth = auth::Auth::new(exchange.store().clone(), options.auth).await.map_err(io::Error::other)?;
         let grpc = grpc_address.map(|address| advertised(address, options.public_url.as_deref()));
         let addresses = cards::Addresses { base: base_url.clone(), grpc };
-        let cards = cards::Cards::new(addresses, auth.required(), options.public_cards, options.compat)
-            .map_err(io::Error::other)?;
+        let signing = signing::Signing::new(Arc::clone(exchange.store()), &base_url).await.map_err(io::Error::other)?;
+        let cards = cards::Cards::new(addresses, auth.required(), options.public_cards, options.compat, signing);
         let app = Arc::new(app::App {
             exchange,
             auth,

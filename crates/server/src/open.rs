@@ -1,4 +1,5 @@
-//! What is open to everybody: whether the process lives, whether it takes work, and the gateway's public card.
+//! What is open to everybody: whether the process lives, whether it takes work, the gateway's public card and the
+//! keys that cards are verified with.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::time::timeout;
 
 use crate::{
     reply::{self, Status},
+    signing::KEYS_PATH,
     surface::{Anybody, Surface, Visit},
 };
 
@@ -21,6 +23,8 @@ pub(crate) enum Open {
     /// Says no while the server drains and while the journal cannot be written. Nothing else is said.
     Ready,
     PublicCard,
+    /// What cards are verified with.
+    Keys,
 }
 
 impl Surface for Open {
@@ -31,6 +35,7 @@ impl Surface for Open {
             ["healthz"] => Some(Self::Live),
             ["readyz"] => Some(Self::Ready),
             [".well-known", "agent-card.json"] => Some(Self::PublicCard),
+            path if path == KEYS_PATH => Some(Self::Keys),
             _ => None,
         }
     }
@@ -49,7 +54,12 @@ impl Surface for Open {
             },
             Self::PublicCard => {
                 let headers = &visit.parts.headers;
-                return Ok(reply::cacheable(headers, app.cards.gateway(), reply::JSON, "public, max-age=60", &[]));
+                let card = app.gateway_card().await?;
+                return Ok(reply::cacheable(headers, &card, reply::JSON, "public, max-age=60", &[]));
+            }
+            Self::Keys => {
+                let keys = app.cards.signing().key_set().await;
+                return Ok(reply::cacheable(&visit.parts.headers, &keys, reply::KEY_SET, "public, max-age=60", &[]));
             }
         };
         Ok(reply::body(status, reply::JSON, format!(r#"{{"status":"{said}"}}"#)))

@@ -86,8 +86,8 @@ impl App {
             )),
             Operation::ExtendedCard { tenant } => {
                 let card = match exchange.target(call, &tenant)? {
-                    Some(entry) => self.cards.agent(&entry.profile)?,
-                    None => self.cards.extended(exchange.agents(), &call.caller)?,
+                    Some(entry) => self.cards.agent(&entry.profile).await?,
+                    None => self.cards.extended(exchange.agents(), &call.caller).await?,
                 };
                 Ok(Performed::Card(card))
             }

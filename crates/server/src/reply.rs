@@ -15,6 +15,9 @@ pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 /// The media type of REST's successes.
 pub(crate) const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
 
+/// The media type of a JSON Web Key Set.
+pub(crate) const KEY_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
+
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Every status that is answered. Those of errors stand in the table of [`ErrorKind::codes`].

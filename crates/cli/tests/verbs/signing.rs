@@ -1,8 +1,10 @@
 //! `sb key`, `sb card sign` and `sb card verify`: keys with and without a server, and cards that are believed or not.
 
+use a2a::signature::{Algorithm, Trusted, decode_keys, verify};
 use serde_json::{Value, json};
 
-use super::rig::{Home, failed, text};
+use super::rig::{Home, Server, failed, store, text, worked};
+use crate::harness::wait_for;
 
 const CARD: &str = r#"{"name":"Bäcker","description":"","version":"1","supportedInterfaces":[{"url":"https://agents.example/a2a","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],
   "capabilities":{},"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"skills":[{"id":"bake","name":"Bake","description":"Bakes.","tags":["bread"]}]}"#;
@@ -150,4 +152,98 @@ fn a_key_that_has_ended_does_not_count() {
     key["kty"] = json!("oct");
     let secret = home.write("secret.json", key.to_string());
     assert!(home.fails(&["card", "verify", &file, "--key", &secret], 2).contains("EC with P-256 or OKP with Ed25519"));
+}
+
+/// Waits until something is so, for as long as an instance may take to notice a rotation.
+#[track_caller]
+fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+    let since = std::time::Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < std::time::Duration::from_secs(5), "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_rotation_reaches_every_instance_and_old_keys_go_on_for_a_while() {
+    let home = Home::new();
+    let store = home.scratch.url().map_or_else(|| store(&home, "journal"), str::to_owned);
+    let start = |data: &str| {
+        let directory = home.path(data);
+        let environment = [("SB_STORE", store.as_str()), ("SB_DATA_DIR", directory.to_str().unwrap())];
+        home.serve_with(&["--public-url", "https://sb.example"], &environment)
+    };
+    let (one, other) = (start("one"), start("other"));
+    let get = |server: &Server, path: &str| {
+        let api = server.api().with_token(None);
+        let reply = wait_for(api.call(api.bare(reqwest::Method::GET, path)));
+        assert_eq!(reply.status, 200, "{}", reply.shown());
+        reply
+    };
+    let card = |server: &Server| get(server, "/a2a/agents/echo/.well-known/agent-card.json");
+    let keys = |server: &Server| get(server, "/.well-known/jwks.json").body;
+    let verifies = |card: &[u8], keys: &[u8]| {
+        let trusted = decode_keys(keys).unwrap().into_iter();
+        let trusted: Vec<_> =
+            trusted.map(|key| Trusted { key, origin: Some("https://sb.example".to_owned()) }).collect();
+        verify(card, &trusted, Some("https://sb.example"), exchange::card_keys::seconds_now()).is_ok()
+    };
+    let (before, old_keys) = (card(&one), keys(&one));
+    assert_eq!(before.header("etag"), card(&other).header("etag"), "one card behind one URL has one tag");
+    assert_eq!(old_keys, keys(&other));
+    assert!(verifies(&card(&other).body, &old_keys));
+
+    let url = format!("http://{}", one.address());
+    let arguments = ["--url", url.as_str(), "--alg", "EdDSA"];
+    let admin = home.stored("one/admin.json", "token");
+    let rotated = home.command(&[&["key", "rotate"], &arguments[..]].concat()).env("SB_ADMIN_TOKEN", admin).output();
+    worked(&rotated.unwrap());
+    let after = card(&one);
+    assert_ne!(after.header("etag"), before.header("etag"), "at once on the instance that did it");
+    soon("the other instance signs with the new key", || card(&other).header("etag") == after.header("etag"));
+    let new_keys = keys(&other);
+    for signed in [&before.body, &after.body, &card(&other).body] {
+        assert!(verifies(signed, &new_keys), "who knows all keys believes all cards");
+    }
+    assert!(verifies(&after.body, &old_keys), "who knows the old key only goes on");
+    assert_eq!(decode_keys(&new_keys).unwrap()[0].algorithm, Algorithm::EdDsa);
+    drop((one, other));
+    assert_eq!(keys(&start("one")), new_keys, "they are kept");
+}
+
+#[test]
+fn commands_believe_the_cards_that_they_are_told_to() {
+    let home = Home::new();
+    let server = home.serve();
+    let base = format!("http://{}", server.address());
+    let jwks = write_keys(&home, ".config/switchboard/jwks.json");
+    let told = |args: &[&str]| text(&home.run(args).stderr);
+    assert!(told(&["card", "get"]).contains("signature: not verified: the key "), "nobody is trusted yet");
+    assert_eq!(home.ok(&["send", "hello"]), "hello\n");
+    let verdict = home.json(&["card", "verify", "--agent", "echo", "--key", &jwks]).remove(0);
+    assert_eq!((&verdict["verdict"], &verdict["uncovered"]), (&json!("verified"), &json!([])));
+
+    home.configure(&format!("[trust]\ncards = \"require\"\nkeys = [\"{base}=jwks.json\"]\n"));
+    assert!(told(&["card", "get"]).contains("signature: verified, by the key "));
+    assert_eq!(home.ok(&["send", "hello"]), "hello\n");
+    assert_eq!(home.ok(&["send", "--agent", "echo", "hello"]), "hello\n");
+    // A key of the same installation for somebody else's origin does not count, and neither does none.
+    for trust in ["keys = [\"https://elsewhere.example=jwks.json\"]", ""] {
+        home.configure(&format!("[trust]\ncards = \"require\"\n{trust}\n"));
+        let said = home.fails(&["send", "hello"], 1);
+        assert!(said.contains("is not verified") && said.contains("trust.keys"), "{said}");
+        home.fails(&["task", "list"], 1);
+    }
+    home.configure("[trust]\ncards = \"ignore\"\n");
+    assert_eq!(told(&["card", "get"]), "");
+    assert_eq!(home.ok(&["send", "hello"]), "hello\n");
+    // Keys are known and the card does not fit them: it is used, and that is said.
+    let stranger = Home::new();
+    drop(stranger.serve());
+    write_keys(&stranger, "jwks.json");
+    std::fs::copy(stranger.path("jwks.json"), home.path(".config/switchboard/jwks.json")).unwrap();
+    home.configure(&format!("[trust]\nkeys = [\"{base}=jwks.json\"]\n"));
+    let output = home.run(&["send", "hello"]);
+    assert_eq!(worked(&output), "hello\n");
+    assert!(text(&output.stderr).contains("a card is used that is not verified"), "{}", text(&output.stderr));
 }

@@ -72,7 +72,7 @@ impl Surface for Gateway {
         let object: Struct = grpc::parse(call::message(&mut visit).await?)?;
         let object = grpc::json_of(&object)?;
         let Some(operation) = self.operation(&object, &visit.parts.headers)? else {
-            return card(visit.app, &call, &object);
+            return card(visit.app, &call, &object).await;
         };
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await?.encode()? {
@@ -95,11 +95,11 @@ impl Surface for Gateway {
 }
 
 /// The card of the agent that is named, or the gateway's: those of the well-known paths.
-fn card(app: &App, call: &Call, object: &JsonObject) -> Result<Response, Error> {
+async fn card(app: &App, call: &Call, object: &JsonObject) -> Result<Response, Error> {
     let request: GetExtendedAgentCardRequest = decode(object)?;
     Ok(match app.exchange.target(call, &request.tenant)? {
-        Some(entry) => object_of(&app.cards.agent(&entry.profile)?.bytes),
-        None => object_of(&app.cards.gateway().bytes),
+        Some(entry) => object_of(&app.cards.agent(&entry.profile).await?.bytes),
+        None => object_of(&app.gateway_card().await?.bytes),
     })
 }
 

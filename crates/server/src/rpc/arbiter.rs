@@ -76,7 +76,7 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
         | Method::DeleteTaskPushNotificationConfig => {
             Err(Error::new(ErrorKind::PushNotificationNotSupported, "push notifications are not supported"))
         }
-        Method::GetExtendedAgentCard => Ok(success(id, &app.cards.arbiter(&entry.profile).bytes)),
+        Method::GetExtendedAgentCard => Ok(success(id, &app.cards.arbiter(&entry.profile).await.bytes)),
         // No name of 0.3 stands for it.
         Method::ListTasks => Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
     }

@@ -34,7 +34,7 @@ pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<
         Performed::Listing(_) => return Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
         Performed::Card(card) => {
             let card: AgentCard = ours(&card.bytes)?;
-            success(id, &json(&v03::AgentCard::from(&card))?)
+            success(id, &app.cards.in_03(&card).await?.bytes)
         }
         Performed::Stream(frames) => {
             let extensions = frames.extensions.clone();
