@@ -163,6 +163,7 @@ impl Cards {
             version: &profile.version,
             // Only agents with a model have commands.
             commands: &[],
+            auth: self.auth,
         };
         self.signing.sign(arbiter::agent_card(&facts, &self.addresses.base)).await
     }

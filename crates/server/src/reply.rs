@@ -84,6 +84,14 @@ pub(crate) fn options(allow: &'static str) -> Response {
     with_allow(empty(Status::NoContent), allow)
 }
 
+/// A stream whose only event is this piece of JSON, which has no line ends.
+pub(crate) fn event(json: &[u8]) -> Response {
+    let mut event = b"data: ".to_vec();
+    event.extend_from_slice(json);
+    event.extend_from_slice(b"\n\n");
+    body(Status::Ok, HeaderValue::from_static("text/event-stream"), event)
+}
+
 /// A stream of events.
 pub(crate) fn stream(events: EventStream) -> Response {
     let mut response = Response::new(Body::new(events));

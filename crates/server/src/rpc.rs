@@ -13,7 +13,7 @@ use a2a::{
 };
 use axum::response::Response;
 use exchange::{Call, Caller};
-use http::{HeaderValue, request::Parts};
+use http::{HeaderValue, header, request::Parts};
 use serde::Serialize;
 
 use crate::{
@@ -86,7 +86,10 @@ pub(crate) async fn answer(
     };
     let asked = Asked { contract, dialect, method, request: &request, parts };
     let answered = in_dialect(app, visit.caller, agent, &asked).await;
-    Ok(answered.unwrap_or_else(|error| failure(Status::Ok, contract, Some(dialect), &request.id, &error)))
+    Ok(answered.unwrap_or_else(|error| match asked.wants_events() {
+        true => in_version_03(reply::event(&failure_of_03(&request.id, &error, error.kind.codes().jsonrpc))),
+        false => failure(Status::Ok, contract, Some(dialect), &request.id, &error),
+    }))
 }
 
 async fn in_dialect(app: &App, caller: Caller, agent: Option<String>, asked: &Asked<'_>) -> Result<Response, Error> {
@@ -145,6 +148,16 @@ impl Asked<'_> {
         Query::parse(self.parts.uri.query())
     }
 
+    /// Whether the answer is a stream, errors included: a client of 0.3 that asked for one reads nothing else (A2A 0.3,
+    /// section 7). Seed 002 has them as plain JSON.
+    fn wants_events(&self) -> bool {
+        let accepted = self.parts.headers.get_all(header::ACCEPT).iter();
+        self.contract == Contract::A2a
+            && self.dialect == Dialect::V03
+            && matches!(self.method, Method::SendStreamingMessage | Method::SubscribeToTask)
+            && accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains("text/event-stream"))
+    }
+
     /// After which event a stream is taken up again.
     fn cursor(&self) -> Result<Option<u64>, Error> {
         headers::cursor(&self.parts.headers, &self.query()?)
@@ -174,13 +187,6 @@ fn success(id: &Id, result: &[u8]) -> Response {
 
 /// An error, in the dialect of its request as far as that is known. Details go to everybody who does not speak 0.3 for sure.
 fn failure(status: Status, contract: Contract, dialect: Option<Dialect>, id: &Id, error: &Error) -> Response {
-    #[derive(Serialize)]
-    struct Failure<'a> {
-        jsonrpc: &'static str,
-        id: &'a Id,
-        error: a2a::v03::ErrorObject<'a>,
-    }
-
     let code = match (contract, dialect) {
         (Contract::A2a, _) => error.kind.codes().jsonrpc,
         (Contract::Arbiter, Some(Dialect::V1)) if error.kind != ErrorKind::AgentNotFound => error.kind.codes().jsonrpc,
@@ -189,11 +195,21 @@ fn failure(status: Status, contract: Contract, dialect: Option<Dialect>, id: &Id
     if dialect != Some(Dialect::V03) {
         return reply::body(status, reply::JSON, jsonrpc::failure_with_code(id, error, code));
     }
+    let response = reply::body(status, reply::JSON, failure_of_03(id, error, code));
+    if contract == Contract::A2a { in_version_03(response) } else { response }
+}
+
+fn failure_of_03(id: &Id, error: &Error, code: i32) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Failure<'a> {
+        jsonrpc: &'static str,
+        id: &'a Id,
+        error: a2a::v03::ErrorObject<'a>,
+    }
+
     let object = a2a::v03::error_object(error).with_code(code);
     // An id is JSON text already, and an error always serialises.
-    let body = serde_json::to_vec(&Failure { jsonrpc: "2.0", id, error: object }).unwrap_or_default();
-    let response = reply::body(status, reply::JSON, body);
-    if contract == Contract::A2a { in_version_03(response) } else { response }
+    serde_json::to_vec(&Failure { jsonrpc: "2.0", id, error: object }).unwrap_or_default()
 }
 
 /// Says which version an answer speaks.

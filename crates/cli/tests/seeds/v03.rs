@@ -62,6 +62,23 @@ async fn every_endpoint_speaks_it_and_a_direct_reply_is_a_message() {
 }
 
 #[tokio::test]
+async fn an_error_of_a_streaming_method_is_an_event_for_those_who_read_events() {
+    let fixture = Fixture::start().await;
+    for (method, params) in [("tasks/resubscribe", json!({"id": "nope"})), ("message/stream", json!({}))] {
+        let ask = |accept: &str| {
+            let ask = fixture.bare("POST", "/a2a/agents/echo").header("x-sb-token", TOKEN).header("Accept", accept);
+            ask.json(&envelope(method, params.clone())).send()
+        };
+        let plain = ask("application/json").await;
+        assert_eq!(plain.header("content-type"), Some("application/json"), "{method}");
+        let told = ask("text/event-stream").await;
+        assert_eq!((told.status, told.header("content-type")), (200, Some("text/event-stream")), "{method}");
+        assert_eq!(told.events()[0].1, plain.json(), "{method}");
+        assert!(plain.json()["error"]["code"].is_number());
+    }
+}
+
+#[tokio::test]
 async fn x_2_a_slash_method_is_of_0_3() {
     let fixture = Fixture::start().await;
     let ask = |version: Option<&str>| {

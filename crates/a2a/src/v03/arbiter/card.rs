@@ -20,6 +20,8 @@ pub struct AgentFacts<'a> {
     pub version: &'a str,
     /// The commands it may use, as they are written: `/fetch`.
     pub commands: &'a [&'a str],
+    /// Whether callers have to authenticate.
+    pub auth: bool,
 }
 
 /// Commands that have a skill id of their own, with what they do.
@@ -65,7 +67,7 @@ pub fn agent_card(agent: &AgentFacts<'_>, base: &str) -> Vec<u8> {
     let bearer = HTTPAuthSecurityScheme { scheme: "bearer".to_owned(), ..HTTPAuthSecurityScheme::default() };
     let requirement = SecurityRequirement { schemes: BTreeMap::from([("bearer".to_owned(), StringList::default())]) };
     let name = if agent.name.is_empty() { agent.id } else { agent.name };
-    let card = AgentCard {
+    let mut card = AgentCard {
         name: name.to_owned(),
         description: agent.description.to_owned(),
         supported_interfaces: vec![AgentInterface {
@@ -80,13 +82,15 @@ pub fn agent_card(agent: &AgentFacts<'_>, base: &str) -> Vec<u8> {
             push_notifications: Some(false),
             ..AgentCapabilities::default()
         },
-        security_schemes: BTreeMap::from([("bearer".to_owned(), SecurityScheme::HttpAuth(bearer))]),
-        security_requirements: vec![requirement],
         default_input_modes: texts(&["text/plain"]),
         default_output_modes: texts(&["text/plain", "application/json"]),
         skills,
         ..AgentCard::default()
     };
+    if agent.auth {
+        card.security_schemes.insert("bearer".to_owned(), SecurityScheme::HttpAuth(bearer));
+        card.security_requirements.push(requirement);
+    }
     // Both dialects are spoken there, told apart by the method's name, and seed 000 calls that 1.0.
     compat::both(&card, &(&card).into(), PROTOCOL_VERSION)
 }

@@ -384,6 +384,7 @@ fn s0_21_to_s0_30_the_card() {
         name: "",
         description: "d",
         version: "1700000000",
+        auth: true,
         commands: &["/fetch", "/search", "/a2a"],
     };
     let bytes = agent_card(&facts, "https://x.example/");
