@@ -1,5 +1,6 @@
 //! The binary `sb`: reads the command line and hands over to the command.
 
+mod a2a_command;
 mod admin;
 mod admin_token;
 mod agent;
@@ -69,6 +70,9 @@ enum Command {
     Task(task::Args),
     /// Agent cards
     Card(card::Args),
+    /// The card registry: agents that are served here, and others that are known
+    #[command(name = "a2a")]
+    A2a(a2a_command::Args),
     /// The agents of the server, and their files
     Agent(agent::Args),
     /// Who may call
@@ -151,6 +155,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Chat(args) => chat::run(args, log),
         Command::Task(args) => task::run(args, log),
         Command::Card(args) => card::run(args, log),
+        Command::A2a(args) => a2a_command::run(args, log),
         Command::Agent(args) => agent::run(args, log),
         Command::Tenant(args) => tenant::run(args, log),
         Command::Token(args) => token::run(args, log),

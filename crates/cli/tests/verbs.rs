@@ -9,6 +9,7 @@ mod backup;
 mod chatting;
 mod checking;
 mod old_agent;
+mod registry;
 mod rig;
 mod sending;
 mod signing;

@@ -82,9 +82,10 @@ fn store_kind(error: &store::Error) -> ErrorKind {
     match error {
         store::Error::Terminal(_) => ErrorKind::UnsupportedOperation,
         store::Error::IdempotencyConflict => ErrorKind::InvalidParams,
-        store::Error::InboxFull | store::Error::TooManyTasks { .. } | store::Error::TooMuchStored { .. } => {
-            ErrorKind::ResourceExhausted
-        }
+        store::Error::InboxFull
+        | store::Error::TooManyTasks { .. }
+        | store::Error::TooMuchStored { .. }
+        | store::Error::TooManyCards { .. } => ErrorKind::ResourceExhausted,
         store::Error::Unavailable(_) => ErrorKind::Unavailable,
         _ => ErrorKind::Internal,
     }
@@ -130,6 +131,10 @@ fn of_store(error: &store::Error) -> a2a::Error {
         store::Error::TooMuchStored { limit } => new(format!("the {limit} bytes that may be stored are used up"))
             .with_metadata("limitStoredBytes", limit.to_string())
             .with_retry_after(RETRY_STORED),
+        store::Error::TooManyCards { limit } => {
+            new(format!("{limit} cards are kept, as many as there may be; remove one"))
+                .with_metadata("limitCards", limit.to_string())
+        }
         store::Error::Unavailable(why) => {
             tracing::warn!(error = %why, "the journal refused a call");
             new("the journal cannot take this now; try again".into())

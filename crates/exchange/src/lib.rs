@@ -7,6 +7,7 @@ pub mod admin;
 mod agent;
 mod call;
 pub mod card_keys;
+pub mod card_registry;
 mod convert;
 mod cursor;
 mod error;

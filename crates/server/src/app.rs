@@ -23,6 +23,7 @@ use crate::{
     arbiter,
     auth::Auth,
     body::Bounds,
+    card_registry,
     cards::Cards,
     cors::Cors,
     grpc, headers,
@@ -73,6 +74,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = mount::<arbiter::Route>(router, "/v1/a2a");
     router = mount::<requests::Route>(router, "/v1/requests");
     router = mount::<admin::Route>(router, "/v1/admin");
+    router = mount::<card_registry::Route>(router, "/v1/cards");
     for path in agent_cards::PATHS {
         router = router.route(path, any(serve::<AgentCard>));
     }

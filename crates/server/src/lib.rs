@@ -13,6 +13,7 @@ mod app;
 mod arbiter;
 mod auth;
 mod body;
+mod card_registry;
 mod cards;
 mod connection;
 mod cors;

@@ -136,6 +136,7 @@ macro_rules! for_each_conformance_case {
             tokens_live_until_they_expire,
             settings_can_be_replaced,
             one_of_two_replaces_a_setting,
+            a_tenant_keeps_one_card_of_an_agent,
             a_disabled_tenant_has_no_live_token,
             a_revoked_token_is_gone_for_good,
             rotation_leaves_one_live_token,

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, Tailed,
-    TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, StoredCard,
+    Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -151,6 +151,18 @@ pub trait Registry: Send + Sync + 'static {
 
     /// Up to `limit` entries of the audit log, newest first, those before the entry `before` if that is given.
     async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>>;
+
+    /// Keeps a card of an agent, in the place of the one that was there, and says whether it is new.
+    /// [`Error::TooManyCards`] for a new one when the tenant has `most` already, [`Error::NotFound`] when there is no such
+    /// tenant.
+    async fn put_card(&self, tenant: TenantId, agent: &AgentId, card: Vec<u8>, most: u64)
+    -> Result<(StoredCard, bool)>;
+    /// A tenant's cards, by agent.
+    async fn cards(&self, tenant: TenantId) -> Result<Vec<StoredCard>>;
+    /// A tenant's card of an agent.
+    async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>>;
+    /// Forgets a card; says whether there was one.
+    async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool>;
 
     /// What a tenant uses now.
     async fn usage(&self, tenant: TenantId) -> Result<Usage>;

@@ -36,6 +36,12 @@ pub enum Error {
         /// How many bytes it may have.
         limit: u64,
     },
+    /// The tenant keeps as many cards as it may.
+    #[error("the tenant keeps {limit} cards, as many as it may")]
+    TooManyCards {
+        /// How many it may keep.
+        limit: u64,
+    },
     /// The name or hash is taken.
     #[error("already exists")]
     Exists,
@@ -73,6 +79,7 @@ impl Error {
             | Self::InboxFull
             | Self::TooManyTasks { .. }
             | Self::TooMuchStored { .. }
+            | Self::TooManyCards { .. }
             | Self::Exists => true,
             Self::FromTheFuture { .. }
             | Self::Unavailable(_)

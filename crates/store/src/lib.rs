@@ -38,8 +38,8 @@ pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Room, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Start, Stats, Tailed, Target, TaskHead, Tenant,
-    Token, Turn, Usage, View,
+    IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Start, Stats, StoredCard, Tailed, Target,
+    TaskHead, Tenant, Token, Turn, Usage, View,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 

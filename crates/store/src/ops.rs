@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 pub(crate) use self::{
     accept::accept,
-    administer::{RegistryTx, administer, replace_setting, set_setting},
+    administer::{RegistryTx, administer, put_card, replace_setting, set_setting},
     append::append,
     cancel::{force, mark, reveal, wake},
     columns::task_columns,

@@ -53,7 +53,7 @@ pub use self::{
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Event, Filter,
     Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, Page, Position, Registry, Result, Snapshot,
-    Stats, Store, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
+    Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
     waiter::Counters,
 };
 
@@ -260,6 +260,28 @@ impl Registry for PostgresStore {
 
     async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>> {
         administer::audit(&self.readers, before, limit).await
+    }
+
+    async fn put_card(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        card: Vec<u8>,
+        most: u64,
+    ) -> Result<(StoredCard, bool)> {
+        administer::put_card(&self.writers, tenant, agent, &card, most).await
+    }
+
+    async fn cards(&self, tenant: TenantId) -> Result<Vec<StoredCard>> {
+        registry::cards(&self.readers, tenant).await
+    }
+
+    async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>> {
+        registry::card(&self.readers, tenant, agent.as_str()).await
+    }
+
+    async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool> {
+        administer::remove_card(&self.writers, tenant, agent.as_str()).await
     }
 
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {

@@ -35,8 +35,8 @@ use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
     Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, Page, Position, Registry, Result,
-    Snapshot, Stats, Store, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
-    waiter::Counters,
+    Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake,
+    hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -294,6 +294,31 @@ impl Registry for SqliteStore {
 
     async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>> {
         self.readers.run(move |conn| administer::audit(conn, before, limit)).await
+    }
+
+    async fn put_card(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        card: Vec<u8>,
+        most: u64,
+    ) -> Result<(StoredCard, bool)> {
+        let agent = agent.clone();
+        self.writer.run(move |batch| administer::put_card(batch, tenant, &agent, &card, most)).await
+    }
+
+    async fn cards(&self, tenant: TenantId) -> Result<Vec<StoredCard>> {
+        self.readers.run(move |conn| registry::cards(conn, tenant)).await
+    }
+
+    async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>> {
+        let agent = agent.clone();
+        self.readers.run(move |conn| registry::card(conn, tenant, agent.as_str())).await
+    }
+
+    async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool> {
+        let agent = agent.clone();
+        self.writer.run(move |batch| registry::remove_card(batch, tenant, agent.as_str())).await
     }
 
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {

@@ -508,6 +508,17 @@ pub struct NewToken {
     pub expires: Option<Timestamp>,
 }
 
+/// A card that a tenant keeps of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredCard {
+    /// Of which.
+    pub agent: AgentId,
+    /// The card in 1.0 JSON, as it was given.
+    pub card: Vec<u8>,
+    /// Since when it is this one.
+    pub updated_at: Timestamp,
+}
+
 /// A token as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {

@@ -90,6 +90,8 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
     }
     store.setting("page-token-key", vec![0, 159, 146, 150]).await.unwrap();
     store.set_setting("system", "text", b"plain".to_vec()).await.unwrap();
+    store.put_card(tenant, &agent(), br#"{"name":"caf\u00e9"}"#.to_vec(), 10).await.unwrap();
+    store.put_card(other, &agent(), vec![0xff, 0], 10).await.unwrap();
     store.ping().await.unwrap();
     let mut tasks = Vec::new();
     for n in 0..20 {
@@ -179,6 +181,7 @@ async fn what_goes_through_sqlite_is_the_same_again() {
     assert_eq!(count(&sums, Kind::Tenant), 2);
     assert_eq!(count(&sums, Kind::Token), 3);
     assert_eq!(count(&sums, Kind::Setting), 2, "the heartbeat is not one");
+    assert_eq!(count(&sums, Kind::Card), 2);
     assert_eq!(count(&sums, Kind::Task), 20);
     assert_eq!(count(&sums, Kind::Key), 20);
     assert!(count(&sums, Kind::Event) > 60 && count(&sums, Kind::Artifact) > 15 && count(&sums, Kind::Audit) > 4);

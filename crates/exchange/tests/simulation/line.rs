@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use store::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
     Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, NewToken, Page, Position, Registry,
-    Result, Snapshot, Stats, Store, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+    Result, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -277,6 +277,10 @@ over_the_line! {
         touch_token(token: i64);
         administer(actor: &str, change: Change) -> Changed;
         audit(before: Option<i64>, limit: usize) -> Vec<AuditEntry>;
+        put_card(tenant: TenantId, agent: &AgentId, card: Vec<u8>, most: u64) -> (StoredCard, bool);
+        cards(tenant: TenantId) -> Vec<StoredCard>;
+        card(tenant: TenantId, agent: &AgentId) -> Option<StoredCard>;
+        remove_card(tenant: TenantId, agent: &AgentId) -> bool;
         usage(tenant: TenantId) -> Usage;
     }
 }

@@ -5,15 +5,17 @@ use crate::support::{Fixture, TOKEN};
 const ADMIN: &str = "sba_test_of_an_administrator";
 
 /// A path of each surface, the methods that it answers, and the token that opens it.
-const ROUTES: [(&str, &str, Option<&str>); 9] = [
+const ROUTES: [(&str, &str, Option<&str>); 11] = [
     ("/healthz", "GET, HEAD, OPTIONS", None),
     ("/.well-known/agent-card.json", "GET, HEAD, OPTIONS", None),
+    ("/.well-known/jwks.json", "GET, HEAD, OPTIONS", None),
     ("/a2a/tasks", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/a2a/jsonrpc", "POST, OPTIONS", Some(TOKEN)),
     ("/a2a/tasks/x:subscribe", "GET, POST, OPTIONS", Some(TOKEN)),
     ("/v1/a2a/agents/echo", "POST, OPTIONS", Some(TOKEN)),
     ("/v1/requests", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/v1/requests/x/events", "GET, OPTIONS", Some(TOKEN)),
+    ("/v1/cards", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/v1/admin/tenants", "GET, HEAD, POST, OPTIONS", Some(ADMIN)),
 ];
 

@@ -249,7 +249,12 @@ impl<'a> Reader<'a> {
         };
         let sums = self.tally.sums();
         let told = last.end;
-        if told.kinds.len() != sums.kinds.len() {
+        // What was written before there were cards does not speak of them.
+        let [before @ .., cards] = sums.kinds.as_slice() else {
+            return Err(Error::Altered("its last line has other kinds".into()));
+        };
+        let is_older = told.kinds.len() == before.len() && cards.count == 0;
+        if told.kinds.len() != sums.kinds.len() && !is_older {
             return Err(Error::Altered("its last line has other kinds".into()));
         }
         for (sum, told) in sums.kinds.iter().zip(&told.kinds) {
@@ -299,6 +304,6 @@ fn task_of(record: &Record) -> Option<&str> {
         Record::Artifact(artifact) => Some(&artifact.task),
         Record::Event(event) => Some(&event.task),
         Record::Key(key) => Some(&key.task),
-        Record::Tenant(_) | Record::Token(_) | Record::Setting(_) | Record::Audit(_) => None,
+        Record::Tenant(_) | Record::Token(_) | Record::Setting(_) | Record::Audit(_) | Record::Card(_) => None,
     }
 }

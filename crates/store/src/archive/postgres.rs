@@ -11,7 +11,7 @@ use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
-    record::{Artifact, Audit, Body, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
+    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
 };
 use crate::postgres::{self, Url, schema};
 
@@ -20,7 +20,7 @@ const ROWS: usize = 500;
 const BYTES: usize = 1 << 20;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 9] = [
+const TABLES: [(&str, &str); 10] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings", "settings"),
@@ -30,6 +30,7 @@ const TABLES: [(&str, &str); 9] = [
     ("a2a_artifacts", "artifacts"),
     ("a2a_events", "events"),
     ("idempotency", "idempotency keys"),
+    ("cards", "cards"),
 ];
 
 impl From<tokio_postgres::Error> for Error {
@@ -172,6 +173,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
             "SELECT tenant_id, key, fingerprint, task::text, turn::bigint, expires FROM idempotency
              ORDER BY tenant_id, key"
         }
+        Kind::Card => "SELECT tenant_id, agent_id, card, updated_at FROM cards ORDER BY tenant_id, agent_id",
     };
     let nothing: [&(dyn ToSql + Sync); 0] = [];
     let mut rows = pin!(tx.query_raw(sql, nothing).await?);
@@ -264,6 +266,12 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             turn: row.try_get(4)?,
             expires: row.try_get(5)?,
         }),
+        Kind::Card => Record::Card(Card {
+            tenant: row.try_get(0)?,
+            agent: row.try_get(1)?,
+            card: Body(row.try_get(2)?),
+            updated_at: row.try_get(3)?,
+        }),
     })
 }
 
@@ -291,6 +299,7 @@ fn weight(record: &Record) -> usize {
         Record::Message(message) => message.body.0.len(),
         Record::Artifact(artifact) => artifact.body.0.len(),
         Record::Event(event) => event.body.0.len(),
+        Record::Card(card) => card.card.0.len(),
         Record::Tenant(_) | Record::Token(_) | Record::Audit(_) | Record::Key(_) => 0,
     }
 }
@@ -372,6 +381,10 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
              FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::text[], $5::bigint[], $6::bigint[])
              AS r (tenant, key, fingerprint, task, turn, expires)",
             r => r.tenant, r.key.0.as_slice(), r.fingerprint.0.as_slice(), r.task.as_str(), r.turn, r.expires),
+        Kind::Card => columns!(Card,
+            "INSERT INTO cards (tenant_id, agent_id, card, updated_at)
+             SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bigint[])",
+            r => r.tenant, r.agent.as_str(), r.card.0.as_slice(), r.updated_at),
     };
     let inserted = inserted?;
     if inserted != rows.len() as u64 {

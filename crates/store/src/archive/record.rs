@@ -32,11 +32,13 @@ pub enum Kind {
     Event,
     /// An idempotency key.
     Key,
+    /// A card that a tenant keeps. Archives of before there were any do not have the kind.
+    Card,
 }
 
 impl Kind {
     /// All of them, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Tenant,
         Self::Token,
         Self::Setting,
@@ -46,6 +48,7 @@ impl Kind {
         Self::Artifact,
         Self::Event,
         Self::Key,
+        Self::Card,
     ];
 
     /// What people call many of them.
@@ -60,6 +63,7 @@ impl Kind {
             Self::Artifact => "artifacts",
             Self::Event => "events",
             Self::Key => "keys",
+            Self::Card => "cards",
         }
     }
 }
@@ -77,6 +81,7 @@ pub(super) enum Record {
     Artifact(Artifact),
     Event(Event),
     Key(Key),
+    Card(Card),
 }
 
 impl Record {
@@ -91,6 +96,7 @@ impl Record {
             Self::Artifact(_) => Kind::Artifact,
             Self::Event(_) => Kind::Event,
             Self::Key(_) => Kind::Key,
+            Self::Card(_) => Kind::Card,
         }
     }
 }
@@ -220,6 +226,15 @@ pub(super) struct Key {
     pub(super) task: String,
     pub(super) turn: i64,
     pub(super) expires: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Card {
+    pub(super) tenant: i64,
+    pub(super) agent: String,
+    pub(super) card: Body,
+    pub(super) updated_at: i64,
 }
 
 /// Bytes that are text nearly always: a string then, `{"base64": "…"}` otherwise.

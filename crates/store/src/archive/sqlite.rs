@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
-    record::{Artifact, Audit, Body, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
+    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
 };
 use crate::sqlite::{self, FILE, schema, tx::positions};
 
@@ -18,7 +18,7 @@ use crate::sqlite::{self, FILE, schema, tx::positions};
 const CACHE: u32 = 32 * 1024;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 9] = [
+const TABLES: [(&str, &str); 10] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings WHERE name <> 'journal.heartbeat'", "settings"),
@@ -28,6 +28,7 @@ const TABLES: [(&str, &str); 9] = [
     ("a2a_artifacts", "artifacts"),
     ("a2a_events", "events"),
     ("idempotency", "idempotency keys"),
+    ("cards", "cards"),
 ];
 
 /// A connection to the journal in `dir` that can only read.
@@ -265,6 +266,15 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             turn: row.get(4)?,
             expires: row.get(5)?,
         }))
+    })?;
+    let cards = "SELECT tenant_id, agent_id, card, updated_at FROM cards ORDER BY tenant_id, agent_id";
+    each(conn, writer, cards, |row| {
+        Ok(Record::Card(Card {
+            tenant: row.get(0)?,
+            agent: row.get(1)?,
+            card: Body(row.get(2)?),
+            updated_at: row.get(3)?,
+        }))
     })
 }
 
@@ -428,6 +438,11 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
             "INSERT INTO idempotency (tenant_id, key, fingerprint, task, turn, expires)
              SELECT ?1, ?2, ?3, pk, ?5, ?6 FROM a2a_tasks WHERE task_id = ?4",
             params![r.tenant, r.key.0, r.fingerprint.0, r.task, r.turn, r.expires],
+        ),
+        Record::Card(r) => run(
+            conn,
+            "INSERT INTO cards (tenant_id, agent_id, card, updated_at) VALUES (?1, ?2, ?3, ?4)",
+            params![r.tenant, r.agent, r.card.0, r.updated_at],
         ),
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use super::world::*;
-use crate::{Append, Change, Error, NewToken, Room, Store, TenantId, View};
+use crate::{AgentId, Append, Change, Error, NewToken, Room, Store, TenantId, View};
 
 pub(super) async fn one_value_of_a_setting_wins(store: Arc<dyn Store>) {
     let calls: Vec<_> = (0..10u8)
@@ -86,6 +86,32 @@ pub(super) async fn one_of_two_replaces_a_setting(store: Arc<dyn Store>) {
     assert_eq!(replaced, 1);
     assert_ne!(store.find_setting("key").await.unwrap(), Some(vec![0]));
     assert_eq!(actions(&store).await, ["admin set_setting"], "what was not done is not in the log");
+}
+
+pub(super) async fn a_tenant_keeps_one_card_of_an_agent(store: Arc<dyn Store>) {
+    let one = store.create_tenant("one").await.unwrap().id;
+    let other = store.create_tenant("other").await.unwrap().id;
+    let agent = |id: &str| id.parse::<AgentId>().unwrap();
+    let put = async |tenant, id: &str, card: &str| store.put_card(tenant, &agent(id), card.into(), 2).await;
+    assert!(put(one, "a", "first").await.unwrap().1);
+    let (second, is_new) = put(one, "a", "second").await.unwrap();
+    assert!(!is_new && second.card == b"second");
+    assert_eq!(store.card(one, &agent("a")).await.unwrap().as_ref(), Some(&second));
+    assert_eq!(store.cards(one).await.unwrap(), [second]);
+    // Another tenant has its own, and sees nobody else's.
+    assert_eq!(store.card(other, &agent("a")).await.unwrap(), None);
+    assert!(!store.remove_card(other, &agent("a")).await.unwrap());
+    assert!(put(other, "a", "theirs").await.unwrap().1);
+    assert_eq!(store.card(one, &agent("a")).await.unwrap().unwrap().card, b"second");
+    // By agent, and not more than there may be; replacing is always possible.
+    put(one, "B", "b").await.unwrap();
+    let ids: Vec<_> = store.cards(one).await.unwrap().into_iter().map(|card| card.agent.to_string()).collect();
+    assert_eq!(ids, ["B", "a"]);
+    assert!(matches!(put(one, "c", "c").await, Err(Error::TooManyCards { limit: 2 })));
+    put(one, "a", "third").await.unwrap();
+    assert!(store.remove_card(one, &agent("B")).await.unwrap() && !store.remove_card(one, &agent("B")).await.unwrap());
+    put(one, "c", "c").await.unwrap();
+    assert!(matches!(put(TenantId(other.0 + 1000), "a", "x").await, Err(Error::NotFound)));
 }
 
 pub(super) async fn a_disabled_tenant_has_no_live_token(store: Arc<dyn Store>) {

@@ -6,7 +6,7 @@
 use a2a::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock};
+use crate::{AgentId, Change, Changed, Error, NewToken, Result, StoredCard, Tenant, TenantId, Token, clock};
 
 /// The name of a tenant's first token.
 const FIRST: &str = "first";
@@ -34,6 +34,10 @@ pub(crate) trait RegistryTx {
     async fn setting(&self, name: &str) -> Result<Option<Vec<u8>>>;
     /// Makes or replaces a value of the installation.
     async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()>;
+    /// The agents that a tenant keeps cards of.
+    async fn carded(&self, tenant: TenantId) -> Result<Vec<String>>;
+    /// Makes or replaces a card.
+    async fn upsert_card(&self, tenant: TenantId, agent: &str, card: &[u8], at: Timestamp) -> Result<()>;
     /// Adds an entry to the audit log.
     async fn write_down(&self, at: Timestamp, actor: &str, action: &str, detail: &str) -> Result<()>;
 }
@@ -132,6 +136,25 @@ pub(crate) async fn replace_setting(
     }
     set_setting(registry, actor, name, value).await?;
     Ok(true)
+}
+
+/// Keeps a card in the place of the one that was there. A tenant's own doing: the audit log does not tell it.
+pub(crate) async fn put_card(
+    registry: &impl RegistryTx,
+    tenant: TenantId,
+    agent: &AgentId,
+    card: &[u8],
+    most: u64,
+) -> Result<(StoredCard, bool)> {
+    registry.tenant(tenant).await?;
+    let known = registry.carded(tenant).await?;
+    let is_new = known.iter().all(|id| id != agent.as_str());
+    if is_new && known.len() as u64 >= most {
+        return Err(Error::TooManyCards { limit: most });
+    }
+    let now = clock::now();
+    registry.upsert_card(tenant, agent.as_str(), card, now).await?;
+    Ok((StoredCard { agent: agent.clone(), card: card.to_vec(), updated_at: now }, is_new))
 }
 
 async fn refuse_known(registry: &impl RegistryTx, hash: &[u8; 32]) -> Result<()> {

@@ -15,7 +15,7 @@ use super::{
     registry::{TENANT, read_tenant, read_token, tokens_of},
 };
 use crate::{
-    AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, clock, codec,
+    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredCard, Tenant, TenantId, Token, clock, codec,
     ops::{self, RegistryTx},
 };
 
@@ -60,6 +60,21 @@ pub(super) async fn set_setting(pool: &Pool, actor: &str, name: &str, value: &[u
 
 pub(super) async fn replace_setting(pool: &Pool, actor: &str, name: &str, was: &[u8], value: &[u8]) -> Result<bool> {
     in_turn!(pool, |tx| ops::replace_setting(&tx, actor, name, was, value).await)
+}
+
+pub(super) async fn put_card(
+    pool: &Pool,
+    tenant: TenantId,
+    agent: &AgentId,
+    card: &[u8],
+    most: u64,
+) -> Result<(StoredCard, bool)> {
+    in_turn!(pool, |tx| ops::put_card(&tx, tenant, agent, card, most).await)
+}
+
+pub(super) async fn remove_card(pool: &Pool, tenant: TenantId, agent: &str) -> Result<bool> {
+    let sql = "DELETE FROM cards WHERE tenant_id = $1 AND agent_id = $2 RETURNING 1";
+    Ok(!pool.query(sql, &[&tenant.0, &agent]).await?.is_empty())
 }
 
 /// A setting that the first who asks creates. The second of two at once waits for the first one's commit.
@@ -173,6 +188,18 @@ impl RegistryTx for Transaction<'_> {
 
     async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()> {
         self.execute(UPSERT, &[&name, &value]).await?;
+        Ok(())
+    }
+
+    async fn carded(&self, tenant: TenantId) -> Result<Vec<String>> {
+        let rows = self.query("SELECT agent_id FROM cards WHERE tenant_id = $1", &[&tenant.0]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    async fn upsert_card(&self, tenant: TenantId, agent: &str, card: &[u8], at: Timestamp) -> Result<()> {
+        let upsert = "INSERT INTO cards (tenant_id, agent_id, card, updated_at) VALUES ($1, $2, $3, $4)
+                      ON CONFLICT (tenant_id, agent_id) DO UPDATE SET card = excluded.card, updated_at = excluded.updated_at";
+        self.execute(upsert, &[&tenant.0, &agent, &card, &at.as_millis()]).await?;
         Ok(())
     }
 

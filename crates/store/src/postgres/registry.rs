@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::pool::Pool;
-use crate::{Error, Result, Tenant, TenantId, Token, Usage, clock, codec};
+use crate::{Error, Result, StoredCard, Tenant, TenantId, Token, Usage, clock, codec};
 
 /// The columns that [`read_tenant`] reads.
 pub(super) const TENANT: &str = "id, name, enabled, created_at";
@@ -55,6 +55,22 @@ pub(super) fn read_tenant(row: &Row) -> Result<Tenant> {
         enabled: row.try_get(2)?,
         created_at: codec::time(row.try_get(3)?),
     })
+}
+
+pub(super) async fn cards(pool: &Pool, tenant: TenantId) -> Result<Vec<StoredCard>> {
+    let sql = "SELECT agent_id, card, updated_at FROM cards WHERE tenant_id = $1 ORDER BY agent_id";
+    pool.query(sql, &[&tenant.0]).await?.iter().map(read_card).collect()
+}
+
+pub(super) async fn card(pool: &Pool, tenant: TenantId, agent: &str) -> Result<Option<StoredCard>> {
+    let sql = "SELECT agent_id, card, updated_at FROM cards WHERE tenant_id = $1 AND agent_id = $2";
+    pool.query_opt(sql, &[&tenant.0, &agent]).await?.as_ref().map(read_card).transpose()
+}
+
+fn read_card(row: &Row) -> Result<StoredCard> {
+    let agent: &str = row.try_get(0)?;
+    let agent = agent.parse().map_err(|_| Error::Damaged("a card is of no agent".into()))?;
+    Ok(StoredCard { agent, card: row.try_get(1)?, updated_at: codec::time(row.try_get(2)?) })
 }
 
 pub(super) fn read_token(row: &Row) -> Result<Token> {

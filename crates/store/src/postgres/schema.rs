@@ -10,6 +10,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_leases.sql"),
     include_str!("migrations/0003_turns.sql"),
     include_str!("migrations/0004_queue_view.sql"),
+    include_str!("migrations/0005_cards.sql"),
 ];
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.

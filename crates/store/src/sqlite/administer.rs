@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 
 use super::{registry, writer::Batch};
 use crate::{
-    AuditEntry, Change, Changed, Error, NewToken, Result, Tenant, TenantId, Token, codec,
+    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredCard, Tenant, TenantId, Token, codec,
     ops::{self, RegistryTx},
 };
 
@@ -20,6 +20,16 @@ pub(super) fn set_setting(batch: &Batch<'_>, actor: &str, name: &str, value: &[u
 
 pub(super) fn replace_setting(batch: &Batch<'_>, actor: &str, name: &str, was: &[u8], value: &[u8]) -> Result<bool> {
     at_once(ops::replace_setting(batch.conn, actor, name, was, value))
+}
+
+pub(super) fn put_card(
+    batch: &Batch<'_>,
+    tenant: TenantId,
+    agent: &AgentId,
+    card: &[u8],
+    most: u64,
+) -> Result<(StoredCard, bool)> {
+    at_once(ops::put_card(batch.conn, tenant, agent, card, most))
 }
 
 /// Runs a change, which has nothing to wait for here.
@@ -89,6 +99,18 @@ impl RegistryTx for Connection {
 
     async fn put_setting(&self, name: &str, value: &[u8]) -> Result<()> {
         registry::put_setting(self, name, value)
+    }
+
+    async fn carded(&self, tenant: TenantId) -> Result<Vec<String>> {
+        let mut ids = self.prepare_cached("SELECT agent_id FROM cards WHERE tenant_id = ?1")?;
+        let ids = ids.query_map([tenant.0], |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    async fn upsert_card(&self, tenant: TenantId, agent: &str, card: &[u8], at: Timestamp) -> Result<()> {
+        let upsert = "INSERT OR REPLACE INTO cards (tenant_id, agent_id, card, updated_at) VALUES (?1, ?2, ?3, ?4)";
+        self.prepare_cached(upsert)?.execute(params![tenant.0, agent, card, at.as_millis()])?;
+        Ok(())
     }
 
     async fn write_down(&self, at: Timestamp, actor: &str, action: &str, detail: &str) -> Result<()> {

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::writer::Batch;
-use crate::{Error, Result, Tenant, TenantId, Token, clock, codec};
+use crate::{Error, Result, StoredCard, Tenant, TenantId, Token, clock, codec};
 
 /// Written by [`heartbeat`] only.
 const HEARTBEAT: &str = "journal.heartbeat";
@@ -76,6 +76,35 @@ pub(super) fn touch_token(batch: &Batch<'_>, token: i64) -> Result<()> {
         .prepare_cached("UPDATE tokens SET used_at = ?2 WHERE id = ?1")?
         .execute(params![token, clock::now().as_millis()])?;
     Ok(())
+}
+
+pub(super) fn cards(conn: &Connection, tenant: TenantId) -> Result<Vec<StoredCard>> {
+    let mut all =
+        conn.prepare_cached("SELECT agent_id, card, updated_at FROM cards WHERE tenant_id = ?1 ORDER BY agent_id")?;
+    let mut rows = all.query([tenant.0])?;
+    let mut cards = Vec::new();
+    while let Some(row) = rows.next()? {
+        cards.push(read_card(row)?);
+    }
+    Ok(cards)
+}
+
+pub(super) fn card(conn: &Connection, tenant: TenantId, agent: &str) -> Result<Option<StoredCard>> {
+    let mut one =
+        conn.prepare_cached("SELECT agent_id, card, updated_at FROM cards WHERE tenant_id = ?1 AND agent_id = ?2")?;
+    let mut rows = one.query(params![tenant.0, agent])?;
+    rows.next()?.map(read_card).transpose()
+}
+
+pub(super) fn remove_card(batch: &Batch<'_>, tenant: TenantId, agent: &str) -> Result<bool> {
+    let mut delete = batch.conn.prepare_cached("DELETE FROM cards WHERE tenant_id = ?1 AND agent_id = ?2")?;
+    Ok(delete.execute(params![tenant.0, agent])? > 0)
+}
+
+fn read_card(row: &Row<'_>) -> Result<StoredCard> {
+    let agent: String = row.get(0)?;
+    let agent = agent.parse().map_err(|_| Error::Damaged("a card is of no agent".into()))?;
+    Ok(StoredCard { agent, card: row.get(1)?, updated_at: codec::time(row.get(2)?) })
 }
 
 fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {

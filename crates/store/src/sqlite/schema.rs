@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_leases.sql"),
     include_str!("migrations/0007_turns.sql"),
     include_str!("migrations/0008_queue_view.sql"),
+    include_str!("migrations/0009_cards.sql"),
 ];
 
 /// How long a connection waits for another process's write.

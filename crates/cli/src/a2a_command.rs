@@ -1,0 +1,256 @@
+//! `sb a2a`: the card registry. The verbs of the queue will stand beside it.
+
+use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill};
+use client::call_json;
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+use url::Url;
+
+use crate::{
+    config::LogFormat,
+    failure::Failure,
+    logging,
+    output::{self, Format},
+    table::table,
+    target::TargetArgs,
+};
+
+/// `sb a2a …`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "the verbs of the queue will stand beside them")]
+enum Verb {
+    /// Keep a card of an agent that is not served here, or replace it
+    #[command(after_help = "Examples:\n  sb a2a card-upsert agent.research.v1 \"Research Agent\" \\\n    \
+                            --capabilities-json '[\"summarize\",\"retrieve\"]' --endpoint internal://a2a/research\n  \
+                            sb a2a card-upsert review Review --endpoint https://agents.example.org/a2a")]
+    CardUpsert(Upsert),
+    /// List the cards of the registry: of agents that are served, and those that are kept
+    CardList(List),
+    /// Print a card of the registry
+    CardShow(One),
+    /// Forget a card that is kept
+    CardRemove(One),
+}
+
+#[derive(Debug, clap::Args)]
+struct Upsert {
+    /// The agent's id
+    id: String,
+    /// The agent's name
+    name: String,
+    /// What it does
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    description: String,
+    /// What it can do: a list of names or of skills, or an object with A2A's capabilities
+    #[arg(long, value_name = "JSON")]
+    capabilities_json: Option<String>,
+    /// Where it is [default: internal://a2a/ID, which only the queue reaches]
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// How it is spoken to there [default: JSONRPC]
+    #[arg(long, value_name = "BINDING", requires = "endpoint", default_value = "")]
+    binding: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct One {
+    /// The agent's id
+    id: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// The server [env: SB_URL] [default: the local one]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// How to print the result: `json` is one object a line
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// A card of the registry, as the server tells it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    agent_id: String,
+    source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    updated_at: Option<String>,
+    card: Box<RawValue>,
+}
+
+pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
+    logging::start(log, "warn", LogFormat::Human)?;
+    match args.verb {
+        Verb::CardUpsert(args) => args.common.target.block_on(upsert(&args)),
+        Verb::CardList(args) => args.common.target.block_on(list(&args.common)),
+        Verb::CardShow(args) => args.common.target.block_on(show(&args)),
+        Verb::CardRemove(args) => args.common.target.block_on(remove(&args)),
+    }
+}
+
+async fn upsert(args: &Upsert) -> Result<(), Failure> {
+    let mut card = AgentCard { name: args.name.clone(), description: args.description.clone(), ..AgentCard::default() };
+    if let Some(json) = &args.capabilities_json {
+        add_capabilities(&mut card, json)
+            .map_err(|why| Failure::usage("cannot use --capabilities-json").because(why))?;
+    }
+    if let Some(endpoint) = &args.endpoint {
+        card.supported_interfaces.push(AgentInterface {
+            url: endpoint.clone(),
+            protocol_binding: args.binding.clone(),
+            ..AgentInterface::default()
+        });
+    }
+    // Plain data always serialises.
+    let body = serde_json::to_vec(&card).unwrap_or_default();
+    let entry: Entry = args.common.call(Method::PUT, Some(&args.id), Some(body)).await?;
+    args.common.print(&entry, &format!("kept the card of {}", entry.agent_id));
+    Ok(())
+}
+
+/// A list of names, each of which becomes a skill; a list of skills; or the card's capabilities themselves.
+fn add_capabilities(card: &mut AgentCard, json: &str) -> Result<(), String> {
+    let value: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    let list = match value {
+        Value::Object(_) => {
+            card.capabilities = a2a::decode::<AgentCapabilities>(json.as_bytes()).map_err(|error| error.message)?;
+            return Ok(());
+        }
+        Value::Array(list) => list,
+        _ => return Err("it has to be a list or an object".to_owned()),
+    };
+    for entry in list {
+        card.skills.push(match entry {
+            Value::String(name) if !name.is_empty() => AgentSkill {
+                id: name.clone(),
+                name: name.clone(),
+                description: format!("{} can {name}.", card.name),
+                tags: vec![name],
+                ..AgentSkill::default()
+            },
+            Value::Object(_) => a2a::decode(entry.to_string().as_bytes()).map_err(|error| error.message)?,
+            _ => return Err("an entry of the list is neither a name nor a skill".to_owned()),
+        });
+    }
+    Ok(())
+}
+
+async fn list(common: &Common) -> Result<(), Failure> {
+    #[derive(Deserialize)]
+    struct All {
+        cards: Vec<Entry>,
+    }
+    let All { cards } = common.call(Method::GET, None, None).await?;
+    if common.output == Format::Json {
+        for entry in &cards {
+            common.print(entry, "");
+        }
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for entry in &cards {
+        let card: AgentCard = a2a::decode(entry.card.get().as_bytes()).unwrap_or_default();
+        let first = card.supported_interfaces.first().map(|interface| interface.url.clone()).unwrap_or_default();
+        rows.push(vec![
+            entry.agent_id.clone(),
+            output::harmless(&card.name),
+            entry.source.clone(),
+            card.skills.len().to_string(),
+            output::harmless(&first),
+        ]);
+    }
+    output::print(&table(&["ID", "NAME", "SOURCE", "SKILLS", "AT"], &rows));
+    Ok(())
+}
+
+async fn show(args: &One) -> Result<(), Failure> {
+    let entry: Entry = args.common.call(Method::GET, Some(&args.id), None).await?;
+    match args.common.output {
+        Format::Json => output::line(&output::one_line(entry.card.get())),
+        Format::Text => output::print_foreign(&format!("{}\n", output::indented(entry.card.get()))),
+    }
+    Ok(())
+}
+
+async fn remove(args: &One) -> Result<(), Failure> {
+    let entry: Entry = args.common.call(Method::DELETE, Some(&args.id), None).await?;
+    args.common.print(&entry, &format!("forgot the card of {}", entry.agent_id));
+    Ok(())
+}
+
+impl Common {
+    async fn call<T: for<'de> Deserialize<'de>>(
+        &self,
+        method: Method,
+        id: Option<&str>,
+        body: Option<Vec<u8>>,
+    ) -> Result<T, Failure> {
+        let target = self.target.target(self.url.as_deref(), None)?;
+        let url = at(target.url, id);
+        let answer = call_json(&self.target.connector(), method, &url, target.token.as_ref(), body).await?;
+        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
+    }
+
+    fn print(&self, entry: &Entry, text: &str) {
+        match self.output {
+            // Plain data always serialises.
+            Format::Json => output::line(&serde_json::to_string(entry).unwrap_or_default()),
+            Format::Text => output::line(text),
+        }
+    }
+}
+
+fn at(mut base: Url, id: Option<&str>) -> Url {
+    // Fails only for URLs without a host, which `parse_url` refuses.
+    if let Ok(mut path) = base.path_segments_mut() {
+        path.pop_if_empty().extend(["v1", "cards"]).extend(id);
+    }
+    base
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_names_skills_or_flags() {
+        let made = |json: &str| {
+            let mut card = AgentCard { name: "A".to_owned(), ..AgentCard::default() };
+            add_capabilities(&mut card, json).map(|()| card)
+        };
+        let named = made(r#"["summarize","retrieve"]"#).unwrap();
+        assert_eq!(named.skills.iter().map(|skill| skill.id.as_str()).collect::<Vec<_>>(), ["summarize", "retrieve"]);
+        assert_eq!(made(r#"[{"id":"s","name":"S","description":"d","tags":["t"]}]"#).unwrap().skills[0].name, "S");
+        assert_eq!(made(r#"{"streaming":true}"#).unwrap().capabilities.streaming, Some(true));
+        for wrong in ["", "1", "[1]", r#"[""]"#, r#"{"streaming":"x"}"#] {
+            assert!(made(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cards_are_below_the_server() {
+        let base = client::parse_url("http://h/base/").unwrap();
+        assert_eq!(at(base.clone(), None).as_str(), "http://h/base/v1/cards");
+        assert_eq!(at(base, Some("a/b")).as_str(), "http://h/base/v1/cards/a%2Fb");
+    }
+}
