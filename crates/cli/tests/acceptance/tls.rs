@@ -47,7 +47,11 @@ async fn send(client: &Client, base: &str) -> reqwest::Result<(Version, Value)> 
 #[tokio::test]
 async fn tls_is_spoken_in_both_versions_of_http() {
     let home = certified();
-    let (server, base) = serve(&home, &[]).await;
+    // The certificate is that of a name, so cards have to say the name.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (listen, public) = (format!("127.0.0.1:{port}"), format!("https://localhost:{port}"));
+    let (_server, base) = serve(&home, &["--listen", &listen, "--public-url", &public]).await;
+    assert_eq!(base, public);
     for (http2, expected) in [(false, Version::HTTP_11), (true, Version::HTTP_2)] {
         let (version, sent) = send(&client(&home.path("ca.pem"), http2), &base).await.unwrap();
         assert_eq!(version, expected);
@@ -55,7 +59,17 @@ async fn tls_is_spoken_in_both_versions_of_http() {
     }
     let card = client(&home.path("ca.pem"), true).get(format!("{base}/.well-known/agent-card.json"));
     let card: Value = serde_json::from_slice(&card.send().await.unwrap().bytes().await.unwrap()).unwrap();
-    assert_eq!(card["supportedInterfaces"][0]["url"], format!("{}/a2a/jsonrpc", server.url), "cards say https");
+    assert_eq!(card["supportedInterfaces"][0]["url"], format!("{base}/a2a/jsonrpc"));
+
+    // gRPC is HTTP/2 all the same: an empty message to the health service.
+    let health = client(&home.path("ca.pem"), true).post(format!("{base}/grpc.health.v1.Health/Check"));
+    let health = health.header("Content-Type", "application/grpc").header("TE", "trailers").body(vec![0; 5]);
+    let health = health.send().await.unwrap();
+    assert_eq!(
+        (health.version(), &health.headers()["content-type"]),
+        (Version::HTTP_2, &"application/grpc".parse().unwrap())
+    );
+    assert_eq!(health.bytes().await.unwrap()[5..], [8, 1], "it serves");
 
     // Whoever does not believe the authority, or speaks without TLS, gets nothing, and disturbs nobody.
     certify(&home.path(""), "other", None);
