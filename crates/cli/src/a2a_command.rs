@@ -56,7 +56,7 @@ struct Upsert {
     endpoint: Option<String>,
     /// How it is spoken to there [default: JSONRPC]
     #[arg(long, value_name = "BINDING", requires = "endpoint", default_value = "")]
-    binding: String,
+    endpoint_binding: String,
     #[command(flatten)]
     common: Common,
 }
@@ -117,7 +117,7 @@ async fn upsert(args: &Upsert) -> Result<(), Failure> {
     if let Some(endpoint) = &args.endpoint {
         card.supported_interfaces.push(AgentInterface {
             url: endpoint.clone(),
-            protocol_binding: args.binding.clone(),
+            protocol_binding: args.endpoint_binding.clone(),
             ..AgentInterface::default()
         });
     }

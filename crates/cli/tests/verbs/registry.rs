@@ -65,7 +65,7 @@ fn s3_23_only_targets_of_the_queue_say_so() {
         ("internal://x", ""),
         ("ftp://x", ""),
     ] {
-        let arguments = ["a2a", "card-upsert", "bad", "Bad", "--endpoint", endpoint, "--binding", binding];
+        let arguments = ["a2a", "card-upsert", "bad", "Bad", "--endpoint", endpoint, "--endpoint-binding", binding];
         assert!(home.fails(&arguments, 1).contains("supportedInterfaces[0].url"), "{endpoint}");
     }
     assert!(home.fails(&["a2a", "card-upsert", "bad", "Bad", "--capabilities-json", "7"], 2).contains("list"));
