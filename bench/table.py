@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 
 BASE = "switchboard"
-COLUMNS = ["mode", "at once", "server", "per second", "ratio", "p50 ms", "p99 ms", "errors", "peak MiB"]
+COLUMNS = ["binding", "mode", "at once", "server", "per second", "ratio", "p50 ms", "p99 ms", "errors", "peak MiB"]
 
 
 def median(runs, value):
@@ -27,13 +27,14 @@ def milliseconds(number):
 
 
 def rows(cells):
-    for mode, at_once in sorted({key[:2] for key in cells}, key=lambda key: (key[0], key[1])):
-        servers = {key[2]: runs for key, runs in cells.items() if key[:2] == (mode, at_once)}
+    for binding, mode, at_once in sorted({key[:3] for key in cells}):
+        servers = {key[3]: runs for key, runs in cells.items() if key[:3] == (binding, mode, at_once)}
         rates = {server: median(runs, lambda run: run["result"]["per_second"]) for server, runs in servers.items()}
         base = rates.get(BASE)
         for server, runs in servers.items():
             rate = rates[server]
             yield [
+                binding,
                 mode,
                 str(at_once),
                 server,
@@ -51,7 +52,8 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as lines:
         for line in lines:
             run = json.loads(line)
-            cells[(run["result"]["mode"], run["result"]["concurrency"], run["server"])].append(run)
+            result = run["result"]
+            cells[(result["binding"], result["mode"], result["concurrency"], run["server"])].append(run)
     table = [COLUMNS, *rows(cells)]
     widths = [max(len(row[index]) for row in table) for index in range(len(COLUMNS))]
     rounds = max((len(runs) for runs in cells.values()), default=0)

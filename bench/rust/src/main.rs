@@ -6,12 +6,16 @@ use a2a::{
     A2AError, AgentCapabilities, AgentCard, AgentInterface, Artifact, Part, PartContent, StreamResponse,
     TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
+use a2a_grpc::GrpcHandler;
+use a2a_pb::proto::a2a_service_server::A2aServiceServer;
 use a2a_server::{
     AgentExecutor, DefaultRequestHandler, ExecutorContext, InMemoryTaskStore, StaticAgentCard,
     agent_card::agent_card_router, jsonrpc::jsonrpc_router, rest::rest_router,
 };
 use axum::serve::ListenerExt;
 use futures::stream::{self, BoxStream, StreamExt};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
 
 /// Says back what it was told.
 struct Echo;
@@ -60,9 +64,9 @@ fn status(context: &ExecutorContext, state: TaskState) -> StreamResponse {
     })
 }
 
-fn card(origin: &str, capabilities: AgentCapabilities) -> AgentCard {
-    let interface = |path: &str, binding: &str| AgentInterface {
-        url: format!("{origin}{path}"),
+fn card(origin: &str, grpc: &str, capabilities: AgentCapabilities) -> AgentCard {
+    let interface = |url: String, binding: &str| AgentInterface {
+        url,
         protocol_binding: binding.to_owned(),
         protocol_version: "1.0".to_owned(),
         tenant: None,
@@ -71,7 +75,11 @@ fn card(origin: &str, capabilities: AgentCapabilities) -> AgentCard {
         name: "Echo".to_owned(),
         description: "Says back what it was told.".to_owned(),
         version: "1.0.0".to_owned(),
-        supported_interfaces: vec![interface("/", "JSONRPC"), interface("", "HTTP+JSON")],
+        supported_interfaces: vec![
+            interface(format!("{origin}/"), "JSONRPC"),
+            interface(origin.to_owned(), "HTTP+JSON"),
+            interface(grpc.to_owned(), "GRPC"),
+        ],
         capabilities,
         default_input_modes: vec!["text/plain".to_owned()],
         default_output_modes: vec!["text/plain".to_owned()],
@@ -93,7 +101,10 @@ async fn main() -> std::io::Result<()> {
     let handler = Arc::new(handler);
     let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await?;
     let origin = format!("http://{}", listener.local_addr()?);
-    let card = Arc::new(StaticAgentCard::new(card(&origin, capabilities)));
+    let grpc = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let card = Arc::new(StaticAgentCard::new(card(&origin, &grpc.local_addr()?.to_string(), capabilities)));
+    let service = A2aServiceServer::new(GrpcHandler::new(handler.clone()));
+    tokio::spawn(Server::builder().tcp_nodelay(true).add_service(service).serve_with_incoming(TcpListenerStream::new(grpc)));
     let app = jsonrpc_router(handler.clone()).merge(rest_router(handler)).merge(agent_card_router(card));
     println!("listening on {origin}");
     // `axum::serve` leaves Nagle's algorithm on, which makes every stream wait for delayed acknowledgements.

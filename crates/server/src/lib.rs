@@ -1,6 +1,6 @@
-//! The edge: A2A over HTTP in both its generations, agent cards and health.
+//! The edge: A2A over HTTP in both its generations and over gRPC, agent cards and health.
 //!
-//! [`Server`] listens, reads requests of two bindings, HTTP+JSON and JSON-RPC, and translates them into operations of the
+//! [`Server`] listens, reads requests of the bindings, JSON-RPC, HTTP+JSON and gRPC, and translates them into operations of the
 //! [`Exchange`]. Under `/a2a` that is A2A itself; under `/v1` stand an older surface of it (`docs/compatibility.md`), the
 //! native requests and administration. It
 //! decides who calls and what a request says, never what an operation means. Work does not hang on a connection: a client

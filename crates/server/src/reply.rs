@@ -1,4 +1,5 @@
-//! Answers: every status, header and body that leaves this crate is made here, so that none is a framework's default.
+//! Answers of HTTP: every status, header and body is made here, so that none is a framework's default. Those of gRPC are made in
+//! `grpc::answer`.
 
 use std::sync::Arc;
 

@@ -277,3 +277,25 @@ async fn a_port_that_is_taken_is_named() {
     let said = home.fails(&["serve", "--listen", "127.0.0.1:0", "--grpc-port", &port], 1);
     assert!(said.contains(&port) && said.contains("gRPC"), "{said}");
 }
+
+#[tokio::test]
+async fn what_belongs_to_another_tenant_does_not_exist() {
+    let rig = Rig::start(&[]).await;
+    let running = rig.grpc().ok(A2A, "SendMessage", &to_at_once("slow", "60000")).await;
+    let id = text(&running, "/task/id").to_owned();
+    rig.home.add_tenant("other", "sb_token-of-another-tenant-00").await;
+    let other = rig.grpc().with("authorization", "Bearer sb_token-of-another-tenant-00");
+    let unknown = "01980000-0000-7000-8000-000000000000";
+    for service in [A2A, GATEWAY] {
+        for method in ["GetTask", "CancelTask", "SubscribeToTask"] {
+            let theirs = other.call(service, method, &json!({"id": id})).await.error(5);
+            let nobodys = other.call(service, method, &json!({"id": unknown})).await.error(5);
+            assert_eq!(reason(&theirs), "TASK_NOT_FOUND", "{method}");
+            assert_eq!(theirs.to_string().replace(&id, unknown), nobodys.to_string(), "{method}");
+        }
+        let theirs = other.call(service, "SendMessage", &answer(&id, "more")).await.error(5);
+        assert_eq!(reason(&theirs), "TASK_NOT_FOUND");
+        assert!(other.ok(service, "ListTasks", &json!({})).await.get("tasks").is_none_or(|tasks| tasks == &json!([])));
+    }
+    assert_eq!(state(&rig.api().task(&id).await), "WORKING");
+}

@@ -17,7 +17,7 @@ use tonic::{
 use tonic_prost::ProstCodec;
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::{headers, reply};
+use crate::headers;
 
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -70,11 +70,6 @@ pub(crate) fn status(error: &Error) -> Status {
             .insert("x-sb-token", MetadataValue::from_static("a token of this installation, or authorization: Bearer"));
     }
     status
-}
-
-/// Names the extensions that an answer uses.
-pub(crate) fn with_extensions(response: Response, extensions: &[String]) -> Response {
-    reply::with_extensions(response, extensions)
 }
 
 /// Says which version of the protocol is spoken.

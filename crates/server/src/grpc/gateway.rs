@@ -13,6 +13,7 @@ use crate::{
     app::App,
     headers,
     operation::{Encoded, Operation},
+    reply,
     surface::{Surface, Visit},
 };
 
@@ -76,11 +77,11 @@ impl Surface for Gateway {
         };
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await?.encode()? {
-            Encoded::Json(body, extensions) => answer::with_extensions(object_of(&body), &extensions),
+            Encoded::Json(body, extensions) => reply::with_extensions(object_of(&body), &extensions),
             Encoded::Card(card) => object_of(&card.bytes),
             Encoded::Stream(frames) => {
                 let extensions = frames.extensions.clone();
-                answer::with_extensions(answer::stream(stream::objects(*frames, numbered)), &extensions)
+                reply::with_extensions(answer::stream(stream::objects(*frames, numbered)), &extensions)
             }
         })
     }

@@ -13,6 +13,7 @@ use super::{answer, call, stream};
 use crate::{
     encode, headers,
     operation::{Operation, Performed},
+    reply,
     surface::{Surface, Visit},
 };
 
@@ -47,13 +48,13 @@ impl Surface for Operations {
         Ok(match visit.app.perform(&call, operation).await? {
             Performed::Sent(sent) => {
                 let extensions = sent.extensions.clone();
-                answer::with_extensions(answer::message(&reply(*sent)?.into_message()), &extensions)
+                reply::with_extensions(answer::message(&sent_of(*sent)?.into_message()), &extensions)
             }
             Performed::Task(snapshot) => answer::message(&encode::typed(&snapshot)?.into_message()),
             Performed::Listing(found) => answer::message(&listing(&found)?.into_message()),
             Performed::Stream(frames) => {
                 let extensions = frames.extensions.clone();
-                answer::with_extensions(answer::stream(stream::events(*frames, numbered)), &extensions)
+                reply::with_extensions(answer::stream(stream::events(*frames, numbered)), &extensions)
             }
             Performed::Card(card) => {
                 let card: AgentCard = a2a::decode(&card.bytes)?;
@@ -90,7 +91,7 @@ fn operation(method: Method, message: Bytes, headers: &HeaderMap) -> Result<Oper
     })
 }
 
-fn reply(sent: Sent) -> Result<SendMessageResponse, Error> {
+fn sent_of(sent: Sent) -> Result<SendMessageResponse, Error> {
     Ok(match sent.reply {
         Reply::Task(snapshot) => SendMessageResponse::Task(encode::typed(&snapshot)?),
         Reply::Direct(event) => {

@@ -5,7 +5,7 @@ use crate::support::{Fixture, TOKEN};
 const ADMIN: &str = "sba_test_of_an_administrator";
 
 /// A path of each surface, the methods that it answers, and the token that opens it.
-const ROUTES: [(&str, &str, Option<&str>); 11] = [
+const ROUTES: [(&str, &str, Option<&str>); 14] = [
     ("/healthz", "GET, HEAD, OPTIONS", None),
     ("/.well-known/agent-card.json", "GET, HEAD, OPTIONS", None),
     ("/.well-known/jwks.json", "GET, HEAD, OPTIONS", None),
@@ -16,6 +16,9 @@ const ROUTES: [(&str, &str, Option<&str>); 11] = [
     ("/v1/requests", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/v1/requests/x/events", "GET, OPTIONS", Some(TOKEN)),
     ("/v1/cards", "GET, HEAD, OPTIONS", Some(TOKEN)),
+    ("/lf.a2a.v1.A2AService/GetTask", "POST, OPTIONS", Some(TOKEN)),
+    ("/secondbrain.a2a.A2AGateway/GetTask", "POST, OPTIONS", Some(TOKEN)),
+    ("/grpc.health.v1.Health/Check", "POST, OPTIONS", None),
     ("/v1/admin/tenants", "GET, HEAD, POST, OPTIONS", Some(ADMIN)),
 ];
 
