@@ -296,6 +296,28 @@ async fn a_conversation_goes_on_where_it_was_moved_to() {
     assert_eq!(said, ["m", &reply, "answer", &reply]);
 }
 
+/// Its last line does not speak of cards; one that has some must.
+#[tokio::test]
+async fn an_archive_of_before_there_were_cards_is_taken() {
+    let without_cards = |bytes: &[u8]| {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let (records, last) = text.trim_end().rsplit_once('\n').unwrap();
+        let mut last: serde_json::Value = serde_json::from_str(last).unwrap();
+        let kinds = last["end"]["kinds"].as_array_mut().unwrap();
+        assert_eq!(kinds.pop().unwrap()["kind"], "cards");
+        format!("{records}\n{last}\n").into_bytes()
+    };
+    let (dir, from, ..) = source().await;
+    let (bytes, _) = exported(&from).await;
+    let target = tempfile::tempdir().unwrap();
+    let to = Location::Sqlite(target.path().to_owned());
+    assert!(matches!(imported(&to, &without_cards(&bytes)).await, Err(Error::Altered(_))));
+    raw(dir.path()).execute("DELETE FROM cards", ()).unwrap();
+    let (bytes, sums) = exported(&from).await;
+    let taken = imported(&to, &without_cards(&bytes)).await.unwrap();
+    assert_eq!(taken.stored, sums);
+}
+
 #[tokio::test]
 async fn an_archive_that_was_changed_leaves_nothing() {
     let (_dir, from, _, _) = source().await;
