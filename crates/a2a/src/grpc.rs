@@ -58,6 +58,27 @@ pub fn parse<M: Message + Default>(bytes: Bytes) -> Result<M, Error> {
     M::decode(bytes).map_err(|_| Error::new(ErrorKind::ParseError, "not a message of the method that was called"))
 }
 
+/// How many entries a repeated field of messages has, by the numbers of the fields that lead to it, without making any of them.
+pub fn entries(mut bytes: &[u8], path: &[u32]) -> usize {
+    use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+    let [wanted, rest @ ..] = path else { return 1 };
+    let mut found = 0;
+    while !bytes.is_empty() {
+        let Ok((number, kind)) = decode_key(&mut bytes) else { break };
+        if kind != WireType::LengthDelimited || number != *wanted {
+            if skip_field(kind, number, &mut bytes, DecodeContext::default()).is_err() {
+                break;
+            }
+            continue;
+        }
+        let length = decode_varint(&mut bytes).ok().and_then(|length| usize::try_from(length).ok());
+        let Some((entry, after)) = length.and_then(|length| bytes.split_at_checked(length)) else { break };
+        found += entries(entry, rest);
+        bytes = after;
+    }
+    found
+}
+
 /// The bytes of a message.
 pub fn encode<T: Wire>(value: T) -> Vec<u8> {
     value.into_message().encode_to_vec()

@@ -90,7 +90,10 @@ impl From<client::Error> for Failure {
             Some(source) => failure.caused_by(source),
             None => failure,
         };
+        let is_untrusted = failure.causes.iter().any(|cause| cause.contains("certificate"));
         match (failure.exit, &error) {
+            (Exit::Unreachable, _) if is_untrusted => failure
+                .hint("the server is there, but its certificate is not trusted: name its authority with SSL_CERT_FILE=ca.pem"),
             (Exit::Unreachable, _) => {
                 failure.hint("is the server running? start one with `sb serve`, or name it with --url")
             }

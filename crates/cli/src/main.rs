@@ -81,7 +81,7 @@ enum Command {
     Token(token::Args),
     /// The keys that sign agent cards
     Key(key::Args),
-    /// Who changed tenants and tokens
+    /// Who changed tenants, tokens and keys
     #[command(after_help = "Examples:\n  sb audit\n  sb audit --limit 10 -o json")]
     Audit(audit::Args),
     /// The server's configuration: what it is and whether it is right

@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts};
 
 use crate::{
     app::App,
-    body,
+    body::{self, Bounds},
     headers::{self, Media},
     path,
     query::Query,
@@ -56,6 +56,9 @@ pub(crate) trait Surface: Sized + Send + 'static {
 pub(crate) trait Admit: Sized + Send {
     fn admit(app: &App, headers: &HeaderMap) -> impl Future<Output = Result<Self, Error>> + Send;
 }
+
+/// The longest body that is read of just anybody.
+const SHORT: usize = 4096;
 
 /// Whoever comes.
 pub(crate) struct Anybody;
@@ -147,6 +150,12 @@ impl<C> Visit<'_, C> {
     /// The body, as it is.
     pub(crate) async fn read(&mut self) -> Result<Bytes, Error> {
         body::read(&self.parts.headers, self.body, self.app.bounds).await
+    }
+
+    /// The body, which is short: for those who have not said who they are.
+    pub(crate) async fn read_short(&mut self) -> Result<Bytes, Error> {
+        let bounds = Bounds { limit: SHORT, ..self.app.bounds };
+        body::read(&self.parts.headers, self.body, bounds).await
     }
 
     /// The body, unread.

@@ -11,6 +11,10 @@ use serde_json::value::RawValue;
 
 use crate::{Error, JsonObject};
 
+/// Readers of protobuf give up at a hundred messages inside of each other, and a level of JSON takes up to three. What is deeper
+/// stands as JSON in a text.
+const LEVELS: usize = 28;
+
 /// Up to here a double holds every whole number.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
 
@@ -29,10 +33,27 @@ pub fn struct_of(json: &str) -> Struct {
 
 /// JSON text as a `Value`.
 pub(super) fn value_of(json: &str) -> Value {
-    match serde_json::from_str(json) {
+    let mut value = match serde_json::from_str(json) {
         Ok(Read(kind)) => Value { kind: Some(kind) },
         // There is a number in it that is beyond a double.
         Err(_) => piecewise(json),
+    };
+    flatten(&mut value, LEVELS);
+    value
+}
+
+/// Puts what is below so many levels into a text.
+fn flatten(value: &mut Value, levels: usize) {
+    let is_deep = matches!(value.kind, Some(Kind::StructValue(_) | Kind::ListValue(_)));
+    if is_deep && levels == 0 {
+        let text = serde_json::to_string(&Written(value)).unwrap_or_default();
+        value.kind = Some(Kind::StringValue(text));
+        return;
+    }
+    match &mut value.kind {
+        Some(Kind::StructValue(object)) => object.fields.values_mut().for_each(|value| flatten(value, levels - 1)),
+        Some(Kind::ListValue(list)) => list.values.iter_mut().for_each(|value| flatten(value, levels - 1)),
+        _ => {}
     }
 }
 
@@ -163,6 +184,20 @@ impl<'de> Visitor<'de> for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_deep_for_readers_stands_in_a_text() {
+        let json = format!("{}1{}", "[".repeat(60), "]".repeat(60));
+        let mut value = value_of(&json);
+        let mut levels = 0;
+        while let Some(Kind::ListValue(list)) = value.kind {
+            levels += 1;
+            value = list.values.into_iter().next().unwrap();
+        }
+        assert_eq!(levels, LEVELS);
+        let rest = format!("{}1{}", "[".repeat(60 - LEVELS), "]".repeat(60 - LEVELS));
+        assert_eq!(value.kind, Some(Kind::StringValue(rest)));
+    }
 
     fn there_and_back(text: &str) -> String {
         json_of(&struct_of(text)).unwrap().get().to_owned()

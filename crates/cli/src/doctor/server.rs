@@ -87,7 +87,8 @@ pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Fi
     };
     let expected =
         config.edge.public_url.clone().unwrap_or_else(|| server.base.as_str().trim_end_matches('/').to_owned());
-    for interface in &server.card.supported_interfaces {
+    // That of gRPC is a host and a port, which may be another.
+    for interface in server.card.supported_interfaces.iter().filter(|interface| interface.url.contains("://")) {
         if !is_below(&interface.url, &expected) {
             return Finding::fail(
                 subject,

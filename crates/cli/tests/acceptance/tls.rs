@@ -31,9 +31,10 @@ async fn serve(home: &Home, args: &[&str]) -> (Server, String) {
 
 /// Who believes this authority and no other.
 fn client(ca: &Path, http2: bool) -> Client {
-    let ca = Certificate::from_pem(&fs::read(ca).unwrap()).unwrap();
+    let ca = fs::read(ca).expect("the authority was made");
+    let ca = Certificate::from_pem(&ca).expect("it is a certificate");
     let builder = Client::builder().tls_certs_only([ca]).no_proxy().timeout(Duration::from_secs(10));
-    if http2 { builder } else { builder.http1_only() }.build().unwrap()
+    if http2 { builder } else { builder.http1_only() }.build().expect("a client")
 }
 
 async fn send(client: &Client, base: &str) -> reqwest::Result<(Version, Value)> {
@@ -41,7 +42,7 @@ async fn send(client: &Client, base: &str) -> reqwest::Result<(Version, Value)> 
     let body = json!({"message": message("hello")}).to_string();
     let response = request.header("Content-Type", "application/json").body(body).send().await?;
     let version = response.version();
-    Ok((version, serde_json::from_slice(&response.bytes().await?).unwrap()))
+    Ok((version, serde_json::from_slice(&response.bytes().await?).expect("JSON")))
 }
 
 #[tokio::test]

@@ -58,6 +58,48 @@ async fn a_message_over_the_limit_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
+async fn small_messages_do_not_become_large_ones() {
+    let rig = Rig::start(&[]).await;
+    // Millions of parts of two bytes each, in the message of the request.
+    let parts = [0x2a, 0].repeat(4 << 20);
+    let mut request = vec![0x12];
+    let mut length = parts.len();
+    while length > 0x7f {
+        request.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    request.push(length as u8);
+    request.extend(parts);
+    let answer = raw(&rig.grpc(), A2A, framed(&request)).await;
+    let error = answer.error(3);
+    assert_eq!(reason(&error), "INVALID_PARAMS");
+    assert!(error.to_string().contains("message.parts"), "{error}");
+
+    // Nobody has said who they are when they ask for health.
+    let nobody = rig.grpc().without("authorization");
+    let long = nobody.raw("grpc.health.v1.Health/Check", framed(&vec![0x0a; 100_000]));
+    assert_eq!(reason(&Messages::of(long, None).await.finish().await.error(8)), "PAYLOAD_TOO_LARGE");
+}
+
+#[tokio::test]
+async fn what_nests_deeper_than_readers_go_can_be_read_all_the_same() {
+    let rig = Rig::start(&[]).await;
+    let mut deep = json!("bottom");
+    for _ in 0..90 {
+        deep = json!({"a": deep});
+    }
+    let request = json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x", "metadata": deep}]}, "tenant": "echo"});
+    let sent = rig.api().send(&request).await;
+    let id = sent["id"].clone();
+    let got = rig.grpc().ok(A2A, "GetTask", &json!({"id": id})).await;
+    assert!(got.to_string().contains("bottom"), "{got}");
+    let listed = rig.grpc().ok(A2A, "ListTasks", &json!({"includeArtifacts": true})).await;
+    assert_eq!(listed["tasks"].as_array().map(Vec::len), Some(1));
+    let got = rig.grpc().ok(GATEWAY, "GetTask", &json!({"id": id})).await;
+    assert!(got.to_string().contains("bottom"), "{got}");
+}
+
+#[tokio::test]
 async fn other_media_types_and_methods_are_answered_as_http() {
     let rig = Rig::start(&[]).await;
     let message = framed(&encoded(A2A, "SendMessage", &to("echo", "hello")));

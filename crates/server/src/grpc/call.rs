@@ -53,6 +53,11 @@ pub(crate) async fn message<C>(visit: &mut Visit<'_, C>) -> Result<Bytes, Error>
     unframe(visit.read().await?)
 }
 
+/// The same of just anybody.
+pub(crate) async fn short_message<C>(visit: &mut Visit<'_, C>) -> Result<Bytes, Error> {
+    unframe(visit.read_short().await?)
+}
+
 /// `application/grpc`, whose messages are protobuf, and the same said aloud.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };

@@ -47,7 +47,7 @@ impl Surface for Health {
 
     async fn answer(self, mut visit: Visit<'_, Anybody>) -> Result<Response, Error> {
         call::check(visit.parts)?;
-        let request: HealthCheckRequest = grpc::parse(call::message(&mut visit).await?)?;
+        let request: HealthCheckRequest = grpc::parse(call::short_message(&mut visit).await?)?;
         let is_known = ["", grpc::SERVICE, grpc::STRUCT_SERVICE].contains(&request.service.as_str());
         Ok(match (self, is_known) {
             (Self::Check, true) => answer::message(&said(status(&visit.app.exchange).await)),

@@ -1,7 +1,7 @@
 //! The service of the protocol, `lf.a2a.v1.A2AService`: its eleven operations.
 
 use a2a::{
-    AgentCard, Error, GetExtendedAgentCardRequest, ListTasksResponse, Method, SendMessageResponse,
+    AgentCard, Error, GetExtendedAgentCardRequest, ListTasksResponse, Method, SendMessageRequest, SendMessageResponse,
     grpc::{self, Wire},
 };
 use axum::response::Response;
@@ -72,10 +72,21 @@ impl Surface for Operations {
     }
 }
 
+/// Of two bytes each, more parts would fit than there is memory for.
+const MANY_PARTS: usize = 100_000;
+
+fn sent(message: Bytes) -> Result<SendMessageRequest, Error> {
+    // The message of the request, and its parts.
+    if grpc::entries(&message, &[2, 5]) > MANY_PARTS {
+        return Err(Error::invalid("message.parts", format!("must hold at most {MANY_PARTS} entries")));
+    }
+    grpc::decode(message)
+}
+
 fn operation(method: Method, message: Bytes, headers: &HeaderMap) -> Result<Operation, Error> {
     Ok(match method {
-        Method::SendMessage => Operation::Send(Box::new(grpc::decode(message)?)),
-        Method::SendStreamingMessage => Operation::Stream(Box::new(grpc::decode(message)?)),
+        Method::SendMessage => Operation::Send(Box::new(sent(message)?)),
+        Method::SendStreamingMessage => Operation::Stream(Box::new(sent(message)?)),
         Method::GetTask => Operation::Get(grpc::decode(message)?),
         Method::ListTasks => Operation::List(Box::new(grpc::decode(message)?)),
         Method::CancelTask => Operation::Cancel(grpc::decode(message)?),
