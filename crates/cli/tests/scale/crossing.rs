@@ -24,6 +24,10 @@ pub(crate) async fn follow_across_a_takeover(setting: &Setting) {
     let [mut a, b, c]: [Server; 3] = setting.start_all().await;
     let task = a.api().send(&to_at_once("stream", "100 30")).await;
     let id = text(&task, "/id");
+    // Words wait a moment before they are out. Without wake-ups who came before them would look again when it is all over.
+    while super::http::artifact_text(&a.api().task(id).await).is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let mut stream = b.api().subscribe(id, Some(0)).await;
     let mut frames = stream.until(|frame| !frame.artifact_text().is_empty()).await;
     a.kill9();
