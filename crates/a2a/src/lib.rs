@@ -50,7 +50,9 @@ pub use security::{
     OpenIdConnectSecurityScheme, PasswordOAuthFlow, SecurityRequirement, SecurityScheme, StringList,
 };
 pub use state::{Role, TaskState};
-pub use task::{Artifact, Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent};
+pub use task::{
+    Artifact, Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent, reply_id,
+};
 pub use timestamp::{MalformedTimestamp, Timestamp, Zoned};
 pub use validate::Limits;
 

@@ -1,5 +1,7 @@
 //! What an agent produces: tasks, messages, artifacts and the events of a stream.
 
+use std::fmt::Display;
+
 use crate::wire::{message, oneof};
 use crate::{JsonObject, Part, Role, TaskState, Timestamp};
 
@@ -88,5 +90,13 @@ impl Message {
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self.parts.iter().filter_map(Part::as_text).collect();
         texts.join("\n")
+    }
+}
+
+/// The id of the message that ends a turn of a task: one a turn, the same at every attempt.
+pub fn reply_id(task: impl Display, turn: u32) -> String {
+    match turn {
+        0 | 1 => format!("{task}-r"),
+        turn => format!("{task}-r{turn}"),
     }
 }

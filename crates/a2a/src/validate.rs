@@ -42,7 +42,7 @@ pub fn validate_send(request: &SendMessageRequest, limits: &Limits) -> Result<()
         return Ok(());
     };
     history_length("configuration.historyLength", configuration.history_length)?;
-    count("configuration.acceptedOutputModes", configuration.accepted_output_modes.len(), limits)?;
+    validate_count("configuration.acceptedOutputModes", configuration.accepted_output_modes.len(), limits)?;
     if let Some(config) = &configuration.task_push_notification_config {
         push_config("configuration.taskPushNotificationConfig.", config, limits)?;
     }
@@ -56,12 +56,12 @@ pub fn validate_message(path: &str, message: &Message, limits: &Limits) -> Resul
     id(&format!("{path}.taskId"), &message.task_id, limits)?;
     metadata(&format!("{path}.metadata"), message.metadata.as_ref(), limits)?;
     let extensions = format!("{path}.extensions");
-    count(&extensions, message.extensions.len(), limits)?;
+    validate_count(&extensions, message.extensions.len(), limits)?;
     for (index, uri) in message.extensions.iter().enumerate() {
         id(&format!("{extensions}[{index}]"), uri, limits)?;
     }
     let references = format!("{path}.referenceTaskIds");
-    count(&references, message.reference_task_ids.len(), limits)?;
+    validate_count(&references, message.reference_task_ids.len(), limits)?;
     for (index, task) in message.reference_task_ids.iter().enumerate() {
         required_id(&format!("{references}[{index}]"), task, limits)?;
     }
@@ -73,7 +73,7 @@ pub fn validate_parts(path: &str, parts: &[Part], limits: &Limits) -> Result<(),
     if parts.is_empty() {
         return Err(Error::invalid(path, "must hold at least one part"));
     }
-    count(path, parts.len(), limits)?;
+    validate_count(path, parts.len(), limits)?;
     for (index, part) in parts.iter().enumerate() {
         // Paths are made for errors only: parts are the hot part of a request.
         let at = |name: &str| format!("{path}[{index}].{name}");
@@ -200,7 +200,8 @@ fn too_long(limits: &Limits) -> String {
     format!("must be at most {} bytes long", limits.id_bytes)
 }
 
-fn count(path: &str, length: usize, limits: &Limits) -> Result<(), Error> {
+/// Checks how many entries a list has.
+pub fn validate_count(path: &str, length: usize, limits: &Limits) -> Result<(), Error> {
     if length > limits.parts {
         return Err(Error::invalid(path, format!("must hold at most {} entries", limits.parts)));
     }

@@ -67,6 +67,8 @@ where
     }
 }
 
+common::of_every_message!(check);
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -78,36 +80,6 @@ proptest! {
     #[test]
     fn messages(value in arbitrary::message()) {
         check("Message", &value);
-    }
-
-    #[test]
-    fn tasks(value in arbitrary::task()) {
-        check("Task", &value);
-    }
-
-    #[test]
-    fn stream_responses(value in arbitrary::stream_response()) {
-        check("StreamResponse", &value);
-    }
-
-    #[test]
-    fn send_requests(value in arbitrary::send_request()) {
-        check("SendMessageRequest", &value);
-    }
-
-    #[test]
-    fn list_requests(value in arbitrary::list_request()) {
-        check("ListTasksRequest", &value);
-    }
-
-    #[test]
-    fn list_responses(value in arbitrary::list_response()) {
-        check("ListTasksResponse", &value);
-    }
-
-    #[test]
-    fn cards(value in arbitrary::card()) {
-        check("AgentCard", &value);
     }
 
     /// No bytes make the readers panic, and what they read they can write.

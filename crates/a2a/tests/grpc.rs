@@ -47,38 +47,10 @@ where
     assert_eq!(semantic(&read), semantic(original));
 }
 
+common::of_every_message!(check);
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn tasks(value in arbitrary::task()) {
-        check("Task", &value);
-    }
-
-    #[test]
-    fn stream_responses(value in arbitrary::stream_response()) {
-        check("StreamResponse", &value);
-    }
-
-    #[test]
-    fn send_requests(value in arbitrary::send_request()) {
-        check("SendMessageRequest", &value);
-    }
-
-    #[test]
-    fn list_requests(value in arbitrary::list_request()) {
-        check("ListTasksRequest", &value);
-    }
-
-    #[test]
-    fn list_responses(value in arbitrary::list_response()) {
-        check("ListTasksResponse", &value);
-    }
-
-    #[test]
-    fn cards(value in arbitrary::card()) {
-        check("AgentCard", &value);
-    }
 
     /// No bytes make the readers panic.
     #[test]

@@ -133,6 +133,11 @@ impl Exchange {
         &self.inner.store
     }
 
+    /// The bounds of what callers send.
+    pub fn limits(&self) -> &a2a::Limits {
+        &self.inner.options.limits
+    }
+
     /// Set when the exchange takes no more work: streams end, readiness is gone.
     pub fn draining(&self) -> &CancellationToken {
         &self.inner.draining

@@ -177,7 +177,7 @@ impl Scribe {
             Said::Status { message, .. } => {
                 if let Some(message) = message {
                     self.progress.messages += 1;
-                    let id = format!("{}-s{}-{}", self.task, self.progress.turn, self.progress.messages);
+                    let id = self.task.progress_id(self.progress.turn, self.progress.messages);
                     self.sign(message, id);
                 }
             }
@@ -205,8 +205,7 @@ impl Scribe {
             }
         }
         self.unkept = true;
-        let is_words = matches!(&said, Said::Artifact { artifact, .. } if is_text(artifact));
-        let is_delta = is_words && matches!(&said, Said::Artifact { append: true, .. });
+        let is_delta = matches!(&said, Said::Artifact { artifact, append: true, .. } if is_text(artifact));
         // What is made waits for more of it, or for the end of the turn: the last chunk is to say that it is that, and whoever
         // answers in one piece is to be heard in one. Everything else goes out at once.
         self.urgent |= !matches!(said, Said::Artifact { .. });

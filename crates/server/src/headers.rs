@@ -17,8 +17,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Refuses a request that does not speak 1.0. Without a version it speaks 0.3 (A2A 1.0.1, section 3.6.2).
 pub(crate) fn check_version(headers: &HeaderMap, query: &Query) -> Result<(), Error> {
-    let versions = versions(headers, Some(query));
-    if !versions.is_empty() && versions.into_iter().all(is_version_1) {
+    if names_version_1(headers, query) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::VersionNotSupported, "the request must carry the header A2A-Version: 1.0")
@@ -95,13 +94,16 @@ pub(crate) enum Media {
     Other,
 }
 
+/// The media type of a body without its parameters, and nothing where none is said.
+pub(crate) fn media_type(headers: &HeaderMap) -> &[u8] {
+    let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    value.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
 impl Media {
     /// Reads `Content-Type`; parameters are not looked at.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let Some(value) = headers.get(header::CONTENT_TYPE) else {
-            return Self::Other;
-        };
-        let essence = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
+        let essence = media_type(headers);
         if essence.eq_ignore_ascii_case(b"application/json") {
             Self::Json
         } else if essence.eq_ignore_ascii_case(b"application/a2a+json") {

@@ -51,10 +51,17 @@ impl TaskId {
 
     /// The id of the message that ends a turn of the task: one a turn, the same at every attempt.
     pub fn reply_id(self, turn: u32) -> String {
-        match turn {
-            0 | 1 => format!("{self}-r"),
-            turn => format!("{self}-r{turn}"),
-        }
+        a2a::reply_id(self, turn)
+    }
+
+    /// The id of a message that was said on the way.
+    pub fn progress_id(self, turn: u32, n: u32) -> String {
+        format!("{self}-s{turn}-{n}")
+    }
+
+    /// Whether an id is one of those.
+    pub(crate) fn is_progress_id(self, id: &str) -> bool {
+        id.strip_prefix(self.hyphenated(&mut [0; Self::LENGTH])).is_some_and(|rest| rest.starts_with("-s"))
     }
 
     /// Whether it is we who have named something after the task.

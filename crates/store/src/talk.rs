@@ -58,10 +58,9 @@ impl Talk {
     /// The turns up to this one whose agent has not ended them with a message: what they made is their reply. The newest is
     /// the first. All messages have been heard.
     pub(crate) fn silent_turns(&self, last: u32) -> Vec<u32> {
-        let progress = format!("{}-s", self.task);
         let replied = |said: &Said| {
             let last = said.messages.iter().rfind(|message| message.role == Role::Agent);
-            last.is_some_and(|message| !message.message_id.starts_with(&progress))
+            last.is_some_and(|message| !self.task.is_progress_id(&message.message_id))
         };
         let turns = self.turns.range(..=last).rev();
         turns.filter(|(_, said)| !replied(said)).map(|(turn, _)| *turn).collect()

@@ -125,9 +125,8 @@ pub fn tell_replies(task: &mut crate::Task, made_in: &[u32]) {
 
 /// A reply that is only in the artifacts, as a message.
 fn made_of(text: String, task_id: &str, turn: u32) -> crate::Message {
-    let id = if turn == 1 { format!("{task_id}-r") } else { format!("{task_id}-r{turn}") };
     crate::Message {
-        message_id: id,
+        message_id: crate::reply_id(task_id, turn),
         role: Role::Agent,
         parts: vec![crate::Part::text(text)],
         ..crate::Message::default()

@@ -21,3 +21,45 @@ pub(crate) fn pool() -> &'static DescriptorPool {
 pub(crate) fn message(name: &str) -> MessageDescriptor {
     pool().get_message_by_name(&format!("lf.a2a.v1.{name}")).expect("the message is in the proto")
 }
+
+/// A test for each kind of message that goes over the wire by itself: `check` is called with its name and any value of it.
+#[allow(unused_macros, reason = "not every test of this crate wants it")]
+macro_rules! of_every_message {
+    ($check:ident) => {
+        proptest! {
+            #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+            #[test]
+            fn tasks(value in arbitrary::task()) {
+                $check("Task", &value);
+            }
+
+            #[test]
+            fn stream_responses(value in arbitrary::stream_response()) {
+                $check("StreamResponse", &value);
+            }
+
+            #[test]
+            fn send_requests(value in arbitrary::send_request()) {
+                $check("SendMessageRequest", &value);
+            }
+
+            #[test]
+            fn list_requests(value in arbitrary::list_request()) {
+                $check("ListTasksRequest", &value);
+            }
+
+            #[test]
+            fn list_responses(value in arbitrary::list_response()) {
+                $check("ListTasksResponse", &value);
+            }
+
+            #[test]
+            fn cards(value in arbitrary::card()) {
+                $check("AgentCard", &value);
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use of_every_message;

@@ -4,7 +4,7 @@ use a2a::{Error, ErrorKind};
 use axum::response::Response;
 use bytes::{Buf, Bytes};
 use exchange::{Call, Caller};
-use http::{HeaderMap, Version, header, request::Parts};
+use http::{HeaderMap, Version, request::Parts};
 
 use super::answer;
 use crate::{headers, query::Query, reply, surface::Visit};
@@ -60,8 +60,7 @@ pub(crate) async fn short_message<C>(visit: &mut Visit<'_, C>) -> Result<Bytes, 
 
 /// `application/grpc`, whose messages are protobuf, and the same said aloud.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };
-    let essence = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
+    let essence = headers::media_type(headers);
     essence.eq_ignore_ascii_case(b"application/grpc") || essence.eq_ignore_ascii_case(b"application/grpc+proto")
 }
 
@@ -89,6 +88,8 @@ fn unframe(mut body: Bytes) -> Result<Bytes, Error> {
 
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
 
     #[test]

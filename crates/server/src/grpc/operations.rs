@@ -1,7 +1,8 @@
 //! The service of the protocol, `lf.a2a.v1.A2AService`: its eleven operations.
 
 use a2a::{
-    AgentCard, Error, GetExtendedAgentCardRequest, ListTasksResponse, Method, SendMessageRequest, SendMessageResponse,
+    AgentCard, Error, GetExtendedAgentCardRequest, Limits, ListTasksResponse, Method, SendMessageRequest,
+    SendMessageResponse,
     grpc::{self, Wire},
 };
 use axum::response::Response;
@@ -43,7 +44,7 @@ impl Surface for Operations {
         // Who reads a card may not know yet which versions there are.
         let call = call::open(&visit, method != Method::GetExtendedAgentCard)?;
         let message = call::message(&mut visit).await?;
-        let operation = operation(method, message, &visit.parts.headers)?;
+        let operation = operation(method, message, &visit.parts.headers, visit.app.exchange.limits())?;
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await? {
             Performed::Sent(sent) => {
@@ -72,21 +73,17 @@ impl Surface for Operations {
     }
 }
 
-/// Of two bytes each, more parts would fit than there is memory for.
-const MANY_PARTS: usize = 100_000;
-
-fn sent(message: Bytes) -> Result<SendMessageRequest, Error> {
+/// A message to send. Its parts are counted before they are made: of two bytes each, more would fit than there is memory for.
+fn sent(message: Bytes, limits: &Limits) -> Result<SendMessageRequest, Error> {
     // The message of the request, and its parts.
-    if grpc::entries(&message, &[2, 5]) > MANY_PARTS {
-        return Err(Error::invalid("message.parts", format!("must hold at most {MANY_PARTS} entries")));
-    }
+    a2a::validate::validate_count("message.parts", grpc::entries(&message, &[2, 5]), limits)?;
     grpc::decode(message)
 }
 
-fn operation(method: Method, message: Bytes, headers: &HeaderMap) -> Result<Operation, Error> {
+fn operation(method: Method, message: Bytes, headers: &HeaderMap, limits: &Limits) -> Result<Operation, Error> {
     Ok(match method {
-        Method::SendMessage => Operation::Send(Box::new(sent(message)?)),
-        Method::SendStreamingMessage => Operation::Stream(Box::new(sent(message)?)),
+        Method::SendMessage => Operation::Send(Box::new(sent(message, limits)?)),
+        Method::SendStreamingMessage => Operation::Stream(Box::new(sent(message, limits)?)),
         Method::GetTask => Operation::Get(grpc::decode(message)?),
         Method::ListTasks => Operation::List(Box::new(grpc::decode(message)?)),
         Method::CancelTask => Operation::Cancel(grpc::decode(message)?),
