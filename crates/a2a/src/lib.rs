@@ -59,5 +59,18 @@ pub use validate::Limits;
 /// The protocol version this crate speaks, as it stands in `A2A-Version` and in `AgentInterface.protocolVersion`.
 pub const PROTOCOL_VERSION: &str = "1.0";
 
+/// A generation of the protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// 1.0.
+    #[default]
+    V1,
+    /// 0.3.
+    V03,
+}
+
+/// The extension by which a webhook is told every chunk of an artifact as it comes, and not the whole when it is finished.
+pub const PUSH_CHUNKS: &str = "urn:switchboard:a2a:push-chunks:v1";
+
 /// The extension by which events have numbers and streams are taken up after one. Our own servers declare it.
 pub const RESUME_CURSOR: &str = "urn:switchboard:a2a:resume-cursor:v1";

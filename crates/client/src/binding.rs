@@ -1,7 +1,7 @@
 //! The operations as a binding has to carry them, and which binding and dialect a card leads to.
 
 use a2a::{
-    AgentInterface, CancelTaskRequest, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest,
+    AgentInterface, CancelTaskRequest, Dialect, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest,
     SendMessageRequest, SubscribeToTaskRequest,
 };
 use http::Method;
@@ -19,15 +19,6 @@ pub enum Binding {
     Rest,
     /// gRPC.
     Grpc,
-}
-
-/// The generation of the protocol that an agent speaks. Callers see 1.0 types either way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// A2A 1.0.
-    V1,
-    /// A2A 0.3, over JSON-RPC.
-    V03,
 }
 
 /// One operation with its request.

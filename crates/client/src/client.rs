@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use url::Url;
 
-pub use crate::binding::{Binding, Dialect};
+pub use a2a::Dialect;
+
+pub use crate::binding::Binding;
 use crate::{
     Connector, Discovered, Error, EventStream, Resume, Secret, Trust,
     binding::{Endpoint, Operation, choose},

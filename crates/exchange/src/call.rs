@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use a2a::Dialect;
 use store::TenantId;
 
 /// The owner of the token.
@@ -24,6 +25,8 @@ pub struct Call {
     pub extensions: Vec<String>,
     /// The `Idempotency-Key` header.
     pub idempotency_key: Option<String>,
+    /// The generation of the protocol that the caller speaks, and in which it is notified.
+    pub dialect: Dialect,
     /// What the surface does otherwise than A2A 1.0.
     pub rules: Rules,
 }
@@ -50,6 +53,13 @@ impl Default for Rules {
 impl Call {
     /// A call with nothing beside its caller.
     pub fn new(caller: Caller) -> Self {
-        Self { caller, agent: None, extensions: Vec::new(), idempotency_key: None, rules: Rules::default() }
+        Self {
+            caller,
+            agent: None,
+            extensions: Vec::new(),
+            idempotency_key: None,
+            dialect: Dialect::V1,
+            rules: Rules::default(),
+        }
     }
 }

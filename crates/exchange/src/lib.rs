@@ -15,6 +15,7 @@ mod fold;
 mod intake;
 mod operations;
 mod page_token;
+mod push;
 mod registry;
 mod scheduler;
 mod scribe;

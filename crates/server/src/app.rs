@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use a2a::Error;
+use a2a::{Dialect, Error};
 use axum::{
     Router,
     body::Body,
@@ -62,6 +62,7 @@ impl App {
             agent,
             extensions: headers::extensions(headers),
             idempotency_key: headers::idempotency_key(headers)?,
+            dialect: Dialect::V1,
             rules: Rules::default(),
         })
     }

@@ -8,7 +8,7 @@ mod arbiter;
 mod v03;
 
 use a2a::{
-    Error, ErrorKind, GetExtendedAgentCardRequest, Method,
+    Dialect, Error, ErrorKind, GetExtendedAgentCardRequest, Method,
     jsonrpc::{self, Id, Request},
 };
 use axum::response::Response;
@@ -34,13 +34,6 @@ pub(crate) enum Contract {
     A2a,
     /// That of seeds 000 and 002, under `/v1/a2a`: it departs from A2A in its 0.3 dialect, and in some codes.
     Arbiter,
-}
-
-/// Which generation of the protocol a method's name is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dialect {
-    V1,
-    V03,
 }
 
 /// A request whose envelope was read.
@@ -101,7 +94,7 @@ async fn in_dialect(app: &App, caller: Caller, agent: Option<String>, asked: &As
         // That was the first thing.
         (Contract::Arbiter, _) => {}
     }
-    let call = app.call(caller, agent, headers)?;
+    let call = Call { dialect: asked.dialect, ..app.call(caller, agent, headers)? };
     match (asked.contract, asked.dialect) {
         (_, Dialect::V1) => in_1_0(app, &call, asked).await,
         (Contract::A2a, Dialect::V03) => v03::answer(app, &call, asked).await.map(in_version_03),
