@@ -163,6 +163,7 @@ impl Exchange {
             idempotency,
             lease: permit.is_some().then_some(term),
             working,
+            push: None,
             quota: inner.options.quota,
             at,
         };

@@ -139,6 +139,7 @@ fn begin(task: TaskId, agent: &str) -> Outcome<Accept> {
         idempotency: None,
         lease: None,
         working: Draft::status(task, CONTEXT, TaskState::Working, None, None, at)?,
+        push: None,
         quota: Quota::default(),
         at,
     })

@@ -13,6 +13,7 @@ mod dice;
 mod folding;
 mod installation;
 mod leasing;
+mod pushing;
 mod reading;
 mod resting;
 mod turns;
@@ -131,6 +132,25 @@ macro_rules! for_each_conformance_case {
             totals_follow_every_change,
             others_tasks_do_not_exist,
             a_context_remembers_its_older_tasks,
+            a_task_without_configurations_owes_nothing,
+            a_configuration_is_told_what_comes_after_it,
+            a_configuration_comes_with_its_message,
+            a_held_task_owes_from_its_showing_on,
+            only_those_who_asked_are_told_of_chunks,
+            a_configuration_is_leased_once,
+            a_stale_holder_settles_nothing,
+            what_is_logged_while_it_is_told_is_owed,
+            a_configuration_that_was_put_off_waits,
+            a_configuration_that_rests_is_not_due,
+            a_lease_to_tell_runs_out,
+            a_replaced_configuration_goes_on,
+            a_removed_configuration_is_gone,
+            a_task_has_only_so_many_configurations,
+            what_does_not_answer_holds_up_nobody_else,
+            a_dead_letter_is_sent_again,
+            configurations_are_listed_in_pages,
+            others_configurations_do_not_exist,
+            configurations_count_as_stored,
             one_value_of_a_setting_wins,
             tenants_have_names_of_their_own,
             tokens_live_until_they_expire,
@@ -167,6 +187,7 @@ use claiming::*;
 use folding::*;
 use installation::*;
 use leasing::*;
+use pushing::*;
 use reading::*;
 use resting::*;
 use turns::*;

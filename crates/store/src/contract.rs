@@ -6,8 +6,9 @@ use async_trait::async_trait;
 
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, InstanceId, Lease, LeasedTurn, NewToken, Page, Position, Result, Snapshot, Stats, StoredCard,
-    Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+    Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, NewPush, NewToken, Page, Position, PushClaim,
+    PushConfig, PushFilter, PushLease, Replay, Result, Settlement, Snapshot, Stats, StoredCard, Tailed, TaskHead,
+    TaskId, Tenant, TenantId, Token, Usage, View,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -23,9 +24,9 @@ const SYSTEM: &str = "system";
 ///   [`Error::LeaseLost`].
 /// - **Scoped.** A task of another tenant is [`Error::NotFound`], as is one that never existed.
 /// - **All or nothing.** A call that returns `Err` has changed nothing.
-pub trait Store: Journal + Registry + Installation {}
+pub trait Store: Journal + Outbox + Registry + Installation {}
 
-impl<T: Journal + Registry + Installation> Store for T {}
+impl<T: Journal + Outbox + Registry + Installation> Store for T {}
 
 /// Tasks: what callers, workers and readers do with them.
 #[async_trait]
@@ -118,6 +119,30 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Where committed events are announced.
     fn hub(&self) -> &Hub;
+}
+
+/// Notifications: who is to be told of a task, and how far that has come. See [`crate::push`] for what all of it promises.
+#[async_trait]
+pub trait Outbox: Send + Sync + 'static {
+    /// Makes a configuration of a task, or replaces the one with its id, which goes on where that one stood.
+    /// [`Error::NotFound`] for a task that callers do not see, [`Error::TooManyPushes`] when it has [`MOST_CONFIGS`](crate::MOST_CONFIGS).
+    async fn put_push(&self, tenant: TenantId, task: TaskId, new: NewPush) -> Result<()>;
+    /// Removes a configuration; says whether there was one. Whoever is telling it finds its lease lost.
+    async fn remove_push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<bool>;
+    /// A configuration.
+    async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>>;
+    /// A tenant's configurations, by task and id.
+    async fn pushes(&self, tenant: TenantId, filter: PushFilter) -> Result<Vec<PushConfig>>;
+
+    /// Leases configurations that are due, shared among tenants and receivers as the claim says.
+    async fn claim_pushes(&self, claim: PushClaim) -> Result<Vec<PushLease>>;
+    /// When the next configuration is due, or was, and what time it is.
+    async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)>;
+    /// Writes how far a holder has come; [`Error::LeaseLost`] when it is the holder no more. What the row owes now is returned.
+    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<u64>;
+    /// Has dead letters sent again, and a configuration that had stopped go on. Says how many letters;
+    /// [`Error::NotFound`] when there is no such configuration.
+    async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize>;
 }
 
 /// Who may call: tenants, their tokens, what they use, and who has changed any of that.

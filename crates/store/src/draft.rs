@@ -20,7 +20,7 @@ pub struct Draft {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Content {
     Status { state: TaskState, message: Option<Bytes> },
-    Artifact { artifact_id: String, append: bool, artifact: Bytes },
+    Artifact { artifact_id: String, append: bool, last: bool, artifact: Bytes },
     Note,
     Kept,
     Reply,
@@ -105,7 +105,8 @@ impl Draft {
             body.text(b",\"lastChunk\":true");
         }
         let body = body.end(metadata.as_ref())?;
-        let content = Content::Artifact { artifact_id: artifact.artifact_id, append, artifact: body.slice(range) };
+        let (artifact_id, artifact) = (artifact.artifact_id, body.slice(range));
+        let content = Content::Artifact { artifact_id, append, last: last_chunk, artifact };
         Ok(Self { at, body, content })
     }
 
@@ -235,7 +236,10 @@ mod tests {
                 metadata: metadata(with),
             });
             assert_eq!(draft.body, serde_json::to_vec(&typed).unwrap());
-            assert_eq!(draft.content, Content::Artifact { artifact_id: "a".into(), append, artifact: kept });
+            assert_eq!(
+                draft.content,
+                Content::Artifact { artifact_id: "a".into(), append, last: last_chunk, artifact: kept }
+            );
         }
     }
 }

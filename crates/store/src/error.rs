@@ -42,6 +42,12 @@ pub enum Error {
         /// How many it may keep.
         limit: u64,
     },
+    /// The task has as many push configurations as it may.
+    #[error("the task has {limit} push notification configurations, as many as it may")]
+    TooManyPushes {
+        /// How many it may have.
+        limit: u32,
+    },
     /// The name or hash is taken.
     #[error("already exists")]
     Exists,
@@ -80,6 +86,7 @@ impl Error {
             | Self::TooManyTasks { .. }
             | Self::TooMuchStored { .. }
             | Self::TooManyCards { .. }
+            | Self::TooManyPushes { .. }
             | Self::Exists => true,
             Self::FromTheFuture { .. }
             | Self::Unavailable(_)

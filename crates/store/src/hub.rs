@@ -35,6 +35,8 @@ pub struct Hub {
     shards: Arc<[Shard; SHARDS]>,
     /// Bumped when work may have become due or a cancel mark may have been set by someone else.
     due: Arc<watch::Sender<u64>>,
+    /// Bumped when a notification may have become due.
+    owed: Arc<watch::Sender<u64>>,
     /// Where other instances are told of this one's commits, beside what the store does by itself.
     others: Arc<OnceLock<NatsHandle>>,
     /// Nothing is announced at all: everything is found by looking.
@@ -100,6 +102,7 @@ impl Hub {
         Self {
             shards: Arc::new(std::array::from_fn(|_| Mutex::default())),
             due: Arc::new(watch::Sender::new(0)),
+            owed: Arc::new(watch::Sender::new(0)),
             others: Arc::default(),
             silent,
             look,
@@ -187,6 +190,18 @@ impl Hub {
         if !self.silent {
             self.due.send_modify(|n| *n += 1);
         }
+    }
+
+    /// Says that a notification may be due.
+    pub(crate) fn poke_outbox(&self) {
+        if !self.silent {
+            self.owed.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Hears when a notification may be due.
+    pub fn owed(&self) -> watch::Receiver<u64> {
+        self.owed.subscribe()
     }
 
     /// Tells other instances what this one has committed, if they hear of it through the hub.

@@ -21,6 +21,7 @@ pub mod machine;
 mod nats;
 mod ops;
 pub mod postgres;
+pub mod push;
 #[cfg(feature = "testing")]
 pub mod scratch;
 pub mod sqlite;
@@ -29,13 +30,17 @@ mod types;
 mod waiter;
 pub mod wake;
 
-pub use contract::{Installation, Journal, Registry, Store};
+pub use contract::{Installation, Journal, Outbox, Registry, Store};
 pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
 pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
 pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Room, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
+pub use push::{
+    Attempt, Letter, MOST_CONFIGS, MOST_LETTERS, NewPush, Next, Place, PushClaim, PushConfig, PushFilter, PushLease,
+    PushRecord, PushState, Replay, Settlement,
+};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
     IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Start, Stats, StoredCard, Tailed, Target,

@@ -9,6 +9,7 @@ mod append;
 mod cancel;
 pub(crate) mod columns;
 mod lease;
+mod push;
 mod row;
 
 use a2a::{TaskState, Timestamp};
@@ -21,9 +22,10 @@ pub(crate) use self::{
     cancel::{force, mark, reveal, wake},
     columns::task_columns,
     lease::claim,
-    row::{Hidden, TaskRow},
+    push::{put_push, remove_push},
+    row::{Hidden, Owes, TaskRow},
 };
-use crate::{AgentId, Claim, Event, IdempotencyKey, LeaseTime, Quota, Result, TaskId, TenantId};
+use crate::{AgentId, Claim, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId};
 
 /// The transaction that an operation is part of: what it can read and write.
 ///
@@ -76,6 +78,15 @@ pub(crate) trait Tx {
     fn find_key(&mut self, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<FirstUse>>;
     /// Remembers what the key is used for. What may be replaced by that has expired.
     fn remember(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()>;
+
+    /// The push configurations of a task, by id, with the bytes that each takes.
+    fn pushes(&mut self, row: &TaskRow) -> Result<Vec<(String, i64)>>;
+    /// Makes or replaces a push configuration. A new one is told of what comes after the event `from`.
+    fn put_push(&mut self, row: &TaskRow, new: &NewPush, from: u64, at: Timestamp) -> Result<()>;
+    /// Removes a push configuration.
+    fn remove_push(&mut self, row: &TaskRow, id: &str) -> Result<()>;
+    /// Says that the log has something to tell; those of the task's push configurations whom it concerns are due.
+    fn owe(&mut self, row: &TaskRow, owes: Owes) -> Result<()>;
 
     /// Changes the number of visible tasks.
     fn count(&mut self, tenant: TenantId, agent: &AgentId, state: TaskState, n: i64);

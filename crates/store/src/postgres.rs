@@ -18,6 +18,7 @@ mod inspect;
 mod instances;
 mod lease;
 mod pool;
+mod push;
 mod read;
 mod registry;
 pub(crate) mod schema;
@@ -52,9 +53,9 @@ pub use self::{
 };
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Event, Filter,
-    Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, Page, Position, Registry, Result, Snapshot,
-    Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
-    waiter::Counters,
+    Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page, Position,
+    PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot, Stats, Store,
+    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -233,6 +234,44 @@ impl Journal for PostgresStore {
 
     fn hub(&self) -> &Hub {
         &self.hub
+    }
+}
+
+#[async_trait]
+impl Outbox for PostgresStore {
+    async fn put_push(&self, tenant: TenantId, task: TaskId, new: NewPush) -> Result<()> {
+        self.writer.run(Need::pushes(task), move |batch| ops::put_push(batch, tenant, task, &new)).await
+    }
+
+    async fn remove_push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<bool> {
+        let id = id.to_owned();
+        self.writer.run(Need::pushes(task), move |batch| ops::remove_push(batch, tenant, task, &id)).await
+    }
+
+    async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>> {
+        push::find(&self.readers, tenant, task, id).await
+    }
+
+    async fn pushes(&self, tenant: TenantId, filter: PushFilter) -> Result<Vec<PushConfig>> {
+        push::list(&self.readers, tenant, &filter).await
+    }
+
+    async fn claim_pushes(&self, claim: PushClaim) -> Result<Vec<PushLease>> {
+        push::claim(&self.readers, &self.writers, &claim).await
+    }
+
+    async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)> {
+        push::next(&self.readers).await
+    }
+
+    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<u64> {
+        push::settle(&self.writers, lease, &settlement).await
+    }
+
+    async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize> {
+        let replayed = push::replay(&self.writers, tenant, task, id, which).await?;
+        self.hub.poke_outbox();
+        Ok(replayed)
     }
 }
 

@@ -8,6 +8,7 @@ mod clock;
 mod inspect;
 pub(crate) mod instances;
 mod lease;
+mod push;
 mod read;
 mod readers;
 mod registry;
@@ -34,9 +35,10 @@ pub use self::{
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, Page, Position, Registry, Result,
-    Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake,
-    hub::LOOK, ops, waiter::Counters,
+    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page,
+    Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot, Stats,
+    Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
+    waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -265,6 +267,48 @@ impl Journal for SqliteStore {
 
     fn hub(&self) -> &Hub {
         &self.hub
+    }
+}
+
+#[async_trait]
+impl Outbox for SqliteStore {
+    async fn put_push(&self, tenant: TenantId, task: TaskId, new: NewPush) -> Result<()> {
+        self.writer.run(move |batch| ops::put_push(batch, tenant, task, &new)).await
+    }
+
+    async fn remove_push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<bool> {
+        let id = id.to_owned();
+        self.writer.run(move |batch| ops::remove_push(batch, tenant, task, &id)).await
+    }
+
+    async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>> {
+        let id = id.to_owned();
+        self.readers.run(move |conn| push::find(conn, tenant, task, &id)).await
+    }
+
+    async fn pushes(&self, tenant: TenantId, filter: PushFilter) -> Result<Vec<PushConfig>> {
+        self.readers.run(move |conn| push::list(conn, tenant, &filter)).await
+    }
+
+    async fn claim_pushes(&self, claim: PushClaim) -> Result<Vec<PushLease>> {
+        self.writer.run(move |batch| push::claim(batch, &claim)).await
+    }
+
+    async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)> {
+        let ticks = self.ticks.clone();
+        self.readers.run(move |conn| Ok((clock::read(conn, &ticks)?, push::next(conn)?))).await
+    }
+
+    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<u64> {
+        let lease = lease.clone();
+        self.writer.run(move |batch| push::settle(batch, &lease, &settlement)).await
+    }
+
+    async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize> {
+        let id = id.to_owned();
+        let replayed = self.writer.run(move |batch| push::replay(batch, tenant, task, &id, which)).await?;
+        self.hub.poke_outbox();
+        Ok(replayed)
     }
 }
 

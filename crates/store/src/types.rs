@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 
-use crate::{AgentId, Draft, Lease, Result, TaskId, TenantId, Term, TurnEnd};
+use crate::{AgentId, Draft, Lease, NewPush, Result, TaskId, TenantId, Term, TurnEnd};
 
 /// One entry of a task's log.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,6 +137,8 @@ pub struct Accept {
     pub lease: Option<Term>,
     /// The WORKING status, used when the lease is given.
     pub working: Draft,
+    /// Who is to be told of the task from here on.
+    pub push: Option<NewPush>,
     /// What its tenant may use; checked in the transaction that would use it.
     pub quota: Quota,
     /// Now, as events tell it to people.
@@ -610,4 +612,6 @@ pub struct Stats {
     pub events: u64,
     /// How often a batch had to take a tenant's lock because the tenant came near a bound.
     pub quota_locks: u64,
+    /// How often a task made its push configurations due. Tasks that have none never do.
+    pub owed: u64,
 }

@@ -21,6 +21,7 @@ pub(crate) struct Counters {
     commits: AtomicU64,
     events: AtomicU64,
     quota_locks: AtomicU64,
+    owed: AtomicU64,
     /// When the last commit succeeded, in milliseconds since then. Negative before the first.
     last_commit: AtomicI64,
 }
@@ -32,6 +33,7 @@ impl Default for Counters {
             commits: AtomicU64::new(0),
             events: AtomicU64::new(0),
             quota_locks: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
             last_commit: AtomicI64::new(i64::MIN),
         }
     }
@@ -81,6 +83,11 @@ impl Counters {
         self.quota_locks.fetch_add(tenants as u64, Relaxed);
     }
 
+    /// So many tasks made their push configurations due.
+    pub(crate) fn owed(&self, tasks: usize) {
+        self.owed.fetch_add(tasks as u64, Relaxed);
+    }
+
     /// Whether a commit of the last `millis` proves that the journal can be written.
     pub(crate) fn has_committed_within(&self, millis: i64) -> bool {
         self.millis().saturating_sub(self.last_commit.load(Relaxed)) < millis
@@ -95,6 +102,7 @@ impl Counters {
             commits: self.commits.load(Relaxed),
             events: self.events.load(Relaxed),
             quota_locks: self.quota_locks.load(Relaxed),
+            owed: self.owed.load(Relaxed),
         }
     }
 }

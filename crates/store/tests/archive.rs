@@ -14,10 +14,10 @@ use std::{
     time::Duration,
 };
 
-use a2a::{Artifact, Message, Part, Role, TaskState, Timestamp};
+use a2a::{Artifact, Dialect, Message, Part, Role, TaskState, Timestamp};
 use store::{
-    Accept, AgentId, Append, Claim, Draft, Holder, IdempotencyKey, Lease, Location, NewToken, Quota, Room, Store,
-    Target, TaskId, TenantId, Term, TurnEnd, View,
+    Accept, AgentId, Append, Claim, Draft, Holder, IdempotencyKey, Lease, Location, NewPush, NewToken, Quota, Room,
+    Store, Target, TaskId, TenantId, Term, TurnEnd, View,
     archive::{self, Error, Imported, Kind, Sums},
     clock,
     scratch::Database,
@@ -70,8 +70,21 @@ fn begin(task: TaskId, n: u8, leased: bool) -> Accept {
         idempotency: Some(key(n)),
         lease: leased.then(term),
         working: status(task, TaskState::Working, None),
+        push: None,
         quota: Quota::default(),
         at: clock::now(),
+    }
+}
+
+fn push(id: &str, n: u8) -> NewPush {
+    NewPush {
+        id: id.into(),
+        url: format!("https://receiver/{n}"),
+        receiver: "receiver:443".into(),
+        scheme: "Bearer".into(),
+        sealed: vec![n, 0, 255],
+        dialect: if id == "a" { Dialect::V1 } else { Dialect::V03 },
+        chunks: n == 1,
     }
 }
 
@@ -99,6 +112,11 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
         let leased = n % 4 != 0;
         let accepted = store.accept(tenant, begin(task, n, leased)).await.unwrap();
         tasks.push(task);
+        if [1, 7, 13].contains(&n) {
+            for id in ["a", "b"] {
+                store.put_push(tenant, task, push(id, n)).await.unwrap();
+            }
+        }
         let Some(lease) = accepted.lease else { continue };
         if n % 5 != 4 {
             let artifact = Artifact {
@@ -182,6 +200,7 @@ async fn what_goes_through_sqlite_is_the_same_again() {
     assert_eq!(count(&sums, Kind::Token), 3);
     assert_eq!(count(&sums, Kind::Setting), 2, "the heartbeat is not one");
     assert_eq!(count(&sums, Kind::Card), 2);
+    assert_eq!(count(&sums, Kind::Push), 6);
     assert_eq!(count(&sums, Kind::Task), 20);
     assert_eq!(count(&sums, Kind::Key), 20);
     assert!(count(&sums, Kind::Event) > 60 && count(&sums, Kind::Artifact) > 15 && count(&sums, Kind::Audit) > 4);
@@ -296,26 +315,35 @@ async fn a_conversation_goes_on_where_it_was_moved_to() {
     assert_eq!(said, ["m", &reply, "answer", &reply]);
 }
 
-/// Its last line does not speak of cards; one that has some must.
+/// Its last line does not speak of kinds that came later; one that has some of them must.
 #[tokio::test]
-async fn an_archive_of_before_there_were_cards_is_taken() {
-    let without_cards = |bytes: &[u8]| {
+async fn an_archive_of_before_there_was_a_kind_is_taken() {
+    let without = |bytes: &[u8], kinds_gone: &[&str]| {
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         let (records, last) = text.trim_end().rsplit_once('\n').unwrap();
         let mut last: serde_json::Value = serde_json::from_str(last).unwrap();
         let kinds = last["end"]["kinds"].as_array_mut().unwrap();
-        assert_eq!(kinds.pop().unwrap()["kind"], "cards");
+        for gone in kinds_gone {
+            assert_eq!(kinds.pop().unwrap()["kind"], *gone);
+        }
         format!("{records}\n{last}\n").into_bytes()
     };
     let (dir, from, ..) = source().await;
     let (bytes, _) = exported(&from).await;
     let target = tempfile::tempdir().unwrap();
     let to = Location::Sqlite(target.path().to_owned());
-    assert!(matches!(imported(&to, &without_cards(&bytes)).await, Err(Error::Altered(_))));
-    raw(dir.path()).execute("DELETE FROM cards", ()).unwrap();
+    for gone in [&["pushes"][..], &["pushes", "cards"], &["pushes", "cards", "keys"]] {
+        assert!(matches!(imported(&to, &without(&bytes, gone)).await, Err(Error::Altered(_))), "{gone:?}");
+    }
+    raw(dir.path())
+        .execute_batch("DELETE FROM push_configs; UPDATE a2a_tasks SET pushes = 0; DELETE FROM cards")
+        .unwrap();
     let (bytes, sums) = exported(&from).await;
-    let taken = imported(&to, &without_cards(&bytes)).await.unwrap();
-    assert_eq!(taken.stored, sums);
+    for gone in [&["pushes"][..], &["pushes", "cards"]] {
+        let target = tempfile::tempdir().unwrap();
+        let to = Location::Sqlite(target.path().to_owned());
+        assert_eq!(imported(&to, &without(&bytes, gone)).await.unwrap().stored, sums, "{gone:?}");
+    }
 }
 
 #[tokio::test]

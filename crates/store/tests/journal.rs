@@ -78,6 +78,7 @@ fn begin(task: TaskId) -> Accept {
         idempotency: None,
         lease: None,
         working: status(task, TaskState::Working, None),
+        push: None,
         quota: store::Quota::default(),
         at: clock::now(),
     }

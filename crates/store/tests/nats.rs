@@ -115,6 +115,7 @@ impl Instance {
             idempotency: None,
             lease: None,
             working: Draft::status(task, "ctx", a2a::TaskState::Working, None, None, at).unwrap(),
+            push: None,
             quota: Quota::default(),
             at,
         };

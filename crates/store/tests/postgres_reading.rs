@@ -69,6 +69,7 @@ impl Story {
             idempotency,
             lease: (self.dice.roll(4) != 0).then(|| Term { holder: Holder::worker("one"), lasts: Duration::MAX }),
             working: Draft::status(task, "one", TaskState::Working, None, None, self.now()).unwrap(),
+            push: None,
             quota: Quota { tasks, bytes: None },
             at: self.now(),
         }

@@ -143,6 +143,7 @@ impl Rig {
             idempotency: None,
             lease: Some(Term { holder: store.instance().into(), lasts: lease }),
             working,
+            push: None,
             quota: store::Quota::default(),
             at,
         };

@@ -249,12 +249,10 @@ impl<'a> Reader<'a> {
         };
         let sums = self.tally.sums();
         let told = last.end;
-        // What was written before there were cards does not speak of them.
-        let [before @ .., cards] = sums.kinds.as_slice() else {
-            return Err(Error::Altered("its last line has other kinds".into()));
-        };
-        let is_older = told.kinds.len() == before.len() && cards.count == 0;
-        if told.kinds.len() != sums.kinds.len() && !is_older {
+        // What was written before there was a kind does not speak of it.
+        let spoken_of = told.kinds.len();
+        let is_known = (Kind::OLDEST..=sums.kinds.len()).contains(&spoken_of);
+        if !is_known || sums.kinds[spoken_of..].iter().any(|later| later.count > 0) {
             return Err(Error::Altered("its last line has other kinds".into()));
         }
         for (sum, told) in sums.kinds.iter().zip(&told.kinds) {
@@ -304,6 +302,7 @@ fn task_of(record: &Record) -> Option<&str> {
         Record::Artifact(artifact) => Some(&artifact.task),
         Record::Event(event) => Some(&event.task),
         Record::Key(key) => Some(&key.task),
+        Record::Push(push) => Some(&push.task),
         Record::Tenant(_) | Record::Token(_) | Record::Setting(_) | Record::Audit(_) | Record::Card(_) => None,
     }
 }

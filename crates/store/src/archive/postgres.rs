@@ -11,7 +11,7 @@ use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
-    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
+    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token},
 };
 use crate::postgres::{self, Url, schema};
 
@@ -20,7 +20,7 @@ const ROWS: usize = 500;
 const BYTES: usize = 1 << 20;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 10] = [
+const TABLES: [(&str, &str); 11] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings", "settings"),
@@ -31,6 +31,7 @@ const TABLES: [(&str, &str); 10] = [
     ("a2a_events", "events"),
     ("idempotency", "idempotency keys"),
     ("cards", "cards"),
+    ("push_configs", "push configurations"),
 ];
 
 impl From<tokio_postgres::Error> for Error {
@@ -125,9 +126,13 @@ async fn derive(tx: &Transaction<'_>) -> Result<()> {
            SELECT task, sum(bytes) AS bytes FROM (
              SELECT task, octet_length(body) AS bytes FROM a2a_events
              UNION ALL SELECT task, octet_length(body) FROM messages
-             UNION ALL SELECT task, octet_length(body) FROM a2a_artifacts) AS parts
+             UNION ALL SELECT task, octet_length(body) FROM a2a_artifacts
+             UNION ALL SELECT task, octet_length(config_id || url || receiver || scheme) + octet_length(sealed)
+               FROM push_configs) AS parts
            GROUP BY task) AS b ON b.task = t.task_id
          GROUP BY t.tenant_id;
+         UPDATE a2a_tasks t SET pushes = c.n FROM (SELECT task, count(*) AS n FROM push_configs GROUP BY task) c
+         WHERE t.task_id = c.task;
          SELECT setval(pg_get_serial_sequence('tenants', 'id'), max(id)) FROM tenants;
          SELECT setval(pg_get_serial_sequence('tokens', 'id'), max(id)) FROM tokens;
          SELECT setval(pg_get_serial_sequence('audit', 'id'), max(id)) FROM audit;",
@@ -174,6 +179,13 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
              ORDER BY tenant_id, key"
         }
         Kind::Card => "SELECT tenant_id, agent_id, card, updated_at FROM cards ORDER BY tenant_id, agent_id",
+        Kind::Push => {
+            "SELECT task::text, config_id, tenant_id, url, receiver, scheme, sealed, dialect::bigint, chunks, created_at,
+               seq, part::bigint, owed, state::bigint,
+               CASE WHEN owner IS NOT NULL THEN least(due_at, created_at) ELSE due_at END, generation, attempt::bigint,
+               letters::bigint, record
+             FROM push_configs ORDER BY task, config_id"
+        }
     };
     let nothing: [&(dyn ToSql + Sync); 0] = [];
     let mut rows = pin!(tx.query_raw(sql, nothing).await?);
@@ -272,6 +284,27 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             card: Body(row.try_get(2)?),
             updated_at: row.try_get(3)?,
         }),
+        Kind::Push => Record::Push(Box::new(Push {
+            task: row.try_get(0)?,
+            id: row.try_get(1)?,
+            tenant: row.try_get(2)?,
+            url: row.try_get(3)?,
+            receiver: row.try_get(4)?,
+            scheme: row.try_get(5)?,
+            sealed: Body(row.try_get(6)?),
+            dialect: row.try_get(7)?,
+            chunks: row.try_get(8)?,
+            created_at: row.try_get(9)?,
+            seq: row.try_get(10)?,
+            part: row.try_get(11)?,
+            owed: row.try_get(12)?,
+            state: row.try_get(13)?,
+            due_at: row.try_get(14)?,
+            generation: row.try_get(15)?,
+            attempt: row.try_get(16)?,
+            letters: row.try_get(17)?,
+            record: row.try_get(18)?,
+        })),
     })
 }
 
@@ -300,6 +333,7 @@ fn weight(record: &Record) -> usize {
         Record::Artifact(artifact) => artifact.body.0.len(),
         Record::Event(event) => event.body.0.len(),
         Record::Card(card) => card.card.0.len(),
+        Record::Push(push) => push.record.len() + push.sealed.0.len(),
         Record::Tenant(_) | Record::Token(_) | Record::Audit(_) | Record::Key(_) => 0,
     }
 }
@@ -385,6 +419,19 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             "INSERT INTO cards (tenant_id, agent_id, card, updated_at)
              SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bigint[])",
             r => r.tenant, r.agent.as_str(), r.card.0.as_slice(), r.updated_at),
+        Kind::Push => columns!(Push,
+            "INSERT INTO push_configs (task, config_id, tenant_id, url, receiver, scheme, sealed, dialect, chunks,
+               created_at, seq, part, owed, state, due_at, generation, attempt, letters, record)
+             SELECT task::uuid, id, tenant, url, receiver, scheme, sealed, dialect, chunks, created, seq, part, owed, state,
+               due, generation, attempt, letters, record
+             FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[],
+               $8::bigint[], $9::boolean[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
+               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[])
+             AS r (task, id, tenant, url, receiver, scheme, sealed, dialect, chunks, created, seq, part, owed, state, due,
+               generation, attempt, letters, record)",
+            r => r.task.as_str(), r.id.as_str(), r.tenant, r.url.as_str(), r.receiver.as_str(), r.scheme.as_str(),
+                r.sealed.0.as_slice(), r.dialect, r.chunks, r.created_at, r.seq, r.part, r.owed, r.state, r.due_at,
+                r.generation, r.attempt, r.letters, r.record.as_str()),
     };
     let inserted = inserted?;
     if inserted != rows.len() as u64 {

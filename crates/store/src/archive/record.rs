@@ -34,11 +34,13 @@ pub enum Kind {
     Key,
     /// A card that a tenant keeps. Archives of before there were any do not have the kind.
     Card,
+    /// A push configuration of a task, and how far it has told. Archives of before there were any do not have the kind.
+    Push,
 }
 
 impl Kind {
     /// All of them, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Tenant,
         Self::Token,
         Self::Setting,
@@ -49,7 +51,11 @@ impl Kind {
         Self::Event,
         Self::Key,
         Self::Card,
+        Self::Push,
     ];
+
+    /// How many of them every archive speaks of, the oldest too.
+    pub(super) const OLDEST: usize = 9;
 
     /// What people call many of them.
     pub fn name(self) -> &'static str {
@@ -64,6 +70,7 @@ impl Kind {
             Self::Event => "events",
             Self::Key => "keys",
             Self::Card => "cards",
+            Self::Push => "pushes",
         }
     }
 }
@@ -82,6 +89,7 @@ pub(super) enum Record {
     Event(Event),
     Key(Key),
     Card(Card),
+    Push(Box<Push>),
 }
 
 impl Record {
@@ -97,6 +105,7 @@ impl Record {
             Self::Event(_) => Kind::Event,
             Self::Key(_) => Kind::Key,
             Self::Card(_) => Kind::Card,
+            Self::Push(_) => Kind::Push,
         }
     }
 }
@@ -235,6 +244,31 @@ pub(super) struct Card {
     pub(super) agent: String,
     pub(super) card: Body,
     pub(super) updated_at: i64,
+}
+
+/// A push configuration without its lease: what was being told is due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Push {
+    pub(super) task: String,
+    pub(super) id: String,
+    pub(super) tenant: i64,
+    pub(super) url: String,
+    pub(super) receiver: String,
+    pub(super) scheme: String,
+    pub(super) sealed: Body,
+    pub(super) dialect: i64,
+    pub(super) chunks: bool,
+    pub(super) created_at: i64,
+    pub(super) seq: i64,
+    pub(super) part: i64,
+    pub(super) owed: i64,
+    pub(super) state: i64,
+    pub(super) due_at: Option<i64>,
+    pub(super) generation: i64,
+    pub(super) attempt: i64,
+    pub(super) letters: i64,
+    pub(super) record: String,
 }
 
 /// Bytes that are text nearly always: a string then, `{"base64": "…"}` otherwise.

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
-    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Record, Setting, Task, Tenant, Token},
+    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token},
 };
 use crate::sqlite::{self, FILE, schema, tx::positions};
 
@@ -18,7 +18,7 @@ use crate::sqlite::{self, FILE, schema, tx::positions};
 const CACHE: u32 = 32 * 1024;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 10] = [
+const TABLES: [(&str, &str); 11] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings WHERE name <> 'journal.heartbeat'", "settings"),
@@ -29,6 +29,7 @@ const TABLES: [(&str, &str); 10] = [
     ("a2a_events", "events"),
     ("idempotency", "idempotency keys"),
     ("cards", "cards"),
+    ("push_configs", "push configurations"),
 ];
 
 /// A connection to the journal in `dir` that can only read.
@@ -137,8 +138,12 @@ fn derive(conn: &Connection) -> Result<()> {
                   + (SELECT coalesce(sum(length(body)), 0) FROM messages
                      WHERE pos >= pk << 32 AND pos < (pk + 1) << 32)
                   + (SELECT coalesce(sum(length(body)), 0) FROM a2a_artifacts
-                     WHERE pos >= pk << 32 AND pos < (pk + 1) << 32))
-         FROM a2a_tasks GROUP BY tenant_id;",
+                     WHERE pos >= pk << 32 AND pos < (pk + 1) << 32)
+                  + (SELECT coalesce(sum(length(CAST(config_id || url || receiver || scheme AS BLOB)) + length(sealed)), 0)
+                     FROM push_configs WHERE task = pk))
+         FROM a2a_tasks GROUP BY tenant_id;
+         UPDATE a2a_tasks SET pushes = (SELECT count(*) FROM push_configs WHERE task = pk)
+         WHERE pk IN (SELECT task FROM push_configs);",
     )?;
     Ok(())
 }
@@ -149,6 +154,7 @@ pub(super) fn void_leases(conn: &Connection) -> Result<()> {
         "UPDATE a2a_tasks SET owner = NULL, interrupted = 1, due_at = min(due_at, updated_at) WHERE owner IS NOT NULL",
         (),
     )?;
+    conn.execute("UPDATE push_configs SET owner = NULL, due_at = min(due_at, created_at) WHERE owner IS NOT NULL", ())?;
     conn.execute("DELETE FROM instances", ())?;
     Ok(())
 }
@@ -275,6 +281,35 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             card: Body(row.get(2)?),
             updated_at: row.get(3)?,
         }))
+    })?;
+    let pushes =
+        "SELECT t.task_id, c.config_id, c.tenant_id, c.url, c.receiver, c.scheme, c.sealed, c.dialect, c.chunks,
+                    c.created_at, c.seq, c.part, c.owed, c.state,
+                    CASE WHEN c.owner IS NOT NULL THEN min(c.due_at, c.created_at) ELSE c.due_at END, c.generation,
+                    c.attempt, c.letters, c.record
+                  FROM push_configs c JOIN a2a_tasks t ON t.pk = c.task ORDER BY t.task_id, c.config_id";
+    each(conn, writer, pushes, |row| {
+        Ok(Record::Push(Box::new(Push {
+            task: row.get(0)?,
+            id: row.get(1)?,
+            tenant: row.get(2)?,
+            url: row.get(3)?,
+            receiver: row.get(4)?,
+            scheme: row.get(5)?,
+            sealed: Body(row.get(6)?),
+            dialect: row.get(7)?,
+            chunks: row.get(8)?,
+            created_at: row.get(9)?,
+            seq: row.get(10)?,
+            part: row.get(11)?,
+            owed: row.get(12)?,
+            state: row.get(13)?,
+            due_at: row.get(14)?,
+            generation: row.get(15)?,
+            attempt: row.get(16)?,
+            letters: row.get(17)?,
+            record: row.get(18)?,
+        })))
     })
 }
 
@@ -443,6 +478,34 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
             conn,
             "INSERT INTO cards (tenant_id, agent_id, card, updated_at) VALUES (?1, ?2, ?3, ?4)",
             params![r.tenant, r.agent, r.card.0, r.updated_at],
+        ),
+        Record::Push(r) => run(
+            conn,
+            "INSERT INTO push_configs (task, config_id, tenant_id, url, receiver, scheme, sealed, dialect, chunks,
+               created_at, seq, part, owed, state, due_at, generation, attempt, letters, record)
+             SELECT pk, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
+             FROM a2a_tasks WHERE task_id = ?1",
+            params![
+                r.task,
+                r.id,
+                r.tenant,
+                r.url,
+                r.receiver,
+                r.scheme,
+                r.sealed.0,
+                r.dialect,
+                r.chunks,
+                r.created_at,
+                r.seq,
+                r.part,
+                r.owed,
+                r.state,
+                r.due_at,
+                r.generation,
+                r.attempt,
+                r.letters,
+                r.record,
+            ],
         ),
     }
 }

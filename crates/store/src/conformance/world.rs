@@ -63,6 +63,7 @@ impl World {
             idempotency: None,
             lease: None,
             working: status(task, TaskState::Working, None),
+            push: None,
             quota: crate::Quota::default(),
             at,
         };
@@ -79,6 +80,7 @@ impl World {
             idempotency: None,
             lease: None,
             working: status(task, TaskState::Working, None),
+            push: None,
             quota: crate::Quota::default(),
             at: clock::now(),
         }

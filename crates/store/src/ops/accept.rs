@@ -2,7 +2,7 @@
 
 use a2a::TaskState;
 
-use super::{Hidden, Made, TaskRow, Tx};
+use super::{Hidden, Made, TaskRow, Tx, push};
 use crate::{
     Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Start, Target, TenantId, Term, machine::Step,
 };
@@ -33,6 +33,9 @@ fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Ac
     let pk = tx.new_key()?;
     let mut row = TaskRow::new(pk, *task, tenant, agent.clone(), context.clone(), hidden, accept.at);
     row.remembers = *remembers;
+    if let Some(new) = &accept.push {
+        push::Room::of(tx, &row, new)?.put(tx, &mut row, new, 0, accept.at)?;
+    }
     row.log(tx, accept.at, EventKind::Created { held: *hold }, created.clone())?;
     let turn = 1;
     if let Some(term) = &accept.lease {
@@ -61,10 +64,18 @@ fn proceed(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, 
         return Err(Error::InboxFull);
     }
     tx.check_quota(tenant, accept.quota, false)?;
+    let push = match &accept.push {
+        Some(new) => Some((new, push::Room::of(tx, &row, new)?)),
+        None => None,
+    };
     let ahead = turns_ahead(tx, &row)?;
     let turn = row.turn + row.waiting + 1;
 
     row.changed();
+    if let Some((new, room)) = push {
+        let from = row.seq;
+        room.put(tx, &mut row, new, from, accept.at)?;
+    }
     if !running {
         // The history reads in the order of the talk: what the agent asked comes before the answer.
         row.retire_status_message(tx, accept.at)?;

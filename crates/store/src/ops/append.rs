@@ -6,7 +6,7 @@ use a2a::TaskState;
 
 use super::{
     Tx,
-    row::{Hidden, Parking, TaskRow, step_from},
+    row::{Hidden, Owes, Parking, TaskRow, step_from},
 };
 use crate::{
     Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Result, Turn, TurnEnd, clock, draft::Content, fault,
@@ -163,7 +163,7 @@ fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {
         Content::Status { state, .. } => {
             row.set_status(tx, draft, EventKind::Status { state: *state, ends_turn: false })
         }
-        Content::Artifact { artifact_id, append, artifact } => {
+        Content::Artifact { artifact_id, append, last, artifact } => {
             // A task that has only been born and started has nothing to replace.
             if !append && row.seq > 2 {
                 let removed = tx.remove_artifact(row, artifact_id)?;
@@ -171,6 +171,9 @@ fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {
             }
             tx.add_artifact(row, artifact_id, *append, artifact)?;
             row.wrote(artifact.len());
+            if *last {
+                row.owe(Owes::All);
+            }
             row.log(tx, draft.at, EventKind::Artifact, draft.body.clone())
         }
         Content::Note => row.log(tx, draft.at, EventKind::Note, draft.body.clone()),

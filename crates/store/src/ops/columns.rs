@@ -36,6 +36,7 @@ macro_rules! task_columns {
             [parking bigint i64]
             [kept bigint i64]
             [kept_before bigint i64]
+            [pushes bigint i64]
         }
     };
 }
@@ -100,6 +101,7 @@ impl<'a> Columns<'a> {
             parking: row.parking as i64,
             kept: codec::signed(row.kept),
             kept_before: codec::signed(row.kept_before),
+            pushes: row.pushes.into(),
         }
     }
 
@@ -128,6 +130,7 @@ impl<'a> Columns<'a> {
         row.parking = Parking::from_code(self.parking);
         row.kept = codec::unsigned(self.kept);
         row.kept_before = codec::unsigned(self.kept_before);
+        row.pushes = codec::small(self.pushes);
         Ok(row.stored())
     }
 }

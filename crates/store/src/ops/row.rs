@@ -53,6 +53,15 @@ impl Parking {
     }
 }
 
+/// What a task's push configurations have to tell of, from nothing to everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owes {
+    Nothing,
+    /// A piece of an artifact, which only those are told who asked for every one.
+    Chunks,
+    All,
+}
+
 /// A row of `a2a_tasks`.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRow {
@@ -90,6 +99,10 @@ pub(crate) struct TaskRow {
     pub(crate) waiting: u32,
     pub(crate) cancel_mark: bool,
     pub(crate) remembers: bool,
+    /// How many push configurations it has.
+    pub(crate) pushes: u32,
+    /// What of that which was logged is to be told.
+    owes: Owes,
     /// As what it stands in `task_counts`.
     counted: Option<TaskState>,
     /// Whether it stands in its tenant's usage as a task that has not ended.
@@ -140,6 +153,8 @@ impl TaskRow {
             waiting: 0,
             cancel_mark: false,
             remembers: true,
+            pushes: 0,
+            owes: Owes::Nothing,
             counted: None,
             live: false,
             written: 0,
@@ -153,6 +168,7 @@ impl TaskRow {
         self.live = !self.state.is_terminal();
         self.written = 0;
         self.touched_only = true;
+        self.owes = Owes::Nothing;
         self
     }
 
@@ -222,6 +238,11 @@ impl TaskRow {
         self.seq += 1;
         self.updated_at = at.as_millis();
         self.wrote(body.len());
+        self.owe(match kind {
+            EventKind::Artifact => Owes::Chunks,
+            kind if kind.has_frame() => Owes::All,
+            _ => Owes::Nothing,
+        });
         tx.log(self, Event { seq: self.seq, at, kind, body })
     }
 
@@ -265,6 +286,20 @@ impl TaskRow {
         tx.add_message(self, NewMessage { id, role: "user", status, turn, body, at })?;
         self.wrote(body.len());
         Ok(())
+    }
+
+    /// Something that was logged is to be told to those whom it concerns.
+    pub(super) fn owe(&mut self, owes: Owes) {
+        self.owes = self.owes.max(owes);
+    }
+
+    /// Makes its push configurations due, if they have something to tell. What is not shown is not told; with the showing all
+    /// that was logged before is owed.
+    fn make_due(&self, tx: &mut impl Tx) -> Result<()> {
+        if self.pushes == 0 || self.owes == Owes::Nothing || self.hidden != Hidden::No {
+            return Ok(());
+        }
+        tx.owe(self, self.owes)
     }
 
     /// Counts bytes that were written.
@@ -362,6 +397,7 @@ impl TaskRow {
     pub(super) fn show(&mut self) {
         self.touched_only = false;
         self.hidden = Hidden::No;
+        self.owe(Owes::All);
     }
 
     /// Says that columns were changed directly.
@@ -372,11 +408,13 @@ impl TaskRow {
     /// Writes the new row.
     pub(super) fn insert(mut self, tx: &mut impl Tx) -> Result<()> {
         self.count(tx);
+        self.make_due(tx)?;
         tx.insert(self)
     }
 
     /// Writes what has changed.
     pub(super) fn save(mut self, tx: &mut impl Tx) -> Result<()> {
+        self.make_due(tx)?;
         if self.touched_only {
             tx.add_usage(self.tenant, 0, self.written);
             return tx.touch(self);

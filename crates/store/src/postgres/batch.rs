@@ -10,13 +10,13 @@ use std::{
     sync::Arc,
 };
 
-use a2a::TaskState;
+use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::{
-    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Quota, Result, TaskId, TenantId, codec, lease,
-    ops::{self, FirstUse, Made, NewMessage, TaskRow, Tx},
+    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId, codec, lease,
+    ops::{self, FirstUse, Made, NewMessage, Owes, TaskRow, Tx},
 };
 
 /// An idempotency key and whose it is.
@@ -43,6 +43,13 @@ pub(super) struct Batch {
     /// Sorted, since two instances may share a shard and must not wait for each other in a circle.
     pub(super) counts: BTreeMap<(TenantId, AgentId, &'static str), i64>,
     pub(super) usage: BTreeMap<TenantId, Used>,
+    /// The push configurations of tasks, where somebody asked: their ids and the bytes that each takes.
+    pub(super) pushes: BTreeMap<TaskId, BTreeMap<String, i64>>,
+    /// Those that are made, replaced or removed.
+    pub(super) push_changes: BTreeMap<(TaskId, String), PushChange>,
+    /// The tasks that make their push configurations due: how far their logs go, and whether it concerns all or only those who
+    /// asked for every chunk.
+    pub(super) owed: BTreeMap<TaskId, (u64, Owes)>,
     /// How many tenants' locks it took.
     pub(super) quota_locks: usize,
     /// Rows that are due and cannot be read.
@@ -67,6 +74,12 @@ pub(super) enum Change {
     Saved,
     /// A new row.
     Inserted,
+}
+
+/// What becomes of a push configuration.
+pub(super) enum PushChange {
+    Put { tenant: TenantId, new: NewPush, from: u64, at: i64 },
+    Removed,
 }
 
 /// A message of the inbox, or the one that the current turn works on.
@@ -156,6 +169,9 @@ impl Batch {
             keys: BTreeMap::new(),
             counts: BTreeMap::new(),
             usage: BTreeMap::new(),
+            pushes: BTreeMap::new(),
+            push_changes: BTreeMap::new(),
+            owed: BTreeMap::new(),
             quota_locks: 0,
             unreadable: Vec::new(),
             writes: 0,
@@ -401,6 +417,33 @@ impl Tx for Batch {
         let expires = entry.reserved.as_ref().map_or(expires, |reserved| reserved.expires);
         entry.used = Some(Use { fingerprint, task: made.task, turn: made.turn, expires });
         entry.changed = true;
+        Ok(())
+    }
+
+    fn pushes(&mut self, row: &TaskRow) -> Result<Vec<(String, i64)>> {
+        Ok(self.pushes.get(&row.task).into_iter().flatten().map(|(id, bytes)| (id.clone(), *bytes)).collect())
+    }
+
+    fn put_push(&mut self, row: &TaskRow, new: &NewPush, from: u64, at: Timestamp) -> Result<()> {
+        self.writes += 1;
+        let bytes = i64::try_from(new.size()).unwrap_or(i64::MAX);
+        self.pushes.entry(row.task).or_default().insert(new.id.clone(), bytes);
+        let put = PushChange::Put { tenant: row.tenant, new: new.clone(), from, at: at.as_millis() };
+        self.push_changes.insert((row.task, new.id.clone()), put);
+        Ok(())
+    }
+
+    fn remove_push(&mut self, row: &TaskRow, id: &str) -> Result<()> {
+        self.writes += 1;
+        self.pushes.entry(row.task).or_default().remove(id);
+        self.push_changes.insert((row.task, id.to_owned()), PushChange::Removed);
+        Ok(())
+    }
+
+    fn owe(&mut self, row: &TaskRow, owes: Owes) -> Result<()> {
+        self.writes += 1;
+        let owed = self.owed.entry(row.task).or_insert((row.seq, owes));
+        *owed = (row.seq, owed.1.max(owes));
         Ok(())
     }
 

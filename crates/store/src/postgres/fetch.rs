@@ -79,6 +79,8 @@ pub(super) struct Need {
     quota: Option<(TenantId, Quota)>,
     begins: bool,
     claim: Option<Claim>,
+    /// Which push configurations that task has matters.
+    pushes: bool,
 }
 
 /// What an idempotency key will stand for.
@@ -110,6 +112,7 @@ impl Need {
             quota: (quota != Quota::default()).then_some((tenant, quota)),
             begins,
             claim: None,
+            pushes: accept.push.is_some() && !begins,
             // Once as an event, once as a message.
             bytes: accept.message.len() * 2,
         }
@@ -122,6 +125,10 @@ impl Need {
 
     pub(super) fn task(task: TaskId, inbox: bool) -> Self {
         Self { task: Some(task), inbox, ..Self::default() }
+    }
+
+    pub(super) fn pushes(task: TaskId) -> Self {
+        Self { pushes: true, ..Self::task(task, false) }
     }
 
     pub(super) fn claim(claim: &Claim) -> Self {
@@ -138,6 +145,7 @@ pub(super) struct Needs {
     /// The tenants to which bounds apply.
     quotas: BTreeMap<TenantId, Bound>,
     claims: Vec<Claim>,
+    pushes: BTreeSet<TaskId>,
 }
 
 #[derive(Default)]
@@ -154,6 +162,9 @@ impl Needs {
             self.tasks.insert(task);
             if need.inbox {
                 self.inboxes.insert(task);
+            }
+            if need.pushes {
+                self.pushes.insert(task);
             }
         }
         if let Some((key, reserve)) = &need.key {
@@ -261,12 +272,16 @@ const QUOTA: &str = "SELECT n.tenant_id, n.near, greatest(n.bound - n.reach, 0):
 
 const NOW: &str = "SELECT lease_now()";
 
+/// The push configurations of tasks, with the bytes that each takes. Nobody adds or removes one without the task's lock.
+const PUSHES: &str = "SELECT task, config_id, (octet_length(config_id) + octet_length(url) + octet_length(receiver)
+       + octet_length(scheme) + octet_length(sealed))::bigint FROM push_configs WHERE task = ANY ($1::uuid[])";
+
 const USAGE: &str = "SELECT u.tenant_id, sum(u.tasks)::bigint, sum(u.bytes)::bigint FROM tenant_usage u
      WHERE u.tenant_id = ANY ($1::bigint[]) GROUP BY u.tenant_id";
 
 /// Prepared on every writing session.
-pub(super) fn statements() -> [&'static str; 10] {
-    [RESERVE, FIND, *LOCK, INBOX, LINE, *CLAIM, CLAIMED_INBOX, QUOTA, USAGE, NOW]
+pub(super) fn statements() -> [&'static str; 11] {
+    [RESERVE, FIND, *LOCK, INBOX, LINE, *CLAIM, CLAIMED_INBOX, QUOTA, USAGE, NOW, PUSHES]
 }
 
 /// Begins a transaction and reads into `batch` what its operations need.
@@ -365,6 +380,12 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
             return Err(Trouble::Near);
         }
         batch.quota_locks += usize::from(near);
+    }
+    if !needs.pushes.is_empty() {
+        for row in session.query(PUSHES, &[&uuids(&needs.pushes)]).await? {
+            let (id, bytes) = (row.try_get(1)?, row.try_get(2)?);
+            batch.pushes.entry(task_id(row.try_get(0)?)).or_default().insert(id, bytes);
+        }
     }
     if !claims.is_empty() {
         for row in session.query(CLAIMED_INBOX, &[&claims]).await? {

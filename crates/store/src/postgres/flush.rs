@@ -20,17 +20,18 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::{
-    batch::{Batch, Change, Use},
+    batch::{Batch, Change, PushChange, Use},
     fetch::{Sql, number, uuid},
     writer::Session,
 };
 use crate::{
     LeaseTime, News, TaskId, codec,
     ops::{
-        TaskRow,
+        Owes, TaskRow,
         columns::{self, Column, Columns},
         task_columns,
     },
+    push::dialect_code,
     wake,
 };
 
@@ -132,10 +133,32 @@ const USAGE: &str = "WITH gone AS (
 const ARTIFACTS: &str = "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body, seq)
      SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::boolean[], $5::bytea[], $6::bigint[])";
 
+/// Makes or replaces push configurations. A lease keeps its time: nobody tells beside its holder, who finds out when it settles.
+const PUT_PUSHES: &str = "INSERT INTO push_configs AS c
+       (task, tenant_id, config_id, url, receiver, scheme, sealed, dialect, chunks, created_at, seq, owed)
+     SELECT *, n.seq FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[],
+                                 $8::bigint[], $9::boolean[], $10::bigint[], $11::bigint[])
+       AS n (task, tenant_id, config_id, url, receiver, scheme, sealed, dialect, chunks, created_at, seq)
+     ON CONFLICT (task, config_id) DO UPDATE
+     SET url = excluded.url, receiver = excluded.receiver, scheme = excluded.scheme, sealed = excluded.sealed,
+         dialect = excluded.dialect, chunks = excluded.chunks, created_at = excluded.created_at,
+         state = 0, attempt = 0, owner = NULL, generation = c.generation + 1,
+         due_at = CASE WHEN c.owner IS NOT NULL THEN c.due_at
+                       WHEN c.due_at IS NOT NULL OR c.owed > c.seq OR c.part > 0 THEN lease_clock() END";
+
+const REMOVE_PUSHES: &str = "DELETE FROM push_configs c USING unnest($1::uuid[], $2::text[]) AS r (task, config_id)
+     WHERE c.task = r.task AND c.config_id = r.config_id";
+
+/// Whoever tells these tasks' events has something to tell. `owed` is written whatever the lease, see `push.rs`.
+const OWE: &str = "UPDATE push_configs c
+     SET owed = o.seq, due_at = CASE WHEN c.due_at IS NULL AND c.state = 0 THEN lease_clock() ELSE c.due_at END
+     FROM unnest($1::uuid[], $2::bigint[], $3::boolean[]) AS o (task, seq, everyone)
+     WHERE c.task = o.task AND (c.chunks OR o.everyone)";
+
 const NOTIFY: &str = "SELECT pg_notify($1, $2)";
 
 /// Prepared on every writing session.
-pub(super) fn statements() -> [&'static str; 16] {
+pub(super) fn statements() -> [&'static str; 19] {
     [
         STEP_ASIDE,
         COMMITS,
@@ -152,6 +175,9 @@ pub(super) fn statements() -> [&'static str; 16] {
         COUNTS,
         USAGE,
         ARTIFACTS,
+        PUT_PUSHES,
+        REMOVE_PUSHES,
+        OWE,
         NOTIFY,
     ]
 }
@@ -174,6 +200,8 @@ pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> 
     let counts = CountColumns::of(batch);
     let usage = UsageColumns::of(batch);
     let artifacts = ArtifactColumns::of(batch);
+    let pushes = PushColumns::of(batch);
+    let owed = OwedColumns::of(batch);
     let shard = seal.shard;
 
     let mut writes: Vec<(&'static str, Values<'_>)> = vec![(COMMITS, vec![&seal.id])];
@@ -194,6 +222,9 @@ pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> 
     write_if(!counts.tenants.is_empty(), COUNTS, counts.all(&shard));
     write_if(!usage.is_empty(), USAGE, usage.all(&shard));
     write_if(!artifacts.tasks.is_empty(), ARTIFACTS, artifacts.all());
+    write_if(!pushes.tasks.is_empty(), PUT_PUSHES, pushes.all());
+    write_if(!pushes.removed.is_empty(), REMOVE_PUSHES, vec![&pushes.removed, &pushes.removed_ids]);
+    write_if(!owed.tasks.is_empty(), OWE, vec![&owed.tasks, &owed.seqs, &owed.everyone]);
     write_if(seal.notice.is_some(), NOTIFY, vec![&wake::CHANNEL, &seal.notice]);
 
     // Sent in this order without waiting in between. After a failure the server refuses the rest, and the COMMIT of a
@@ -468,5 +499,76 @@ impl<'a> ArtifactColumns<'a> {
 
     fn all(&self) -> Values<'_> {
         vec![&self.tasks, &self.turns, &self.ids, &self.appends, &self.bodies, &self.seqs]
+    }
+}
+
+#[derive(Default)]
+struct PushColumns<'a> {
+    tasks: Vec<Uuid>,
+    tenants: Vec<i64>,
+    ids: Vec<&'a str>,
+    urls: Vec<&'a str>,
+    receivers: Vec<&'a str>,
+    schemes: Vec<&'a str>,
+    sealed: Vec<&'a [u8]>,
+    dialects: Vec<i64>,
+    chunks: Vec<bool>,
+    ats: Vec<i64>,
+    froms: Vec<i64>,
+    removed: Vec<Uuid>,
+    removed_ids: Vec<&'a str>,
+}
+
+impl<'a> PushColumns<'a> {
+    fn of(batch: &'a Batch) -> Self {
+        let mut columns = Self::default();
+        for ((task, id), change) in &batch.push_changes {
+            match change {
+                PushChange::Put { tenant, new, from, at } => {
+                    columns.tasks.push(uuid(*task));
+                    columns.tenants.push(tenant.0);
+                    columns.ids.push(&new.id);
+                    columns.urls.push(&new.url);
+                    columns.receivers.push(&new.receiver);
+                    columns.schemes.push(&new.scheme);
+                    columns.sealed.push(&new.sealed);
+                    columns.dialects.push(dialect_code(new.dialect));
+                    columns.chunks.push(new.chunks);
+                    columns.ats.push(*at);
+                    columns.froms.push(codec::signed(*from));
+                }
+                PushChange::Removed => {
+                    columns.removed.push(uuid(*task));
+                    columns.removed_ids.push(id);
+                }
+            }
+        }
+        columns
+    }
+
+    fn all(&self) -> Values<'_> {
+        let mut values: Values<'_> = vec![&self.tasks, &self.tenants, &self.ids, &self.urls, &self.receivers];
+        values.extend([&self.schemes as &(dyn ToSql + Sync), &self.sealed, &self.dialects, &self.chunks]);
+        values.extend([&self.ats as &(dyn ToSql + Sync), &self.froms]);
+        values
+    }
+}
+
+#[derive(Default)]
+struct OwedColumns {
+    tasks: Vec<Uuid>,
+    seqs: Vec<i64>,
+    everyone: Vec<bool>,
+}
+
+impl OwedColumns {
+    fn of(batch: &Batch) -> Self {
+        let mut columns = Self::default();
+        for (task, (seq, owes)) in &batch.owed {
+            columns.tasks.push(uuid(*task));
+            columns.seqs.push(codec::signed(*seq));
+            columns.everyone.push(*owes == Owes::All);
+        }
+        columns
     }
 }

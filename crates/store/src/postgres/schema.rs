@@ -11,6 +11,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_turns.sql"),
     include_str!("migrations/0004_queue_view.sql"),
     include_str!("migrations/0005_cards.sql"),
+    include_str!("migrations/0006_push.sql"),
 ];
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.

@@ -439,6 +439,10 @@ impl Task {
         if batch.poke {
             hub.poke();
         }
+        if !batch.owed.is_empty() {
+            self.setting.counters.owed(batch.owed.len());
+            hub.poke_outbox();
+        }
         hub.tell(|| flush::news(batch));
     }
 

@@ -4,7 +4,7 @@ use std::{sync::LazyLock, time::Duration};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{clock::Clock, row, writer::Batch};
+use super::{clock::Clock, push, row, writer::Batch};
 use crate::{
     AgentId, Claim, Due, Error, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease, ops::TaskRow,
 };
@@ -193,6 +193,7 @@ pub(super) fn reclaim(batch: &mut Batch<'_>, dead: &[String]) -> Result<usize> {
                  WHERE due_at IS NOT NULL AND interrupted = 0 AND owner = ?2",
             )?
             .execute(params![batch.now.0, id])?;
+        batch.owed += push::reclaim(batch, id)?;
         batch.conn.prepare_cached("DELETE FROM instances WHERE id = ?1")?.execute([id])?;
     }
     batch.poke |= reclaimed > 0;

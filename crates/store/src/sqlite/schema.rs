@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_turns.sql"),
     include_str!("migrations/0008_queue_view.sql"),
     include_str!("migrations/0009_cards.sql"),
+    include_str!("migrations/0010_push.sql"),
 ];
 
 /// How long a connection waits for another process's write.

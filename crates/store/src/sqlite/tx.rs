@@ -1,16 +1,16 @@
 //! What the operations read and write, as statements on the writer's connection.
 
-use a2a::TaskState;
+use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::{
-    lease, row,
+    lease, push, row,
     writer::{Batch, Hot},
 };
 use crate::{
-    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Quota, Result, TaskId, TenantId, codec,
-    ops::{FirstUse, Made, NewMessage, TaskRow, Tx, columns::Columns, task_columns},
+    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId, codec,
+    ops::{FirstUse, Made, NewMessage, Owes, TaskRow, Tx, columns::Columns, task_columns},
 };
 
 /// How many bits of a message's or artifact's position are its number in its task.
@@ -226,6 +226,23 @@ impl Tx for Batch<'_> {
                 key.keep.map(|keep| self.now.after(keep).0)
             ])?;
         Ok(())
+    }
+
+    fn pushes(&mut self, row: &TaskRow) -> Result<Vec<(String, i64)>> {
+        push::of_task(self.conn, row.pk)
+    }
+
+    fn put_push(&mut self, row: &TaskRow, new: &NewPush, from: u64, at: Timestamp) -> Result<()> {
+        push::put(self, row, new, from, at)
+    }
+
+    fn remove_push(&mut self, row: &TaskRow, id: &str) -> Result<()> {
+        push::remove(self, row, id)
+    }
+
+    fn owe(&mut self, row: &TaskRow, owes: Owes) -> Result<()> {
+        self.owed += 1;
+        push::owe(self, row, owes)
     }
 
     fn count(&mut self, tenant: TenantId, agent: &AgentId, state: TaskState, n: i64) {

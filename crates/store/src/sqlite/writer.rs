@@ -59,6 +59,8 @@ pub(super) struct Batch<'c> {
     pub(super) now: LeaseTime,
     /// Work became due or a cancel mark was set.
     pub(super) poke: bool,
+    /// How many tasks made their push configurations due.
+    pub(super) owed: usize,
     events: Vec<(TaskId, Arc<Event>)>,
     last_pos: Option<i64>,
     counts: HashMap<(TenantId, AgentId, &'static str), i64>,
@@ -284,6 +286,7 @@ impl<'c> Batch<'c> {
             conn,
             now,
             poke: false,
+            owed: 0,
             events: Vec::new(),
             last_pos: None,
             counts: HashMap::new(),
@@ -471,6 +474,10 @@ impl Thread {
         if batch.poke {
             self.hub.poke();
         }
+        if batch.owed > 0 {
+            self.counters.owed(batch.owed);
+            self.hub.poke_outbox();
+        }
         self.hub.tell(|| News::of(batch.events.iter().map(|(task, event)| (*task, event.seq)), batch.poke));
         Ok(())
     }
@@ -505,6 +512,7 @@ impl Thread {
         }
         self.seen_version = version;
         self.hub.poke();
+        self.hub.poke_outbox();
         Ok(())
     }
 }

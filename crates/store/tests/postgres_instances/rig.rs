@@ -84,6 +84,7 @@ pub(crate) fn begin(task: TaskId) -> Accept {
         idempotency: None,
         lease: None,
         working: status(task, TaskState::Working),
+        push: None,
         quota: store::Quota::default(),
         at: clock::now(),
     }
