@@ -1,5 +1,6 @@
 //! The Agent2Agent protocol, version 1.0, and 0.3 as conversions to it ([`v03`]): wire types that read and write ProtoJSON, the JSON-RPC
-//! envelope, the error model with its three encodings, request validation, and the signatures of cards. This crate does no I/O.
+//! envelope, the error model with its three encodings, request validation, and the signatures of cards; and [`Network`], which those who
+//! serve it and those who call it share. This crate does no I/O.
 //!
 //! ```
 //! let request: a2a::SendMessageRequest = a2a::decode(
@@ -19,6 +20,7 @@ pub mod grpc;
 mod json;
 pub mod jsonrpc;
 mod method;
+mod network;
 mod part;
 mod request;
 mod security;
@@ -37,6 +39,7 @@ pub use decode::{decode, decode_params};
 pub use error::{Error, ErrorKind, FieldViolation};
 pub use json::{Json, JsonObject};
 pub use method::Method;
+pub use network::Network;
 pub use part::{Part, PartContent};
 pub use request::{
     AuthenticationInfo, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,

@@ -2,6 +2,7 @@
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
+use a2a::Network;
 use axum::Router;
 use futures_util::future::join_all;
 use hyper_util::{
@@ -20,12 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Options,
-    connection::Connection,
-    limits::{Network, Peered},
-    tls::Tls,
-};
+use crate::{Options, connection::Connection, limits::Peered, tls::Tls};
 
 /// How long to wait when no connection can be accepted, for want of file descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);

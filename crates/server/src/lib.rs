@@ -43,9 +43,10 @@ use exchange::Exchange;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use a2a::Network;
 pub use cards::Compat;
 pub use cors::Cors;
-pub use limits::{Network, Rate};
+pub use limits::Rate;
 pub use tls::{TlsError, TlsFiles};
 
 /// Where to listen, and bounds.

@@ -13,9 +13,9 @@ use http::Extensions;
 use store::TenantId;
 use tokio::time::Instant;
 
+pub use self::bucket::Rate;
 use self::bucket::{Buckets, Refused};
 pub(crate) use self::peer::{Peer, Peered};
-pub use self::{bucket::Rate, peer::Network};
 
 /// The bounds and how far everybody is from theirs.
 pub(crate) struct Limits {
