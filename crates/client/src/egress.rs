@@ -1,8 +1,10 @@
 //! The one place that opens outbound connections.
 //!
-//! Every connector has a policy. Operator-given URLs may lead anywhere; the policy for URLs that tenants
-//! give belongs here as well. Whatever the policy: redirects are not followed, the proxy variables of the
-//! environment are not read, and bodies and times have caps.
+//! Every connector has a policy. URLs that the operator gives may lead anywhere; those that tenants give may lead only
+//! where a [`Guard`] lets them. Whatever the policy: redirects are not followed, the proxy variables of the environment
+//! are not read, fragments are not sent, and bodies and times have caps.
+
+mod guard;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -13,16 +15,23 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use url::Url;
+use url::{Host, Url};
 
+use self::guard::{Checked, Reach};
+pub use self::guard::{Guard, Refusal, Resolve};
 use crate::{Error, Secret};
 
+/// How long the check of a URL waits for its name. Whoever registers it waits as long.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Whose URLs a connector follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Policy {
     /// Given by whoever runs this program: any address is allowed.
     Operator,
+    /// Given by tenants, whom nobody trusts with the network of this machine: only what the guard lets through.
+    Tenant(Arc<Guard>),
 }
 
 /// Caps on what an outbound call may cost.
@@ -52,6 +61,13 @@ pub struct Connector {
 struct Inner {
     policy: Policy,
     limits: Limits,
+    // A client judges the names that it resolves for one reach, and shares no connection with the other.
+    anywhere: Clients,
+    allowed: Clients,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
     // Plain HTTP must work where no root certificates are installed, and should not pay for loading them.
     plain: OnceLock<reqwest::Client>,
     tls: OnceLock<reqwest::Client>,
@@ -97,16 +113,26 @@ pub struct Response {
 impl Connector {
     /// A connector with a policy.
     pub fn new(policy: Policy, limits: Limits) -> Self {
-        let (plain, tls, plain_http2) = Default::default();
-        Self { inner: Arc::new(Inner { policy, limits, plain, tls, plain_http2 }) }
+        let (anywhere, allowed) = Default::default();
+        Self { inner: Arc::new(Inner { policy, limits, anywhere, allowed }) }
+    }
+
+    /// Whether the policy lets anyone call this URL, for when it is registered. A name that does not resolve now, or not
+    /// soon, passes: `send` checks what it resolves to whenever it connects, and that is the check that protects.
+    pub async fn check_url(&self, url: &Url) -> Result<(), Error> {
+        let reach = self.check(url)?;
+        let Policy::Tenant(guard) = &self.inner.policy else { return Ok(()) };
+        let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
+        let Ok(Ok(addresses)) = tokio::time::timeout(LOOKUP_TIMEOUT, guard.look_up(name)).await else { return Ok(()) };
+        guard.judge(&addresses, reach).map_err(Error::Forbidden)
     }
 
     /// Sends a request and waits for the answer's headers.
     pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
-        self.check(request.url)?;
+        let reach = self.check(request.url)?;
         let origin = request.url.origin().ascii_serialization();
         let timeout = self.inner.limits.total_timeout;
-        let mut outbound = self.http(request.url, request.http2)?.request(request.method, request.url.clone());
+        let mut outbound = self.http(request.url, request.http2, reach)?.request(request.method, request.url.clone());
         if let Some(token) = request.token {
             outbound = outbound.header(header::AUTHORIZATION, bearer(token)?);
         }
@@ -140,22 +166,28 @@ impl Connector {
         })
     }
 
-    /// Whether the policy lets anyone call this URL.
-    fn check(&self, url: &Url) -> Result<(), Error> {
+    /// Whether the policy lets anyone call this URL as far as it tells itself, names being checked when they are resolved.
+    /// What it may reach then.
+    fn check(&self, url: &Url) -> Result<Reach, Error> {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(Error::Url { url: shown(url), reason: "only http and https are spoken".to_owned() });
         }
-        match self.inner.policy {
-            Policy::Operator => Ok(()),
+        match &self.inner.policy {
+            Policy::Operator => Ok(Reach::Anywhere),
+            Policy::Tenant(guard) => guard.check(url),
         }
     }
 
-    fn http(&self, url: &Url, http2: bool) -> Result<&reqwest::Client, Error> {
+    fn http(&self, url: &Url, http2: bool, reach: Reach) -> Result<&reqwest::Client, Error> {
         let secure = url.scheme() == "https";
+        let clients = match reach {
+            Reach::Anywhere => &self.inner.anywhere,
+            Reach::Allowed => &self.inner.allowed,
+        };
         let slot = match (secure, http2) {
-            (true, _) => &self.inner.tls,
-            (false, true) => &self.inner.plain_http2,
-            (false, false) => &self.inner.plain,
+            (true, _) => &clients.tls,
+            (false, true) => &clients.plain_http2,
+            (false, false) => &clients.plain,
         };
         if let Some(client) = slot.get() {
             return Ok(client);
@@ -166,6 +198,9 @@ impl Connector {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .tcp_nodelay(true);
+        if let Policy::Tenant(guard) = &self.inner.policy {
+            builder = builder.dns_resolver(Checked::new(guard, reach));
+        }
         if !secure {
             builder = builder.tls_certs_only([]);
         }
@@ -251,6 +286,9 @@ fn network_error(error: reqwest::Error, origin: &str, limits: Limits) -> Error {
     // The origin is told by our own error; a URL may hold what should not be shown.
     let error = error.without_url();
     let origin = origin.to_owned();
+    if let Some(refusal) = guard::refusal_in(&error) {
+        return Error::Forbidden(refusal);
+    }
     if error.is_timeout() {
         let after = if error.is_connect() { Some(limits.connect_timeout) } else { limits.total_timeout };
         return Error::Timeout { origin, after: after.unwrap_or(limits.connect_timeout) };

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use a2a::error::{ErrorKind, RemoteError};
 
+use crate::egress::Refusal;
+
 /// An error of a call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,6 +18,10 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The policy of the connector forbids it. The text is one for all reasons, whether or not the name resolved, so that
+    /// nobody can look around with it; the source is for the log of whoever runs this program, and not for tenants.
+    #[error("this address may not be called")]
+    Forbidden(#[source] Refusal),
     /// Nobody answered there, or the connection broke before the answer was complete.
     #[error("cannot reach {origin}")]
     Unreachable {
