@@ -432,7 +432,7 @@ mod tests {
     }
 
     /// Every key, a value as a variable or a flag has it, and as the file has it.
-    const SAMPLES: [(&str, &str, &str); 40] = [
+    const SAMPLES: [(&str, &str, &str); 48] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ("grpc_port", "2", "2"),
         ("data_dir", "/d", "\"/d\""),
@@ -443,6 +443,7 @@ mod tests {
         ("tls_cert", "/c.pem", "\"/c.pem\""),
         ("tls_key", "/k.pem", "\"/k.pem\""),
         ("trusted_proxies", "10.0.0.0/8, ::1", "[\"10.0.0.0/8\", \"::1\"]"),
+        ("key_file", "/w.key", "\"/w.key\""),
         ("no_auth", "yes", "true"),
         ("demo_agents", "0", "false"),
         ("default_agent", "research", "\"research\""),
@@ -455,6 +456,13 @@ mod tests {
         ("admin_token", "a-token-from-outside", ""),
         ("cards.public", "false", "false"),
         ("cards.compat", "0.3", "\"0.3\""),
+        ("push.enabled", "false", "false"),
+        ("push.timeout", "3s", "\"3s\""),
+        ("push.attempts", "4", "4"),
+        ("push.first_wait", "5s", "\"5s\""),
+        ("push.longest_wait", "6s", "\"6s\""),
+        ("egress.allow", "127.0.0.0/8, ::1", "[\"127.0.0.0/8\", \"::1\"]"),
+        ("egress.ports", "443, 8443", "[443, 8443]"),
         ("limits.body_bytes", "1048576", "\"1MiB\""),
         ("limits.json_depth", "7", "7"),
         ("limits.parts", "8", "8"),
@@ -554,6 +562,13 @@ mod tests {
         assert_eq!(format!("{:?}", config.edge), format!("{edge:?}"));
         assert!(!config.keys.demo_agents() && config.keys.log_format() == LogFormat::Json);
         assert_eq!(config.keys.admin_token.unwrap().expose(), "a-token-from-outside");
+        let push = &config.keys.push;
+        assert!(!push.enabled());
+        assert_eq!((push.timeout().0.as_secs(), push.attempts()), (3, 4));
+        assert_eq!((push.first_wait().0.as_secs(), push.longest_wait().0.as_secs()), (5, 6));
+        assert_eq!(config.keys.egress.allow().text(), "127.0.0.0/8, ::1");
+        assert_eq!(config.keys.egress.ports, Some(Ports(vec![443, 8443])));
+        assert_eq!(config.keys.key_file.as_deref(), Some(Path::new("/w.key")));
         assert_eq!(config.keys.trust.cards(), CardTrust::Require);
         let trusted: Vec<_> = config.keys.trust.keys().0.iter().map(|entry| entry.origin.clone()).collect();
         assert_eq!(trusted, ["https://a", "https://b:8443"]);

@@ -12,6 +12,7 @@ mod chat;
 mod completion;
 mod config;
 mod config_command;
+mod courier;
 mod doctor;
 mod failure;
 mod findings;
@@ -21,6 +22,7 @@ mod local;
 mod logging;
 mod output;
 mod parts;
+mod push;
 mod send;
 mod serve;
 mod table;
@@ -73,6 +75,8 @@ enum Command {
     /// The card registry: agents that are served here, and others that are known
     #[command(name = "a2a")]
     A2a(a2a_command::Args),
+    /// Notifications to webhooks: how far they have come, and dead letters
+    Push(push::Args),
     /// The agents of the server, and their files
     Agent(agent::Args),
     /// Who may call
@@ -156,6 +160,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Task(args) => task::run(args, log),
         Command::Card(args) => card::run(args, log),
         Command::A2a(args) => a2a_command::run(args, log),
+        Command::Push(args) => push::run(args, log),
         Command::Agent(args) => agent::run(args, log),
         Command::Tenant(args) => tenant::run(args, log),
         Command::Token(args) => token::run(args, log),

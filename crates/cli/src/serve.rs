@@ -19,6 +19,7 @@ use crate::{
     admin_token,
     bootstrap::bootstrap,
     config::{self, Config, Layer, Settings, Token, process_environment},
+    courier,
     failure::Failure,
     journal,
     local::PrivateFile,
@@ -76,7 +77,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let agents = Agents::default();
     let _files = load_agents(&config, &agents, instance)?;
 
-    let exchange = Exchange::start(store, agents, config.exchange.clone())
+    let options = exchange::Options { push: courier::options(&config)?, ..config.exchange.clone() };
+    let exchange = Exchange::start(store, agents, options)
         .await
         .map_err(|error| Failure::failed("cannot start the exchange").caused_by(&error))?;
 

@@ -29,6 +29,9 @@ pub enum Error {
     /// Push notifications were asked for.
     #[error("push notifications are not supported")]
     PushNotSupported,
+    /// No push notification configuration of that id, or none that this caller sees.
+    #[error("no push notification configuration `{0}`")]
+    PushNotFound(String),
     /// The tenant has as many streams open as it may have.
     #[error("{limit} streams are open already; close one, or poll with GetTask")]
     TooManyStreams {
@@ -67,7 +70,7 @@ impl Error {
         match self {
             Self::Request(error) => error.kind,
             Self::AgentNotFound(_) => ErrorKind::AgentNotFound,
-            Self::TaskNotFound(_) => ErrorKind::TaskNotFound,
+            Self::TaskNotFound(_) | Self::PushNotFound(_) => ErrorKind::TaskNotFound,
             Self::NotCancelable(_) => ErrorKind::TaskNotCancelable,
             Self::NothingToFollow(_) => ErrorKind::UnsupportedOperation,
             Self::PushNotSupported => ErrorKind::PushNotificationNotSupported,
@@ -85,7 +88,8 @@ fn store_kind(error: &store::Error) -> ErrorKind {
         store::Error::InboxFull
         | store::Error::TooManyTasks { .. }
         | store::Error::TooMuchStored { .. }
-        | store::Error::TooManyCards { .. } => ErrorKind::ResourceExhausted,
+        | store::Error::TooManyCards { .. }
+        | store::Error::TooManyPushes { .. } => ErrorKind::ResourceExhausted,
         store::Error::Unavailable(_) => ErrorKind::Unavailable,
         _ => ErrorKind::Internal,
     }
@@ -134,6 +138,10 @@ fn of_store(error: &store::Error) -> a2a::Error {
         store::Error::TooManyCards { limit } => {
             new(format!("{limit} cards are kept, as many as there may be; remove one"))
                 .with_metadata("limitCards", limit.to_string())
+        }
+        store::Error::TooManyPushes { limit } => {
+            new(format!("the task has {limit} push notification configurations, as many as it may; delete one"))
+                .with_metadata("limitConfigs", limit.to_string())
         }
         store::Error::Unavailable(why) => {
             tracing::warn!(error = %why, "the journal refused a call");

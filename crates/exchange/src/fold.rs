@@ -49,11 +49,14 @@ struct ArtifactFrame<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ArtifactUpdate<'a> {
     #[serde(borrow)]
     artifact: &'a RawValue,
     #[serde(default)]
     append: bool,
+    #[serde(default)]
+    last_chunk: bool,
 }
 
 #[derive(Deserialize)]
@@ -93,18 +96,17 @@ impl Fold {
     }
 
     fn status(&mut self, event: &Event, state: TaskState) -> Option<()> {
-        let frame: StatusFrame<'_> = serde_json::from_slice(&event.body).ok()?;
-        let message = frame.status_update.status.message;
+        let message = status_message(event).ok()?;
         // The message of a status goes into the history when the next status comes.
         self.sum.history.extend(self.sum.status_message.take());
-        self.sum.status_message = message.map(|raw| slice(&event.body, raw));
+        self.sum.status_message = message;
         self.sum.state = state;
         self.sum.status_at = event.at;
         Some(())
     }
 
     fn artifact(&mut self, event: &Event) -> Option<()> {
-        let Piece { id, append, chunk } = Piece::of(event).ok()?;
+        let Piece { id, append, chunk, .. } = Piece::of(event).ok()?;
         let place = self.artifact_ids.iter().position(|known| *known == id);
         match place {
             Some(place) if append => self.sum.artifacts[place].push(chunk),
@@ -146,7 +148,7 @@ impl Made {
             }
             EventKind::Kept => self.kept = event.seq,
             EventKind::Artifact => {
-                let Piece { id, append, chunk } = Piece::of(event)?;
+                let Piece { id, append, chunk, .. } = Piece::of(event)?;
                 if !append {
                     self.chunks.retain(|(of, ..)| *of != id);
                 }
@@ -157,13 +159,29 @@ impl Made {
         Ok(())
     }
 
+    /// The chunks of one.
+    pub(crate) fn artifact(&self, id: &str) -> Vec<Bytes> {
+        self.chunks.iter().filter(|(of, ..)| of == id).map(|(.., chunk)| chunk.clone()).collect()
+    }
+
+    /// The ids of those that the current turn has made or added to, in the order in which they appeared.
+    pub(crate) fn of_turn(&self) -> Vec<String> {
+        let mut ids: Vec<String> = Vec::new();
+        for (id, ..) in self.chunks.iter().filter(|(_, seq, _)| *seq > self.begun) {
+            if !ids.contains(id) {
+                ids.push(id.clone());
+            }
+        }
+        ids
+    }
+
     /// The chunks of each, in the order in which they appeared.
-    pub(crate) fn artifacts(self) -> Vec<Vec<Bytes>> {
+    pub(crate) fn artifacts(&self) -> Vec<Vec<Bytes>> {
         let mut artifacts: Vec<(String, Vec<Bytes>)> = Vec::new();
-        for (id, _, chunk) in self.chunks {
-            match artifacts.iter_mut().find(|(known, _)| *known == id) {
-                Some((_, chunks)) => chunks.push(chunk),
-                None => artifacts.push((id, vec![chunk])),
+        for (id, _, chunk) in &self.chunks {
+            match artifacts.iter_mut().find(|(known, _)| known == id) {
+                Some((_, chunks)) => chunks.push(chunk.clone()),
+                None => artifacts.push((id.clone(), vec![chunk.clone()])),
             }
         }
         artifacts.into_iter().map(|(_, chunks)| chunks).collect()
@@ -171,19 +189,27 @@ impl Made {
 }
 
 /// What an artifact's event says.
-struct Piece {
-    id: String,
-    append: bool,
-    chunk: Bytes,
+pub(crate) struct Piece {
+    pub(crate) id: String,
+    pub(crate) append: bool,
+    /// Nothing follows it.
+    pub(crate) last: bool,
+    pub(crate) chunk: Bytes,
 }
 
 impl Piece {
-    fn of(event: &Event) -> store::Result<Self> {
+    pub(crate) fn of(event: &Event) -> store::Result<Self> {
         let frame: ArtifactFrame<'_> = serde_json::from_slice(&event.body)?;
-        let ArtifactUpdate { artifact, append } = frame.artifact_update;
+        let ArtifactUpdate { artifact, append, last_chunk } = frame.artifact_update;
         let ArtifactName { artifact_id } = serde_json::from_str(artifact.get())?;
-        Ok(Self { id: artifact_id, append, chunk: slice(&event.body, artifact) })
+        Ok(Self { id: artifact_id, append, last: last_chunk, chunk: slice(&event.body, artifact) })
     }
+}
+
+/// The message of a status, as JSON.
+pub(crate) fn status_message(event: &Event) -> store::Result<Option<Bytes>> {
+    let frame: StatusFrame<'_> = serde_json::from_slice(&event.body)?;
+    Ok(frame.status_update.status.message.map(|raw| slice(&event.body, raw)))
 }
 
 /// A part of an event's bytes, shared with it.

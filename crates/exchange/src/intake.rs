@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use a2a::{ErrorKind, Message, SendMessageRequest, TaskState, Timestamp};
 use bytes::Bytes;
 use store::{
-    Accept, Accepted, AgentId, Draft, IdempotencyKey, Snapshot, Target, TaskHead, TaskId, TenantId, Term, Turn, clock,
+    Accept, Accepted, AgentId, Draft, IdempotencyKey, NewPush, Snapshot, Target, TaskHead, TaskId, TenantId, Term,
+    Turn, clock,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
@@ -63,13 +64,15 @@ impl Exchange {
     pub(crate) async fn take_in(&self, call: &Call, request: SendMessageRequest) -> Result<Taken, Error> {
         self.check(call, &request)?;
         let SendMessageRequest { tenant, mut message, configuration, .. } = request;
-        let history = history_length(configuration.unwrap_or_default().history_length)?;
+        let configuration = configuration.unwrap_or_default();
+        let history = history_length(configuration.history_length)?;
         let subject = self.subject(call, &tenant, &message).await?;
         let extensions = subject.agree(call, &message)?;
+        let push = self.inline_push(call, subject.task, configuration.task_push_notification_config).await?;
         let reveal_after = subject.entry.as_ref().map_or(Duration::ZERO, |entry| entry.profile.reveal_after);
         let key = idempotency(call, &subject, &mut message)?;
         let message = subject.address(message);
-        let (accept, taking) = self.compose(call, subject, message, key)?;
+        let (accept, taking) = self.compose(call, subject, message, key, push)?;
         let Taking { task, mut newborn, held, cursor, start } = taking;
         let accepted = self.accept(call.caller.tenant, accept, start).await;
         let accepted = accepted.map_err(|error| Error::of_task(error, task))?;
@@ -97,8 +100,7 @@ impl Exchange {
         if call.idempotency_key.as_ref().is_some_and(|key| key.len() > longest) {
             return Err(Error::invalid("Idempotency-Key", format!("must have at most {longest} bytes")));
         }
-        let push = request.configuration.as_ref().and_then(|it| it.task_push_notification_config.as_ref());
-        if push.is_some() { Err(Error::PushNotSupported) } else { Ok(()) }
+        Ok(())
     }
 
     /// Which task, agent and context a message is about.
@@ -131,6 +133,7 @@ impl Exchange {
         subject: Subject,
         message: Message,
         idempotency: Option<IdempotencyKey>,
+        push: Option<NewPush>,
     ) -> Result<(Accept, Taking), Error> {
         let inner = &self.inner;
         let at = clock::now();
@@ -163,7 +166,7 @@ impl Exchange {
             idempotency,
             lease: permit.is_some().then_some(term),
             working,
-            push: None,
+            push,
             quota: inner.options.quota,
             at,
         };
@@ -265,7 +268,9 @@ pub(crate) fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<Strin
             return Err(a2a::Error::new(ErrorKind::ExtensionSupportRequired, message).into());
         }
     }
-    let is_known = |uri: &String| uri == a2a::RESUME_CURSOR || declared.iter().any(|extension| extension.uri == *uri);
+    let ours = [a2a::RESUME_CURSOR, a2a::PUSH_CHUNKS];
+    let is_known =
+        |uri: &String| ours.contains(&uri.as_str()) || declared.iter().any(|extension| extension.uri == *uri);
     Ok(requested.iter().filter(|uri| is_known(uri)).cloned().collect())
 }
 

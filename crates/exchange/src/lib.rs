@@ -15,7 +15,7 @@ mod fold;
 mod intake;
 mod operations;
 mod page_token;
-mod push;
+pub mod push;
 mod registry;
 mod scheduler;
 mod scribe;
@@ -59,6 +59,8 @@ pub struct Options {
     pub quota: store::Quota,
     /// How many streams each tenant may have open.
     pub max_streams: Option<usize>,
+    /// How notifications are sent; none are when nothing is said.
+    pub push: Option<push::PushOptions>,
 }
 
 impl Default for Options {
@@ -74,6 +76,7 @@ impl Default for Options {
             limits: a2a::Limits::default(),
             quota: store::Quota { tasks: Some(10_000), bytes: None },
             max_streams: Some(10_000),
+            push: None,
         }
     }
 }
@@ -93,6 +96,7 @@ pub(crate) struct Inner {
     pub(crate) workers: worker::Workers,
     pub(crate) streams: streams::Streams,
     pub(crate) page_key: page_token::Key,
+    pub(crate) push: Option<push::Push>,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
@@ -107,8 +111,12 @@ impl Inner {
 
 impl Exchange {
     /// Starts the workers over a store and a set of agents.
-    pub async fn start(store: Arc<dyn Store>, agents: Agents, options: Options) -> store::Result<Self> {
+    pub async fn start(store: Arc<dyn Store>, agents: Agents, options: Options) -> Result<Self, push::KeyError> {
         let page_key = page_token::Key::load(store.as_ref()).await?;
+        let push = match &options.push {
+            Some(options) => Some(push::Push::load(store.as_ref(), options.clone()).await?),
+            None => None,
+        };
         let inner = Arc::new(Inner {
             workers: worker::Workers::default(),
             streams: streams::Streams::new(options.max_streams),
@@ -119,8 +127,10 @@ impl Exchange {
             agents,
             options,
             page_key,
+            push,
         });
         scheduler::start(&inner);
+        push::start(&inner);
         Ok(Self { inner })
     }
 

@@ -79,7 +79,7 @@ impl Exchange {
     }
 
     /// Refuses whoever has not named the extensions that an agent requires, if this instance has the agent.
-    fn require(&self, call: &Call, agent: &AgentId) -> Result<(), Error> {
+    pub(crate) fn require(&self, call: &Call, agent: &AgentId) -> Result<(), Error> {
         let entry = self.inner.agents.get(agent);
         entry.map_or(Ok(()), |entry| negotiate(&entry, &call.extensions).map(drop))
     }

@@ -1,26 +1,207 @@
-//! The operations on push notification configurations.
+//! Push notifications: who is told of a task over HTTP, and the operations on that. How far each has been told is the store's
+//! ([`store::push`]); [`notice`] says what is told, [`delivery`] tells it, and a [`Carrier`] opens the connections.
+
+mod delivery;
+mod keys;
+mod notice;
+
+use std::{fmt, sync::Arc, time::Duration};
 
 use a2a::{
-    DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
+    AuthenticationInfo, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
     ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, TaskPushNotificationConfig,
+    validate,
 };
+use async_trait::async_trait;
+use bytes::Bytes;
+use store::{Installation, NewPush, PushConfig, PushFilter, Replay, TaskId};
+use uuid::Uuid;
 
-use crate::{Call, Error, Exchange};
+pub(crate) use self::delivery::start;
+pub use self::keys::KeyError;
+use self::keys::{Keys, Of, Secrets};
+use crate::{Call, Caller, Error, Exchange, convert, operations::in_scope};
+
+/// Opens the connections by which others are told. It alone knows which addresses may be reached.
+#[async_trait]
+pub trait Carrier: Send + Sync + 'static {
+    /// Whether somebody at this URL may be told, and the host and port there; else why not, in words that a caller may read.
+    async fn receiver(&self, url: &str) -> Result<String, String>;
+    /// Posts it. `None` when there was no answer in time, or no way there.
+    async fn carry(&self, parcel: Parcel) -> Option<Answer>;
+}
+
+/// What is posted. It may hold secrets and does not print.
+pub struct Parcel {
+    /// Where to.
+    pub url: String,
+    /// Beside those that the connection makes by itself.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// How long the receiver wants to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+/// How notifications are sent.
+#[derive(Clone)]
+pub struct PushOptions {
+    /// Who brings them.
+    pub carrier: Arc<dyn Carrier>,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// How often a notification is tried before it is a dead letter.
+    pub attempts: u32,
+    /// The first wait before another attempt, and the longest.
+    pub waits: (Duration, Duration),
+    /// How many are sent at once, by this instance.
+    pub slots: usize,
+    /// How many of them for one tenant.
+    pub per_tenant: usize,
+    /// How many of those to one receiver.
+    pub per_receiver: usize,
+    /// What wraps the installation's keys.
+    pub key_file: Option<Vec<u8>>,
+}
+
+impl PushOptions {
+    /// The usual ones.
+    pub fn new(carrier: Arc<dyn Carrier>) -> Self {
+        Self {
+            carrier,
+            timeout: Duration::from_secs(10),
+            attempts: 30,
+            waits: (Duration::from_secs(1), Duration::from_secs(300)),
+            slots: 256,
+            per_tenant: 32,
+            per_receiver: 8,
+            key_file: None,
+        }
+    }
+}
+
+impl fmt::Debug for PushOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushOptions").field("timeout", &self.timeout).field("attempts", &self.attempts).finish()
+    }
+}
+
+/// What sending takes.
+pub(crate) struct Push {
+    pub(crate) options: PushOptions,
+    keys: Keys,
+}
+
+impl Push {
+    pub(crate) async fn load(store: &dyn Installation, options: PushOptions) -> Result<Self, KeyError> {
+        let keys = Keys::load(store, options.key_file.as_deref()).await?;
+        Ok(Self { options, keys })
+    }
+
+    /// A configuration as it is kept. The URL is looked at here, and again whenever somebody is told.
+    async fn prepare(
+        &self,
+        call: &Call,
+        prefix: &str,
+        task: TaskId,
+        config: TaskPushNotificationConfig,
+    ) -> Result<NewPush, Error> {
+        let TaskPushNotificationConfig { id, url, token, authentication, .. } = config;
+        let AuthenticationInfo { scheme, credentials } = authentication.unwrap_or_default();
+        if id.chars().any(char::is_control) {
+            return Err(Error::invalid(&format!("{prefix}id"), "must not have control characters"));
+        }
+        for (field, value) in [("token", &token), ("authentication.credentials", &credentials)] {
+            if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+                return Err(Error::invalid(
+                    &format!("{prefix}{field}"),
+                    "must be printable ASCII: it is sent as a header",
+                ));
+            }
+        }
+        if !scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) {
+            return Err(Error::invalid(
+                &format!("{prefix}authentication.scheme"),
+                "must be the name of an HTTP scheme",
+            ));
+        }
+        let receiver = self.options.carrier.receiver(&url).await;
+        let receiver = receiver.map_err(|why| Error::invalid(&format!("{prefix}url"), why))?;
+        let of = Of { tenant: call.caller.tenant, task, id: &id };
+        let sealed = self.keys.seal(&of, &Secrets { token, credentials });
+        let sealed = sealed.map_err(|_| a2a::Error::internal("the secrets cannot be sealed"))?;
+        let chunks = call.extensions.iter().any(|uri| uri == a2a::PUSH_CHUNKS);
+        Ok(NewPush { id, url, receiver, scheme, sealed, dialect: call.dialect, chunks })
+    }
+}
+
+/// How long a list of configurations is when nobody says so.
+const PAGE: usize = 50;
 
 impl Exchange {
     /// Whether notifications are sent here at all. Cards say so.
     pub fn pushes(&self) -> bool {
-        false
+        self.inner.push.is_some()
+    }
+
+    fn push(&self) -> Result<&Push, Error> {
+        self.inner.push.as_ref().ok_or(Error::PushNotSupported)
+    }
+
+    /// The task that a request is about, if the caller sees it there.
+    async fn pushed_task(&self, call: &Call, tenant: &str, task: &str) -> Result<TaskId, Error> {
+        let target = self.target(call, tenant)?;
+        let id = convert::task_id(task)?;
+        let head = self.head(call, id).await?;
+        in_scope(target.as_deref(), &head.agent, id)?;
+        self.require(call, &head.agent)?;
+        Ok(id)
     }
 
     /// CreateTaskPushNotificationConfig. What comes back has no secrets in it.
     pub async fn create_push(
         &self,
         call: &Call,
-        config: TaskPushNotificationConfig,
+        mut config: TaskPushNotificationConfig,
     ) -> Result<TaskPushNotificationConfig, Error> {
-        self.target(call, &config.tenant)?;
-        Err(Error::PushNotSupported)
+        let push = self.push()?;
+        validate::validate_push_config(&config, &self.inner.options.limits)?;
+        let task = self.pushed_task(call, &config.tenant, &config.task_id).await?;
+        if config.id.is_empty() {
+            config.id = Uuid::new_v4().to_string();
+        }
+        let new = push.prepare(call, "", task, config).await?;
+        let shown = shown(task, &new);
+        let put = self.inner.store.put_push(call.caller.tenant, task, new).await;
+        put.map_err(|error| Error::of_task(error, task))?;
+        Ok(shown)
+    }
+
+    /// The configuration that comes with a message. Without an id of its own it has its task's, so that another one of the same kind
+    /// takes its place.
+    pub(crate) async fn inline_push(
+        &self,
+        call: &Call,
+        task: TaskId,
+        config: Option<TaskPushNotificationConfig>,
+    ) -> Result<Option<NewPush>, Error> {
+        const PREFIX: &str = "configuration.taskPushNotificationConfig.";
+        let Some(mut config) = config else { return Ok(None) };
+        let push = self.push()?;
+        if !config.task_id.is_empty() && config.task_id != task.to_string() {
+            return Err(Error::invalid(&format!("{PREFIX}taskId"), "is not the task of the message"));
+        }
+        if config.id.is_empty() {
+            config.id = task.to_string();
+        }
+        push.prepare(call, PREFIX, task, config).await.map(Some)
     }
 
     /// GetTaskPushNotificationConfig.
@@ -29,18 +210,34 @@ impl Exchange {
         call: &Call,
         request: GetTaskPushNotificationConfigRequest,
     ) -> Result<TaskPushNotificationConfig, Error> {
-        self.target(call, &request.tenant)?;
-        Err(Error::PushNotSupported)
+        self.push()?;
+        validate::validate_get_push_config(&request, &self.inner.options.limits)?;
+        let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
+        let found = self.inner.store.push(call.caller.tenant, task, &request.id).await?;
+        let found = found.ok_or_else(|| Error::PushNotFound(request.id.chars().take(64).collect()))?;
+        Ok(shown(task, &found.config))
     }
 
-    /// ListTaskPushNotificationConfigs.
+    /// ListTaskPushNotificationConfigs. The last one's id is the token of the next page.
     pub async fn list_push(
         &self,
         call: &Call,
         request: ListTaskPushNotificationConfigsRequest,
     ) -> Result<ListTaskPushNotificationConfigsResponse, Error> {
-        self.target(call, &request.tenant)?;
-        Err(Error::PushNotSupported)
+        self.push()?;
+        validate::validate_list_push_configs(&request, &self.inner.options.limits)?;
+        let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
+        let size = usize::try_from(request.page_size).ok().filter(|size| *size > 0).unwrap_or(PAGE);
+        let after = Some(request.page_token).filter(|token| !token.is_empty()).map(|id| (task, id));
+        let filter = PushFilter { task: Some(task), troubled: false, after, limit: size + 1 };
+        let mut found = self.inner.store.pushes(call.caller.tenant, filter).await?;
+        let has_more = found.len() > size;
+        found.truncate(size);
+        let last = found.last().filter(|_| has_more).map(|config| config.config.id.clone());
+        Ok(ListTaskPushNotificationConfigsResponse {
+            configs: found.iter().map(|config| shown(task, &config.config)).collect(),
+            next_page_token: last.unwrap_or_default(),
+        })
     }
 
     /// DeleteTaskPushNotificationConfig. What is not there is gone already.
@@ -49,7 +246,53 @@ impl Exchange {
         call: &Call,
         request: DeleteTaskPushNotificationConfigRequest,
     ) -> Result<(), Error> {
-        self.target(call, &request.tenant)?;
-        Err(Error::PushNotSupported)
+        self.push()?;
+        validate::validate_delete_push_config(&request, &self.inner.options.limits)?;
+        let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
+        let removed = self.inner.store.remove_push(call.caller.tenant, task, &request.id).await;
+        removed.map_err(|error| Error::of_task(error, task))?;
+        Ok(())
+    }
+
+    /// The caller's configurations, with what happened to them.
+    pub async fn outboxes(&self, caller: &Caller, filter: PushFilter) -> Result<Vec<PushConfig>, Error> {
+        self.push()?;
+        Ok(self.inner.store.pushes(caller.tenant, filter).await?)
+    }
+
+    /// One of them.
+    pub async fn outbox(&self, caller: &Caller, task: &str, id: &str) -> Result<PushConfig, Error> {
+        self.push()?;
+        let not_found = || Error::PushNotFound(id.chars().take(64).collect());
+        let task = TaskId::parse(task).ok_or_else(not_found)?;
+        self.inner.store.push(caller.tenant, task, id).await?.ok_or_else(not_found)
+    }
+
+    /// Has dead letters sent again, and one that had stopped go on. Says how many letters.
+    pub async fn replay(&self, caller: &Caller, task: &str, id: &str, which: Replay) -> Result<usize, Error> {
+        let config = self.outbox(caller, task, id).await?;
+        match self.inner.store.replay_pushes(caller.tenant, config.task, id, which).await {
+            Err(store::Error::NotFound) => Err(Error::PushNotFound(id.chars().take(64).collect())),
+            replayed => Ok(replayed?),
+        }
+    }
+
+    /// What the caller's receivers verify signatures with.
+    pub fn push_secret(&self, caller: &Caller) -> Result<String, Error> {
+        Ok(self.push()?.keys.secret(caller.tenant))
+    }
+}
+
+/// A configuration as callers see it: what was secret in it stays so.
+fn shown(task: TaskId, push: &NewPush) -> TaskPushNotificationConfig {
+    let authentication = (!push.scheme.is_empty())
+        .then(|| AuthenticationInfo { scheme: push.scheme.clone(), credentials: String::new() });
+    TaskPushNotificationConfig {
+        tenant: String::new(),
+        id: push.id.clone(),
+        task_id: task.to_string(),
+        url: push.url.clone(),
+        token: String::new(),
+        authentication,
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     limits::Limits,
     open,
     origin::Names,
+    outboxes,
     path::Place,
     reply::{self, Tagged},
     requests,
@@ -76,6 +77,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = mount::<requests::Route>(router, "/v1/requests");
     router = mount::<admin::Route>(router, "/v1/admin");
     router = mount::<card_registry::Route>(router, "/v1/cards");
+    router = mount::<outboxes::Route>(router, "/v1/push");
     for path in agent_cards::PATHS {
         router = router.route(path, any(serve::<AgentCard>));
     }

@@ -25,6 +25,7 @@ mod limits;
 mod open;
 mod operation;
 mod origin;
+mod outboxes;
 mod path;
 mod protocol;
 mod query;

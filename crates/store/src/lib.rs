@@ -44,7 +44,7 @@ pub use push::{
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
     IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Start, Stats, StoredCard, Tailed, Target,
-    TaskHead, Tenant, Token, Turn, Usage, View,
+    TaskHead, Tenant, Token, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 

@@ -400,7 +400,8 @@ impl Snapshot {
     }
 }
 
-fn merge_chunks(chunks: &[Bytes]) -> Result<a2a::Artifact> {
+/// An artifact in one piece: its first chunk and those that were appended to it, each itself an `Artifact` as JSON.
+pub fn merge_chunks(chunks: &[Bytes]) -> Result<a2a::Artifact> {
     let mut merged: Option<a2a::Artifact> = None;
     for chunk in chunks {
         let next: a2a::Artifact = serde_json::from_slice(chunk)?;

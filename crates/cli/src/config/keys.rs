@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     masked::Masked,
-    value::{CardTrust, Compat, Held, KeyFiles, LogFormat, Networks, Origins, Shown, Token, Value},
+    value::{CardTrust, Compat, Held, KeyFiles, LogFormat, Networks, Origins, Ports, Shown, Token, Value},
 };
 
 /// What is declared about a key.
@@ -132,6 +132,8 @@ table! {
     tls_key("FILE"): PathBuf, else "no TLS";
     /// The proxies whose `X-Forwarded-For` is believed: addresses and ranges; a list in the file, with commas elsewhere.
     trusted_proxies("RANGES"): Networks = Networks::default(), else "none";
+    /// A file that only the operator has, of 32 bytes or more: it wraps the keys with which the secrets of webhooks are sealed.
+    key_file("FILE"): PathBuf, else "the keys lie in the store as they are";
     /// Serve without tokens; on a loopback address only.
     no_auth("BOOL"): bool = false;
     /// Offer the agents that come with the server.
@@ -153,6 +155,8 @@ table! {
     /// The token for administration, in the place of any other.
     admin_token: Token, else "made by the first start";
     [cards]: Cards;
+    [push]: Push;
+    [egress]: Egress;
     [limits]: Limits;
     [cors]: CrossOrigin;
     [trust]: Trust;
@@ -165,6 +169,30 @@ table! {
     public: bool = true;
     /// Who can read cards: `0.3` adds the fields of A2A 0.3 to the gateway's card too, `none` leaves them off those of agents.
     compat: Compat, else "0.3 on agents' cards, unless the request says `A2A-Version: 1.0`";
+}
+
+table! {
+    /// How webhooks are told of tasks.
+    Push, "push.":
+    /// Whether push notifications are offered at all.
+    enabled: bool = true;
+    /// How long one attempt may take.
+    timeout: Span = Span::seconds(10);
+    /// How often a notification is tried before it is a dead letter.
+    attempts: u64 = 30, in 1..=10_000;
+    /// How long to wait before the second attempt; each further wait is twice as long.
+    first_wait: Span = Span::seconds(1);
+    /// The longest wait between two attempts.
+    longest_wait: Span = Span::seconds(300);
+}
+
+table! {
+    /// What URLs that tenants give may lead to.
+    Egress, "egress.":
+    /// Addresses and ranges that may be called although they are not public; a list in the file, with commas in the variable.
+    allow: Networks = Networks::default(), else "none";
+    /// The only ports that may be called.
+    ports: Ports, else "80, 443, 8080 and 8443; at addresses in `egress.allow` also those from 1024 up";
 }
 
 table! {

@@ -111,7 +111,11 @@ pub(crate) struct KeyFile {
 
 /// Addresses, and ranges of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Networks(pub(super) Vec<Network>);
+pub(crate) struct Networks(pub(crate) Vec<Network>);
+
+/// A list of ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ports(pub(crate) Vec<u16>);
 
 /// What somebody authenticates with: not for files, which are shown around, nor for command lines.
 #[derive(Clone, Deserialize)]
@@ -284,6 +288,22 @@ impl Networks {
     }
 }
 
+impl Value for Ports {
+    fn read(text: &str) -> Result<Self, String> {
+        let port = |entry: &str| entry.trim().parse().map_err(|_| format!("`{}` is no port", entry.trim()));
+        text.split(',').filter(|entry| !entry.trim().is_empty()).map(port).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn text(&self) -> String {
+        let entries: Vec<String> = self.0.iter().map(u16::to_string).collect();
+        if entries.is_empty() { "-".to_owned() } else { entries.join(", ") }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        self.0.clone().into()
+    }
+}
+
 impl Value for KeyFiles {
     fn read(text: &str) -> Result<Self, String> {
         Self::parse(text.split(',').map(str::trim).filter(|entry| !entry.is_empty()))
@@ -368,6 +388,12 @@ impl<'de> Deserialize<'de> for Networks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let entries = deserializer.deserialize_any(List("a list of addresses and ranges of them"))?;
         Self::parse(entries.iter().map(String::as_str)).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::{
     error::Error as StdError,
     fmt, io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
 };
 
@@ -27,11 +27,13 @@ const FIRST_FREE_PORT: u16 = 1024;
 /// it any more, and the silent name servers of one tenant must not take all threads that the runtime has.
 const LOOKUPS: usize = 64;
 
+/// The addresses of every machine to itself.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
 /// What tenants may call. By default what the whole internet can call anyway, on the ports of the web.
 #[derive(Debug, Clone)]
 pub struct Guard {
-    /// Addresses that may be called although they are private. They may also be called on every port from 1024 up. Who
-    /// wants `localhost` to work has to allow all that it resolves to, often `127.0.0.0/8` and `::1`.
+    /// Addresses that may be called although they are private. They may also be called on every port from 1024 up.
     pub allow: Vec<Network>,
     /// The only ports that may be called, at whatever address.
     pub ports: Option<Vec<u16>>,
@@ -111,7 +113,11 @@ impl Guard {
 
     /// The addresses of a name, of which there is at least one. Nobody has judged them.
     pub(super) async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        let addresses = self.resolver.resolve(name).await?;
+        let addresses = match is_local(name) {
+            // Everybody knows them. Who allows one of the two means it by `localhost`.
+            true => LOOPBACK.into_iter().filter(|address| self.allows(*address)).collect(),
+            false => self.resolver.resolve(name).await?,
+        };
         if addresses.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
         }
@@ -138,10 +144,8 @@ impl Guard {
 
     /// Names of this machine are not left to a resolver, which may know them or send them out.
     fn judge_name(&self, name: &str) -> Result<(), Refusal> {
-        let bare = name.trim_end_matches('.');
-        let is_local = bare == "localhost" || bare.ends_with(".localhost");
-        let allowed = || self.allows([127, 0, 0, 1].into()) || self.allows([0, 0, 0, 0, 0, 0, 0, 1].into());
-        if is_local && !allowed() { Err(Refusal::Local(name.to_owned())) } else { Ok(()) }
+        let is_refused = is_local(name) && !LOOPBACK.into_iter().any(|address| self.allows(address));
+        if is_refused { Err(Refusal::Local(name.to_owned())) } else { Ok(()) }
     }
 
     fn allows(&self, address: IpAddr) -> bool {
@@ -190,6 +194,12 @@ impl Resolve for System {
         });
         lookup.await.map_err(io::Error::other)?
     }
+}
+
+/// Whether a name is one of this machine.
+fn is_local(name: &str) -> bool {
+    let bare = name.trim_end_matches('.');
+    bare == "localhost" || bare.ends_with(".localhost")
 }
 
 /// The refusal that made a call fail, if one did.

@@ -18,8 +18,9 @@ use a2a::Message;
 use async_trait::async_trait;
 use store::{
     Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeasedTurn, NewToken, Page, Position, Registry,
-    Result, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, NewToken, Outbox,
+    Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot,
+    Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -264,6 +265,19 @@ over_the_line! {
 
     fn hub(&self) -> &Hub {
         &self.hub
+    }
+}
+
+over_the_line! {
+    Outbox {
+        put_push(tenant: TenantId, task: TaskId, new: NewPush);
+        remove_push(tenant: TenantId, task: TaskId, id: &str) -> bool;
+        push(tenant: TenantId, task: TaskId, id: &str) -> Option<PushConfig>;
+        pushes(tenant: TenantId, filter: PushFilter) -> Vec<PushConfig>;
+        claim_pushes(claim: PushClaim) -> Vec<PushLease>;
+        next_push() -> (LeaseTime, Option<LeaseTime>);
+        settle_push(lease: &PushLease, settlement: Settlement) -> u64;
+        replay_pushes(tenant: TenantId, task: TaskId, id: &str, which: Replay) -> usize;
     }
 }
 

@@ -1,0 +1,105 @@
+//! Who brings notifications to webhooks: over the guarded connector, with what the configuration allows.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use client::{
+    Error,
+    egress::{Connector, Guard, Limits, Policy, Request},
+};
+use exchange::push::{Answer, Carrier, Parcel, PushOptions};
+use http::{HeaderName, HeaderValue, Method, header};
+use url::Url;
+
+use crate::{config::Config, failure::Failure};
+
+/// How much of an answer is read, so that its connection can be used again, and for how long.
+const ANSWER_BYTES: usize = 16 * 1024;
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// A key file has to be as hard to guess as the keys that it wraps.
+const KEY_BYTES: usize = 32;
+
+struct Courier {
+    connector: Connector,
+}
+
+/// How notifications are sent, if they are.
+pub(crate) fn options(config: &Config) -> Result<Option<PushOptions>, Failure> {
+    let (push, egress) = (&config.keys.push, &config.keys.egress);
+    if !push.enabled() {
+        return Ok(None);
+    }
+    let guard = Guard { allow: egress.allow().0, ports: egress.ports.clone().map(|ports| ports.0), ..Guard::default() };
+    let timeout = push.timeout().0;
+    let limits = Limits { connect_timeout: timeout, total_timeout: Some(timeout), body_cap: ANSWER_BYTES };
+    let connector = Connector::new(Policy::Tenant(Arc::new(guard)), limits);
+    let key_file = config.keys.key_file.as_ref().map(|file| {
+        let failure = || Failure::usage(format!("cannot use the key file {}", file.display()));
+        let hint =
+            "it is given by --key-file, SB_KEY_FILE or `key_file`; make one with `head -c 32 /dev/urandom > FILE`";
+        let content = fs::read(file).map_err(|error| failure().caused_by(&error).hint(hint))?;
+        if content.len() < KEY_BYTES {
+            return Err(failure().because(format!("it has fewer than {KEY_BYTES} bytes")).hint(hint));
+        }
+        Ok(content)
+    });
+    Ok(Some(PushOptions {
+        timeout,
+        attempts: u32::try_from(push.attempts()).unwrap_or(u32::MAX),
+        waits: (push.first_wait().0, push.longest_wait().0),
+        key_file: key_file.transpose()?,
+        ..PushOptions::new(Arc::new(Courier { connector }))
+    }))
+}
+
+#[async_trait]
+impl Carrier for Courier {
+    async fn receiver(&self, url: &str) -> Result<String, String> {
+        // A parser of URLs drops some of them without a word.
+        if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err("must not have spaces or control characters".to_owned());
+        }
+        let parsed = Url::parse(url).map_err(|_| "is not a URL".to_owned())?;
+        self.connector.check_url(&parsed).await.map_err(|error| match error {
+            Error::Url { reason, .. } => reason,
+            // The same words whatever is there.
+            _ => "this address may not be called; whoever runs this server decides that by `egress.allow`".to_owned(),
+        })?;
+        let host = parsed.host_str().unwrap_or_default();
+        Ok(format!("{host}:{}", parsed.port_or_known_default().unwrap_or_default()))
+    }
+
+    async fn carry(&self, parcel: Parcel) -> Option<Answer> {
+        let Parcel { url, headers, body } = parcel;
+        let url = Url::parse(&url).ok()?;
+        let header = |(name, value): (&'static str, String)| {
+            let mut value = HeaderValue::from_str(&value).ok()?;
+            value.set_sensitive(true);
+            Some((HeaderName::from_static(name), value))
+        };
+        let headers = headers.into_iter().map(header).collect::<Option<_>>()?;
+        let request = Request {
+            method: Method::POST,
+            url: &url,
+            token: None,
+            headers,
+            body: Some(body.into()),
+            streaming: false,
+            http2: false,
+        };
+        let response = match self.connector.send(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                tracing::debug!(%error, cause, "a notification did not arrive");
+                return None;
+            }
+        };
+        let seconds = response.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let answer = Answer { status: response.status.as_u16(), retry_after: seconds.map(Duration::from_secs) };
+        // What it says does not matter.
+        let _ = tokio::time::timeout(ANSWER_TIME, response.bytes()).await;
+        Some(answer)
+    }
+}

@@ -1,0 +1,292 @@
+//! `sb push`: what became of notifications, and sending again those that were given up.
+
+use client::call_json;
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use url::Url;
+
+use crate::{
+    config::LogFormat,
+    failure::Failure,
+    logging,
+    output::{self, Format},
+    table::{fields, table},
+    target::TargetArgs,
+};
+
+/// `sb push …`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List who is told of which task, and how far that has come
+    #[command(after_help = "Examples:\n  sb push list --dead\n  sb push list --task 0198…")]
+    List(List),
+    /// Show one of them: its dead letters and the last attempts
+    Show(One),
+    /// Send dead letters again, and let one that had stopped go on
+    #[command(
+        after_help = "Examples:\n  sb push replay 0198… my-hook\n  sb push replay 0198… my-hook --sequence 4\n  \
+                            sb push replay --all-dead"
+    )]
+    Replay(Resend),
+    /// Print the secret with which receivers verify signatures
+    Secret(Common),
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only those that have dead letters, or do not tell any more
+    #[arg(long)]
+    dead: bool,
+    /// Only those of this task
+    #[arg(long, value_name = "ID")]
+    task: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct One {
+    /// The task's id
+    task: String,
+    /// The configuration's id
+    id: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Resend {
+    /// The task's id
+    #[arg(required_unless_present = "all_dead", requires = "id")]
+    task: Option<String>,
+    /// The configuration's id
+    id: Option<String>,
+    /// Only the dead letters of this event [default: all of them]
+    #[arg(long, value_name = "NUMBER")]
+    sequence: Option<u64>,
+    /// All dead letters of all configurations
+    #[arg(long, conflicts_with_all = ["task", "id", "sequence"])]
+    all_dead: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// The server [env: SB_URL] [default: the local one]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// How to print the result: `json` is one object a line
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// A configuration, as the server tells it. What this version does not know of it is kept for `-o json`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Outbox {
+    task_id: String,
+    id: String,
+    url: String,
+    state: String,
+    told: u64,
+    owed: u64,
+    attempt: u32,
+    dead_letters: Vec<Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    attempts: Vec<Value>,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    configs: Vec<Outbox>,
+    next: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Replayed {
+    replayed: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Secret {
+    secret: String,
+}
+
+pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
+    logging::start(log, "warn", LogFormat::Human)?;
+    match args.verb {
+        Verb::List(args) => args.common.target.block_on(list(&args)),
+        Verb::Show(args) => args.common.target.block_on(show(&args)),
+        Verb::Replay(args) => args.common.target.block_on(replay(&args)),
+        Verb::Secret(common) => common.target.block_on(secret(&common)),
+    }
+}
+
+async fn list(args: &List) -> Result<(), Failure> {
+    let configs = args.common.all(args.dead, args.task.as_deref()).await?;
+    if args.common.output == Format::Json {
+        configs.iter().for_each(print_json);
+        return Ok(());
+    }
+    let row = |config: &Outbox| {
+        let waits =
+            if config.owed > config.told { format!("{} of {}", config.told, config.owed) } else { "-".to_owned() };
+        let state = if config.attempt > 0 {
+            format!("{}, attempt {}", config.state, config.attempt)
+        } else {
+            config.state.clone()
+        };
+        vec![
+            config.task_id.clone(),
+            output::harmless(&config.id),
+            state,
+            waits,
+            config.dead_letters.len().to_string(),
+            output::harmless(&config.url),
+        ]
+    };
+    let rows: Vec<Vec<String>> = configs.iter().map(row).collect();
+    output::print(&table(&["TASK", "ID", "STATE", "TOLD", "DEAD", "URL"], &rows));
+    Ok(())
+}
+
+async fn show(args: &One) -> Result<(), Failure> {
+    let config: Outbox = args.common.call(Method::GET, &[&args.task, &args.id], &[]).await?;
+    if args.common.output == Format::Json {
+        print_json(&config);
+        return Ok(());
+    }
+    output::print(&fields(&[
+        ("task", Some(config.task_id.clone())),
+        ("id", Some(output::harmless(&config.id))),
+        ("url", Some(output::harmless(&config.url))),
+        ("state", Some(config.state.clone())),
+        ("told", Some(format!("event {} of {}", config.told, config.owed.max(config.told)))),
+        ("attempt", (config.attempt > 0).then(|| config.attempt.to_string())),
+    ]));
+    let text = |entry: &Value, name: &str| match &entry[name] {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => output::harmless(text),
+        other => other.to_string(),
+    };
+    let rows = |entries: &[Value], names: &[&str]| -> Vec<Vec<String>> {
+        entries.iter().map(|entry| names.iter().map(|name| text(entry, name)).collect()).collect()
+    };
+    if !config.dead_letters.is_empty() {
+        let letters = rows(&config.dead_letters, &["sequence", "at", "attempts", "outcome"]);
+        output::print(&format!("\ndead letters\n{}", table(&["EVENT", "AT", "ATTEMPTS", "OUTCOME"], &letters)));
+    }
+    if !config.attempts.is_empty() {
+        let attempts = rows(&config.attempts, &["sequence", "at", "durationMs", "status", "outcome"]);
+        output::print(&format!("\nattempts\n{}", table(&["EVENT", "AT", "MS", "STATUS", "OUTCOME"], &attempts)));
+    }
+    Ok(())
+}
+
+async fn replay(args: &Resend) -> Result<(), Failure> {
+    let mut replayed = 0;
+    if let (Some(task), Some(id)) = (&args.task, &args.id) {
+        replayed = args.common.replay(task, id, args.sequence).await?;
+    } else {
+        for config in args.common.all(true, None).await? {
+            replayed += args.common.replay(&config.task_id, &config.id, None).await?;
+        }
+    }
+    match args.common.output {
+        Format::Json => output::line(&serde_json::to_string(&Replayed { replayed }).unwrap_or_default()),
+        Format::Text if replayed == 1 => output::line("1 dead letter is sent again"),
+        Format::Text => output::line(&format!("{replayed} dead letters are sent again")),
+    }
+    Ok(())
+}
+
+async fn secret(common: &Common) -> Result<(), Failure> {
+    let secret: Secret = common.call(Method::GET, &["secret"], &[]).await?;
+    match common.output {
+        Format::Json => output::line(&serde_json::to_string(&secret).unwrap_or_default()),
+        Format::Text => output::line(&secret.secret),
+    }
+    Ok(())
+}
+
+fn print_json(config: &Outbox) {
+    // Plain data always serialises.
+    output::line(&serde_json::to_string(config).unwrap_or_default());
+}
+
+impl Common {
+    /// All that there are, page by page.
+    async fn all(&self, dead: bool, task: Option<&str>) -> Result<Vec<Outbox>, Failure> {
+        let mut configs = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let mut query = Vec::new();
+            if dead {
+                query.push(("troubled", "true"));
+            }
+            query.extend(task.map(|task| ("task", task)));
+            query.extend(after.as_deref().map(|after| ("after", after)));
+            let page: Page = self.call(Method::GET, &[], &query).await?;
+            configs.extend(page.configs);
+            after = page.next;
+            if after.is_none() {
+                return Ok(configs);
+            }
+        }
+    }
+
+    async fn replay(&self, task: &str, id: &str, sequence: Option<u64>) -> Result<u64, Failure> {
+        let sequence = sequence.map(|number| number.to_string());
+        let query: Vec<(&str, &str)> = sequence.iter().map(|number| ("sequence", number.as_str())).collect();
+        let answer: Replayed = self.call(Method::POST, &[task, id, "replay"], &query).await?;
+        Ok(answer.replayed)
+    }
+
+    async fn call<T: for<'de> Deserialize<'de>>(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<T, Failure> {
+        let target = self.target.target(self.url.as_deref(), None)?;
+        let url = at(target.url, path, query);
+        let answer = call_json(&self.target.connector(), method, &url, target.token.as_ref(), None).await?;
+        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
+    }
+}
+
+fn at(mut base: Url, path: &[&str], query: &[(&str, &str)]) -> Url {
+    // Fails only for URLs without a host, which `parse_url` refuses.
+    if let Ok(mut segments) = base.path_segments_mut() {
+        segments.pop_if_empty().extend(["v1", "push"]).extend(path);
+    }
+    if !query.is_empty() {
+        base.query_pairs_mut().extend_pairs(query);
+    }
+    base
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outboxes_are_below_the_server() {
+        let base = client::parse_url("http://h/base/").unwrap();
+        assert_eq!(at(base.clone(), &[], &[]).as_str(), "http://h/base/v1/push");
+        let one = at(base, &["t", "a/b", "replay"], &[("sequence", "4")]);
+        assert_eq!(one.as_str(), "http://h/base/v1/push/t/a%2Fb/replay?sequence=4");
+    }
+}

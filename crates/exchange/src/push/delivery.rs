@@ -1,0 +1,437 @@
+//! Telling what is owed: claims configurations that are due and posts, one after the other for each, what their logs say.
+//!
+//! **In order, at least once.** A notification is settled before the next one is sent. What was sent and not settled is sent again, with the
+//! same id. Nothing is begun that might end after the lease (see [`store::push`]), so no two instances tell one configuration at the same time.
+//!
+//! **Nobody waits for a receiver.** Attempts are tasks of their own, bounded by number for each tenant and each receiver of it; a
+//! configuration that had many to tell gives way after [`BURST`].
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use a2a::Dialect;
+use store::{
+    Attempt, Event, Letter, MOST_LETTERS, Next, Place, PushClaim, PushLease, PushRecord, PushState, Settlement,
+    TenantId, Term, clock,
+};
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    Answer, Parcel, Push,
+    keys::Of,
+    notice::{Notice, Teller},
+};
+use crate::{Inner, convert};
+
+/// How often due configurations are looked for when nobody says that there are some.
+const POLL: Duration = Duration::from_secs(2);
+
+/// How much longer than an attempt a lease lasts.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// How many notifications a configuration tells before others have their turn.
+const BURST: usize = 32;
+
+/// How many events of a log are read at once.
+const PAGE: usize = 64;
+
+/// Whom this instance is telling now.
+#[derive(Default)]
+struct Busy {
+    with: Mutex<Vec<(TenantId, String)>>,
+    freed: Notify,
+}
+
+/// What an attempt came to.
+enum Outcome {
+    Told,
+    /// It is worth another attempt, not before that.
+    Again(Option<Duration>),
+    /// It is not.
+    Refused,
+    /// The receiver is gone.
+    Gone,
+}
+
+/// Why telling ends for now.
+enum Stop {
+    /// Somebody else has it, or it was changed.
+    Lost,
+    Store(store::Error),
+}
+
+/// Starts telling, if notifications are sent here.
+pub(crate) fn start(inner: &Arc<Inner>) {
+    if inner.push.is_some() {
+        inner.workers.loops.spawn(look_for_what_is_owed(Arc::clone(inner)));
+    }
+}
+
+async fn look_for_what_is_owed(inner: Arc<Inner>) {
+    let Some(push) = &inner.push else { return };
+    let busy = Arc::new(Busy::default());
+    let mut owed = inner.store.hub().owed();
+    let mut served = None;
+    loop {
+        let wait = claim(&inner, push, &busy, &mut served).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "notifications that are due cannot be claimed");
+            POLL
+        });
+        tokio::select! {
+            () = inner.draining.cancelled() => return,
+            _ = owed.changed() => {}
+            () = busy.freed.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Claims all that is due and that there is room for; says how long it is until something may be.
+async fn claim(
+    inner: &Arc<Inner>,
+    push: &Push,
+    busy: &Arc<Busy>,
+    served: &mut Option<TenantId>,
+) -> store::Result<Duration> {
+    let options = &push.options;
+    loop {
+        // A look first: it costs no write.
+        let (now, next) = inner.store.next_push().await?;
+        match next {
+            Some(next) if next <= now => {}
+            Some(next) => return Ok(next.since(now).min(POLL)),
+            None => return Ok(POLL),
+        }
+        let with = busy.lock().clone();
+        let slots = options.slots.saturating_sub(with.len());
+        if slots == 0 || inner.draining.is_cancelled() {
+            return Ok(POLL);
+        }
+        let term = Term { holder: inner.holder.clone(), lasts: options.timeout + MARGIN };
+        let until = Instant::now() + term.lasts;
+        let claim = PushClaim {
+            term,
+            slots,
+            per_tenant: options.per_tenant,
+            per_receiver: options.per_receiver,
+            busy: with,
+            after: *served,
+        };
+        let leased = inner.store.claim_pushes(claim).await?;
+        if leased.is_empty() {
+            // What is due has to wait for those that are being told.
+            return Ok(POLL);
+        }
+        for lease in leased {
+            let whom = (lease.config.tenant, lease.config.config.receiver.clone());
+            *served = Some(whom.0);
+            busy.lock().push(whom.clone());
+            let (inner, busy) = (Arc::clone(inner), Arc::clone(busy));
+            let done = Done { busy, whom };
+            inner.tracker.clone().spawn(async move {
+                let _done = done;
+                tell(&inner, lease, until).await;
+            });
+        }
+    }
+}
+
+/// Makes room again, however telling ends.
+struct Done {
+    busy: Arc<Busy>,
+    whom: (TenantId, String),
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        let mut with = self.busy.lock();
+        if let Some(place) = with.iter().position(|whom| *whom == self.whom) {
+            with.swap_remove(place);
+        }
+        drop(with);
+        self.busy.freed.notify_one();
+    }
+}
+
+impl Busy {
+    fn lock(&self) -> MutexGuard<'_, Vec<(TenantId, String)>> {
+        self.with.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells one configuration what it is owed.
+async fn tell(inner: &Inner, lease: PushLease, until: Instant) {
+    let Some(push) = &inner.push else { return };
+    let (task, id) = (lease.config.task, lease.config.config.id.clone());
+    let mut telling = Telling::new(inner, push, lease, until);
+    match telling.run().await {
+        Ok(()) | Err(Stop::Lost) => {}
+        Err(Stop::Store(error)) => {
+            tracing::warn!(task.id = %task, push.id = %id, %error, "a notification cannot be settled; it will be sent again");
+        }
+    }
+}
+
+/// A configuration while it is told.
+struct Telling<'a> {
+    inner: &'a Inner,
+    push: &'a Push,
+    lease: PushLease,
+    until: Instant,
+    told: Place,
+    attempt: u32,
+    record: PushRecord,
+}
+
+impl<'a> Telling<'a> {
+    fn new(inner: &'a Inner, push: &'a Push, lease: PushLease, until: Instant) -> Self {
+        let (told, attempt, record) = (lease.config.told, lease.config.attempt, lease.config.record.clone());
+        Self { inner, push, lease, until, told, attempt, record }
+    }
+
+    async fn run(&mut self) -> Result<(), Stop> {
+        // Letters that somebody wants again come first: they are older.
+        while let Some(letter) = self.record.letters.iter().position(|letter| letter.replay) {
+            if !self.resend(letter).await? {
+                return Ok(());
+            }
+        }
+        let mut teller = Teller::new(&self.lease.config, self.told);
+        let mut read = teller.reads_after();
+        let mut sent = 0;
+        loop {
+            let events = self.events(read).await?;
+            let is_end = events.len() < PAGE;
+            for event in &events {
+                read = event.seq;
+                for notice in teller.add(event).map_err(Stop::Store)? {
+                    if sent == BURST || self.inner.draining.is_cancelled() {
+                        return self.settle(PushState::Active, Next::After(Duration::ZERO)).await;
+                    }
+                    sent += 1;
+                    if !self.send(&notice).await? {
+                        return Ok(());
+                    }
+                }
+            }
+            if is_end {
+                break;
+            }
+        }
+        self.told = Place { seq: read.max(self.told.seq), part: 0 };
+        self.settle(PushState::Active, Next::Idle).await
+    }
+
+    async fn events(&self, after: u64) -> Result<Vec<Event>, Stop> {
+        let (tenant, task) = (self.lease.config.tenant, self.lease.config.task);
+        self.inner.store.events(tenant, task, after, PAGE).await.map_err(Stop::Store)
+    }
+
+    /// Sends the next of what is owed. Says whether to go on.
+    async fn send(&mut self, notice: &Notice) -> Result<bool, Stop> {
+        match self.attempt(notice).await? {
+            Outcome::Told => {}
+            Outcome::Gone => {
+                self.warn(notice, "a receiver of notifications is gone");
+                self.settle(PushState::Gone, Next::Rest).await?;
+                return Ok(false);
+            }
+            Outcome::Again(wait) if self.attempt < self.push.options.attempts => {
+                self.settle(PushState::Active, Next::After(self.wait(wait))).await?;
+                return Ok(false);
+            }
+            Outcome::Again(_) | Outcome::Refused => {
+                if self.record.letters.len() >= MOST_LETTERS {
+                    self.warn(notice, "a push configuration stops: it has too many dead letters");
+                    self.settle(PushState::Stopped, Next::Rest).await?;
+                    return Ok(false);
+                }
+                self.warn(notice, "a notification is given up");
+                self.record.letters.push(self.letter(notice.place));
+            }
+        }
+        self.told = notice.then;
+        self.attempt = 0;
+        self.settle(PushState::Active, Next::Keep).await?;
+        Ok(true)
+    }
+
+    /// Sends a dead letter again. Says whether to go on.
+    async fn resend(&mut self, index: usize) -> Result<bool, Stop> {
+        let place = self.record.letters[index].place;
+        let Some(notice) = self.find(place).await? else {
+            // The log does not have it any more; nobody can send it.
+            self.record.letters.remove(index);
+            self.settle(PushState::Active, Next::Keep).await?;
+            return Ok(true);
+        };
+        match self.attempt(&notice).await? {
+            Outcome::Told => drop(self.record.letters.remove(index)),
+            Outcome::Again(wait) if self.attempt < self.push.options.attempts => {
+                self.settle(PushState::Active, Next::After(self.wait(wait))).await?;
+                return Ok(false);
+            }
+            Outcome::Gone => {
+                self.record.letters[index] = self.letter(place);
+                self.settle(PushState::Gone, Next::Rest).await?;
+                return Ok(false);
+            }
+            Outcome::Again(_) | Outcome::Refused => self.record.letters[index] = self.letter(place),
+        }
+        self.attempt = 0;
+        self.settle(PushState::Active, Next::Keep).await?;
+        Ok(true)
+    }
+
+    /// What was to be told at this place.
+    async fn find(&self, place: Place) -> Result<Option<Notice>, Stop> {
+        let mut teller = Teller::new(&self.lease.config, Place { seq: place.seq.saturating_sub(1), part: 0 });
+        let mut read = teller.reads_after();
+        loop {
+            let events = self.events(read).await?;
+            for event in &events {
+                read = event.seq;
+                let notices = teller.add(event).map_err(Stop::Store)?;
+                if read == place.seq {
+                    return Ok(notices.into_iter().find(|notice| notice.place == place));
+                }
+            }
+            if events.len() < PAGE {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// One attempt, which is remembered with the next settlement.
+    async fn attempt(&mut self, notice: &Notice) -> Result<Outcome, Stop> {
+        let timeout = self.push.options.timeout;
+        if Instant::now() + timeout > self.until {
+            self.settle(PushState::Active, Next::Keep).await?;
+        }
+        let (at, began) = (clock::now(), Instant::now());
+        let answer = match self.parcel(notice, at.as_millis() / 1000) {
+            Some(parcel) => {
+                let carried = self.push.options.carrier.carry(parcel);
+                tokio::time::timeout(timeout, carried).await.ok().flatten()
+            }
+            None => None,
+        };
+        self.attempt += 1;
+        let status = answer.map(|answer| answer.status);
+        let (outcome, word) = judge(answer);
+        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.record.remember(Attempt { place: notice.place, at: at.as_millis(), ms, status, outcome: word.into() });
+        tracing::debug!(
+            task.id = %self.lease.config.task,
+            push.id = %self.lease.config.config.id,
+            seq = notice.place.seq,
+            attempt = self.attempt,
+            status,
+            duration_ms = ms,
+            "a notification was {word}"
+        );
+        Ok(outcome)
+    }
+
+    fn parcel(&self, notice: &Notice, seconds: i64) -> Option<Parcel> {
+        let config = &self.lease.config;
+        let (tenant, task, id) = (config.tenant, config.task, config.config.id.as_str());
+        let Some(secrets) = self.push.keys.open(&Of { tenant, task, id }, &config.config.sealed) else {
+            tracing::error!(task.id = %task, push.id = %id, "the secrets of a push configuration cannot be opened");
+            return None;
+        };
+        let message = message_id(config, notice.place);
+        let version = match config.config.dialect {
+            Dialect::V1 => "1.0",
+            Dialect::V03 => "0.3",
+        };
+        let mut headers = vec![
+            ("content-type", "application/a2a+json".to_owned()),
+            ("a2a-version", version.to_owned()),
+            ("webhook-timestamp", seconds.to_string()),
+            ("webhook-signature", self.push.keys.sign(tenant, &message, seconds, &notice.body)),
+            ("webhook-id", message),
+        ];
+        if !config.config.scheme.is_empty() {
+            let credentials = format!("{} {}", config.config.scheme, secrets.credentials);
+            headers.push(("authorization", credentials.trim_end().to_owned()));
+        }
+        if !secrets.token.is_empty() {
+            headers.push(("x-a2a-notification-token", secrets.token.clone()));
+            headers.push(("a2a-notification-token", secrets.token));
+        }
+        Some(Parcel { url: config.config.url.clone(), headers, body: notice.body.clone() })
+    }
+
+    fn letter(&self, place: Place) -> Letter {
+        let outcome = match self.record.attempts.last() {
+            Some(Attempt { status: Some(status), .. }) => format!("HTTP {status}"),
+            _ => "unreachable".to_owned(),
+        };
+        Letter { place, at: clock::now().as_millis(), attempts: self.attempt, outcome, replay: false }
+    }
+
+    /// How long to wait before another attempt: twice as long each time, and never all at the same moment.
+    fn wait(&self, asked: Option<Duration>) -> Duration {
+        let (first, longest) = self.push.options.waits;
+        let doubled = first.saturating_mul(1 << self.attempt.saturating_sub(1).min(20)).min(longest.mul_f64(0.8));
+        let wait = doubled.mul_f64(1.0 + 0.25 * chance()).max(first);
+        wait.max(asked.unwrap_or_default()).min(longest.max(first))
+    }
+
+    async fn settle(&mut self, state: PushState, next: Next) -> Result<(), Stop> {
+        let asked = Instant::now();
+        let (told, attempt, record) = (self.told, self.attempt, self.record.clone());
+        let settlement = Settlement { told, state, attempt, record, next };
+        match self.inner.store.settle_push(&self.lease, settlement).await {
+            Ok(_) => {
+                self.until = asked + self.lease.term.lasts;
+                Ok(())
+            }
+            Err(store::Error::LeaseLost) => Err(Stop::Lost),
+            Err(error) => Err(Stop::Store(error)),
+        }
+    }
+
+    fn warn(&self, notice: &Notice, what: &str) {
+        let config = &self.lease.config;
+        tracing::warn!(
+            task.id = %config.task,
+            push.id = %config.config.id,
+            receiver = %config.config.receiver,
+            seq = notice.place.seq,
+            attempts = self.attempt,
+            "{what}"
+        );
+    }
+}
+
+/// The id of a notification: the same at each attempt, on each instance. It has no full stop in it, as the Standard Webhooks want.
+fn message_id(config: &store::PushConfig, place: Place) -> String {
+    let hash = convert::digest(&[config.config.id.as_bytes()]);
+    let [a, b, c, d, ..] = hash;
+    let name = u32::from_be_bytes([a, b, c, d]);
+    let part = if place.part > 0 { format!("_{}", place.part) } else { String::new() };
+    format!("msg_{}_{name:08x}_{}{part}", config.task, place.seq)
+}
+
+/// What to make of an answer, and a word for it that tells nothing of what is where nobody answered.
+fn judge(answer: Option<Answer>) -> (Outcome, &'static str) {
+    let Some(Answer { status, retry_after }) = answer else { return (Outcome::Again(None), "unreachable") };
+    match status {
+        200..=299 => (Outcome::Told, "delivered"),
+        410 => (Outcome::Gone, "gone"),
+        408 | 429 | 500..=599 => (Outcome::Again(retry_after), "put off"),
+        _ => (Outcome::Refused, "refused"),
+    }
+}
+
+/// A number from zero to one.
+fn chance() -> f64 {
+    let mut bytes = [0; 4];
+    // Without randomness all wait equally long.
+    let _ = getrandom::fill(&mut bytes);
+    f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
+}
