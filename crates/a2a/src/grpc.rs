@@ -104,8 +104,12 @@ macro_rules! messages {
 messages! {
     AgentCard = AgentCard,
     CancelTaskRequest = CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest = DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest = GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest = GetTaskPushNotificationConfigRequest,
     GetTaskRequest = GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest = ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse = ListTaskPushNotificationConfigsResponse,
     ListTasksRequest = ListTasksRequest,
     ListTasksResponse = ListTasksResponse,
     SendMessageRequest = SendMessageRequest,
@@ -113,4 +117,16 @@ messages! {
     StreamResponse = StreamResponse,
     SubscribeToTaskRequest = SubscribeToTaskRequest,
     Task = Task,
+    TaskPushNotificationConfig = TaskPushNotificationConfig,
+}
+
+/// `google.protobuf.Empty`, which DeleteTaskPushNotificationConfig answers.
+impl Wire for () {
+    type Message = ();
+
+    fn from_message(_message: ()) -> Result<Self, Error> {
+        Ok(())
+    }
+
+    fn into_message(self) {}
 }

@@ -1,8 +1,9 @@
 //! What the exchange gives, as A2A 1.0 JSON: the one encoder of the 1.0 bindings. Stored bytes are spliced, never rebuilt.
 
-use a2a::Error;
+use a2a::{Error, ListTaskPushNotificationConfigsResponse, TaskPushNotificationConfig};
 use bytes::Bytes;
 use exchange::{Frame, Listing, Reply};
+use serde::Serialize;
 use store::Snapshot;
 
 /// A `Task`.
@@ -42,6 +43,30 @@ pub(crate) fn listing(listing: &Listing) -> Result<Bytes, Error> {
     let rest = format!("],\"nextPageToken\":\"{next_page_token}\",\"pageSize\":{page_size},\"totalSize\":{total}}}");
     body.extend_from_slice(rest.as_bytes());
     Ok(body.into())
+}
+
+/// A `TaskPushNotificationConfig`.
+pub(crate) fn push(config: &TaskPushNotificationConfig) -> Result<Bytes, Error> {
+    json(config)
+}
+
+/// A `ListTaskPushNotificationConfigsResponse`. The list is there when it is empty, too: who counts its entries need not ask first.
+pub(crate) fn pushes(page: &ListTaskPushNotificationConfigsResponse) -> Result<Bytes, Error> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Page<'a> {
+        configs: &'a [TaskPushNotificationConfig],
+        #[serde(skip_serializing_if = "str::is_empty")]
+        next_page_token: &'a str,
+    }
+    json(&Page { configs: &page.configs, next_page_token: &page.next_page_token })
+}
+
+fn json(value: &impl Serialize) -> Result<Bytes, Error> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(_) => Err(Error::internal("the answer cannot be written as JSON")),
+    }
 }
 
 /// A task, typed, for dialects that make something else of it.

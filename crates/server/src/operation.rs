@@ -3,7 +3,9 @@
 //! A binding makes an [`Operation`] of a request and an answer of what was [`Performed`]. What an operation means is the exchange's.
 
 use a2a::{
-    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SendMessageRequest, SubscribeToTaskRequest,
+    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Error, ErrorKind, GetTaskPushNotificationConfigRequest,
+    GetTaskRequest, ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, ListTasksRequest,
+    PUSH_CHUNKS, SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 use bytes::Bytes;
 use exchange::{Call, Frames, Listing, Sent};
@@ -20,8 +22,10 @@ pub(crate) enum Operation {
     List(Box<ListTasksRequest>),
     Cancel(CancelTaskRequest),
     Subscribe(SubscribeToTaskRequest, Option<u64>),
-    /// Any of the four operations on push notification configurations.
-    PushConfig,
+    CreatePush(Box<TaskPushNotificationConfig>),
+    GetPush(GetTaskPushNotificationConfigRequest),
+    ListPush(ListTaskPushNotificationConfigsRequest),
+    DeletePush(DeleteTaskPushNotificationConfigRequest),
     /// The extended card of the agent that is named, or the gateway's.
     ExtendedCard {
         tenant: String,
@@ -38,6 +42,12 @@ pub(crate) enum Performed {
     Listing(Listing),
     /// Events.
     Stream(Box<Frames>),
+    /// A push notification configuration, and the extensions that it was made with.
+    Push(Box<TaskPushNotificationConfig>, Vec<String>),
+    /// A page of them.
+    Pushes(ListTaskPushNotificationConfigsResponse),
+    /// Nothing to tell but that it is done.
+    Done,
     /// A card.
     Card(Tagged),
 }
@@ -58,6 +68,9 @@ impl Performed {
             Self::Task(snapshot) => Encoded::Json(encode::task(&snapshot)?, Vec::new()),
             Self::Listing(listing) => Encoded::Json(encode::listing(&listing)?, Vec::new()),
             Self::Stream(frames) => Encoded::Stream(frames),
+            Self::Push(config, extensions) => Encoded::Json(encode::push(&config)?, extensions),
+            Self::Pushes(page) => Encoded::Json(encode::pushes(&page)?, Vec::new()),
+            Self::Done => Encoded::Json(Bytes::from_static(b"{}"), Vec::new()),
             Self::Card(card) => Encoded::Card(card),
         })
     }
@@ -76,9 +89,19 @@ impl App {
             Operation::Subscribe(request, after) => {
                 Ok(Performed::Stream(Box::new(exchange.subscribe(call, request, after).await?)))
             }
-            Operation::PushConfig => {
-                exchange.target(call, "")?;
-                Err(Error::new(ErrorKind::PushNotificationNotSupported, "push notifications are not supported"))
+            Operation::CreatePush(config) => {
+                let config = exchange.create_push(call, *config).await?;
+                // The one extension that means something to a configuration.
+                let extensions = call.extensions.iter().filter(|uri| *uri == PUSH_CHUNKS).cloned().collect();
+                Ok(Performed::Push(Box::new(config), extensions))
+            }
+            Operation::GetPush(request) => {
+                Ok(Performed::Push(Box::new(exchange.get_push(call, request).await?), Vec::new()))
+            }
+            Operation::ListPush(request) => Ok(Performed::Pushes(exchange.list_push(call, request).await?)),
+            Operation::DeletePush(request) => {
+                exchange.delete_push(call, request).await?;
+                Ok(Performed::Done)
             }
             Operation::ExtendedCard { .. } if !self.cards.are_extended() => Err(Error::new(
                 ErrorKind::UnsupportedOperation,

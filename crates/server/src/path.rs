@@ -25,8 +25,10 @@ pub(crate) enum Resource {
     Task(String),
     CancelTask(String),
     SubscribeToTask(String),
-    PushConfigs,
-    PushConfig,
+    /// The push notification configurations of a task.
+    PushConfigs(String),
+    /// One of them: the task's id, and its own.
+    PushConfig(String, String),
     ExtendedCard,
 }
 
@@ -70,9 +72,11 @@ impl Resource {
             ["extendedAgentCard"] => Some(Self::ExtendedCard),
             ["tasks"] => Some(Self::Tasks),
             ["tasks", task] => Self::task(task),
-            ["tasks", task, "pushNotificationConfigs"] if !task.is_empty() => Some(Self::PushConfigs),
+            ["tasks", task, "pushNotificationConfigs"] if !task.is_empty() => {
+                Some(Self::PushConfigs((*task).to_owned()))
+            }
             ["tasks", task, "pushNotificationConfigs", config] if !task.is_empty() && !config.is_empty() => {
-                Some(Self::PushConfig)
+                Some(Self::PushConfig((*task).to_owned(), (*config).to_owned()))
             }
             _ => None,
         }
@@ -95,8 +99,8 @@ impl Resource {
             Self::JsonRpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => "POST, OPTIONS",
             Self::SubscribeToTask(_) => "GET, POST, OPTIONS",
             Self::Tasks | Self::Task(_) | Self::ExtendedCard => "GET, HEAD, OPTIONS",
-            Self::PushConfigs => "GET, POST, OPTIONS",
-            Self::PushConfig => "GET, DELETE, OPTIONS",
+            Self::PushConfigs(_) => "GET, HEAD, POST, OPTIONS",
+            Self::PushConfig(..) => "GET, HEAD, DELETE, OPTIONS",
         }
     }
 }
@@ -120,8 +124,10 @@ mod tests {
         assert_eq!(place("/a2a/tasks/t-1"), Some((None, Resource::Task("t-1".into()))));
         assert_eq!(place("/a2a/tasks/a%20b:cancel"), Some((None, Resource::CancelTask("a b".into()))));
         assert_eq!(place("/a2a/tasks/t:subscribe"), Some((None, Resource::SubscribeToTask("t".into()))));
-        assert_eq!(place("/a2a/tasks/t/pushNotificationConfigs"), Some((None, Resource::PushConfigs)));
-        assert_eq!(place("/a2a/tasks/t/pushNotificationConfigs/c"), Some((None, Resource::PushConfig)));
+        let configs = Resource::PushConfigs("t".into());
+        assert_eq!(place("/a2a/tasks/t/pushNotificationConfigs"), Some((None, configs)));
+        let config = Resource::PushConfig("t".into(), "c/d".into());
+        assert_eq!(place("/a2a/tasks/t/pushNotificationConfigs/c%2Fd"), Some((None, config)));
         assert_eq!(place("/a2a/extendedAgentCard"), Some((None, Resource::ExtendedCard)));
     }
 
@@ -132,6 +138,8 @@ mod tests {
             assert_eq!(place(&format!("{prefix}/message:send")), Some((agent.clone(), Resource::SendMessage)));
             assert_eq!(place(&format!("{prefix}/tasks/t")), Some((agent.clone(), Resource::Task("t".into()))));
             assert_eq!(place(&format!("{prefix}/jsonrpc/")), Some((agent.clone(), Resource::JsonRpc)));
+            let configs = Resource::PushConfigs("t".into());
+            assert_eq!(place(&format!("{prefix}/tasks/t/pushNotificationConfigs")), Some((agent.clone(), configs)));
             assert_eq!(place(&format!("{prefix}/extendedAgentCard")), Some((agent, Resource::ExtendedCard)));
         }
         let echo = Some("echo".to_owned());
@@ -149,6 +157,9 @@ mod tests {
             "/a2a/tasks/:cancel",
             "/a2a/tasks/t/",
             "/a2a/tasks/t/nope",
+            "/a2a/tasks//pushNotificationConfigs",
+            "/a2a/tasks/t/pushNotificationConfigs/",
+            "/a2a/tasks/t/pushNotificationConfigs/c/",
             "/a2a/agents",
             "/a2a/agents/",
             "/a2a/agents/echo/nope",
@@ -169,7 +180,8 @@ mod tests {
             ("/a2a/jsonrpc", "POST, OPTIONS"),
             ("/a2a/tasks", "GET, HEAD, OPTIONS"),
             ("/a2a/tasks/t:subscribe", "GET, POST, OPTIONS"),
-            ("/a2a/tasks/t/pushNotificationConfigs/c", "GET, DELETE, OPTIONS"),
+            ("/a2a/tasks/t/pushNotificationConfigs", "GET, HEAD, POST, OPTIONS"),
+            ("/a2a/tasks/t/pushNotificationConfigs/c", "GET, HEAD, DELETE, OPTIONS"),
         ] {
             assert_eq!(place(path).unwrap().1.allow(), allow, "{path}");
         }

@@ -1,6 +1,8 @@
 //! Query parameters, in camelCase and in snake_case, read into the fields that the protocol gives them.
 
-use a2a::{Error, ListTasksRequest, TaskState, Timestamp, Zoned, error::excerpt};
+use a2a::{
+    Error, ListTaskPushNotificationConfigsRequest, ListTasksRequest, TaskState, Timestamp, Zoned, error::excerpt,
+};
 use percent_encoding::percent_decode_str;
 
 /// The parameters of one request, decoded, in order.
@@ -59,6 +61,16 @@ impl Query {
             history_length: self.history_length()?,
             status_timestamp_after: self.timestamp("statusTimestampAfter", "status_timestamp_after")?.map(Zoned),
             include_artifacts: self.flag("includeArtifacts", "include_artifacts")?,
+        })
+    }
+
+    /// All that ListTaskPushNotificationConfigs takes beside the task.
+    pub(crate) fn list_push(&self, task_id: String) -> Result<ListTaskPushNotificationConfigsRequest, Error> {
+        Ok(ListTaskPushNotificationConfigsRequest {
+            tenant: self.tenant()?.to_owned(),
+            task_id,
+            page_size: self.number("pageSize", "page_size")?.unwrap_or_default(),
+            page_token: self.text("pageToken", "page_token")?,
         })
     }
 
@@ -144,6 +156,21 @@ mod tests {
         assert_eq!(list(snake).unwrap(), expected);
         assert_eq!(list("").unwrap(), ListTasksRequest::default());
         assert_eq!(list("contextId=&pageSize=&status=").unwrap(), ListTasksRequest::default());
+    }
+
+    #[test]
+    fn a_page_of_push_configurations_in_both_spellings() {
+        let list = |query: &str| Query::parse(Some(query)).and_then(|query| query.list_push("t".into()));
+        let expected = ListTaskPushNotificationConfigsRequest {
+            tenant: "echo".into(),
+            task_id: "t".into(),
+            page_size: 5,
+            page_token: "a/b=".into(),
+        };
+        assert_eq!(list("tenant=echo&pageSize=5&pageToken=a%2Fb%3D&taskId=other").unwrap(), expected);
+        assert_eq!(list("tenant=echo&page_size=5&page_token=a/b=").unwrap(), expected);
+        assert_eq!(list("pageSize=x").unwrap_err().violations[0].field, "pageSize");
+        assert_eq!(list("pageToken=a&page_token=a").unwrap_err().violations[0].field, "pageToken");
     }
 
     #[test]

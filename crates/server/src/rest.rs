@@ -1,8 +1,12 @@
 //! The HTTP+JSON binding: paths, query parameters and bodies become operations, answers become plain JSON or events.
 
-use a2a::{CancelTaskRequest, Error, GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest};
+use a2a::{
+    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Error, GetTaskPushNotificationConfigRequest,
+    GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
+};
 use axum::response::Response;
 use exchange::Caller;
+use http::Method;
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -67,7 +71,21 @@ async fn operation(visit: &mut Visit<'_, Caller>, resource: Resource, query: &Qu
             agree(&mut request.id, &id, "id")?;
             Operation::Subscribe(request, after)
         }
-        Resource::PushConfigs | Resource::PushConfig => Operation::PushConfig,
+        Resource::PushConfigs(task) if visit.parts.method == Method::POST => {
+            let mut config: TaskPushNotificationConfig = a2a::decode(&visit.text(MEDIA).await?)?;
+            agree(&mut config.tenant, query.tenant()?, "tenant")?;
+            agree(&mut config.task_id, &task, "taskId")?;
+            Operation::CreatePush(Box::new(config))
+        }
+        Resource::PushConfigs(task) => Operation::ListPush(query.list_push(task)?),
+        Resource::PushConfig(task_id, id) => {
+            let tenant = query.tenant()?.to_owned();
+            if visit.parts.method == Method::DELETE {
+                Operation::DeletePush(DeleteTaskPushNotificationConfigRequest { tenant, task_id, id })
+            } else {
+                Operation::GetPush(GetTaskPushNotificationConfigRequest { tenant, task_id, id })
+            }
+        }
         Resource::ExtendedCard | Resource::JsonRpc => Operation::ExtendedCard { tenant: query.tenant()?.to_owned() },
     })
 }

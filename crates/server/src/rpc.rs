@@ -104,7 +104,10 @@ async fn in_dialect(app: &App, caller: Caller, agent: Option<String>, asked: &As
 
 async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
     let id = &asked.request.id;
-    let operation = operation(asked)?;
+    let operation = match asked.contract {
+        Contract::A2a => operation(asked)?,
+        Contract::Arbiter => arbiter::operation_of_1_0(app, call, asked)?,
+    };
     Ok(match app.perform(call, operation).await?.encode()? {
         Encoded::Json(body, extensions) => reply::with_extensions(success(id, &body), &extensions),
         Encoded::Card(card) => success(id, &card.bytes),
@@ -125,10 +128,10 @@ fn operation(asked: &Asked<'_>) -> Result<Operation, Error> {
         Method::ListTasks => Operation::List(a2a::decode_params(params)?),
         Method::CancelTask => Operation::Cancel(a2a::decode_params(params)?),
         Method::SubscribeToTask => Operation::Subscribe(a2a::decode_params(params)?, asked.cursor()?),
-        Method::CreateTaskPushNotificationConfig
-        | Method::GetTaskPushNotificationConfig
-        | Method::ListTaskPushNotificationConfigs
-        | Method::DeleteTaskPushNotificationConfig => Operation::PushConfig,
+        Method::CreateTaskPushNotificationConfig => Operation::CreatePush(a2a::decode_params(params)?),
+        Method::GetTaskPushNotificationConfig => Operation::GetPush(a2a::decode_params(params)?),
+        Method::ListTaskPushNotificationConfigs => Operation::ListPush(a2a::decode_params(params)?),
+        Method::DeleteTaskPushNotificationConfig => Operation::DeletePush(a2a::decode_params(params)?),
         Method::GetExtendedAgentCard => {
             let request: GetExtendedAgentCardRequest = a2a::decode_params(params)?;
             Operation::ExtendedCard { tenant: request.tenant }

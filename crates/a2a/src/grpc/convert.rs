@@ -7,12 +7,14 @@ use super::{
 use crate::{
     APIKeySecurityScheme, AgentCapabilities, AgentCard, AgentCardSignature, AgentExtension, AgentInterface,
     AgentProvider, AgentSkill, Artifact, AuthenticationInfo, AuthorizationCodeOAuthFlow, CancelTaskRequest,
-    ClientCredentialsOAuthFlow, DeviceCodeOAuthFlow, GetExtendedAgentCardRequest, GetTaskRequest,
-    HTTPAuthSecurityScheme, ImplicitOAuthFlow, ListTasksRequest, ListTasksResponse, Message, MutualTlsSecurityScheme,
-    OAuth2SecurityScheme, OAuthFlows, OpenIdConnectSecurityScheme, Part, PartContent, PasswordOAuthFlow,
-    SecurityRequirement, SecurityScheme, SendMessageConfiguration, SendMessageRequest, SendMessageResponse,
-    StreamResponse, StringList, SubscribeToTaskRequest, Task, TaskArtifactUpdateEvent, TaskPushNotificationConfig,
-    TaskStatus, TaskStatusUpdateEvent,
+    ClientCredentialsOAuthFlow, DeleteTaskPushNotificationConfigRequest, DeviceCodeOAuthFlow,
+    GetExtendedAgentCardRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest, HTTPAuthSecurityScheme,
+    ImplicitOAuthFlow, ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest, ListTasksResponse, Message, MutualTlsSecurityScheme, OAuth2SecurityScheme, OAuthFlows,
+    OpenIdConnectSecurityScheme, Part, PartContent, PasswordOAuthFlow, SecurityRequirement, SecurityScheme,
+    SendMessageConfiguration, SendMessageRequest, SendMessageResponse, StreamResponse, StringList,
+    SubscribeToTaskRequest, Task, TaskArtifactUpdateEvent, TaskPushNotificationConfig, TaskStatus,
+    TaskStatusUpdateEvent,
 };
 
 /// A message and its fields.
@@ -167,6 +169,16 @@ message! {
     TaskPushNotificationConfig = TaskPushNotificationConfig { tenant, id, task_id, url, token, authentication, }
 }
 message! { AuthenticationInfo = AuthenticationInfo { scheme, credentials, } }
+message! { GetTaskPushNotificationConfigRequest = GetTaskPushNotificationConfigRequest { tenant, task_id, id, } }
+message! {
+    ListTaskPushNotificationConfigsRequest = ListTaskPushNotificationConfigsRequest {
+        tenant, task_id, page_size, page_token,
+    }
+}
+message! {
+    ListTaskPushNotificationConfigsResponse = ListTaskPushNotificationConfigsResponse { configs, next_page_token, }
+}
+message! { DeleteTaskPushNotificationConfigRequest = DeleteTaskPushNotificationConfigRequest { tenant, task_id, id, } }
 
 message! {
     AgentCard = AgentCard {

@@ -137,7 +137,7 @@ pub(crate) fn stream_response() -> impl Strategy<Value = StreamResponse> {
     ]
 }
 
-fn push_config() -> impl Strategy<Value = TaskPushNotificationConfig> {
+pub(crate) fn push_config() -> impl Strategy<Value = TaskPushNotificationConfig> {
     let authentication = (text(), text()).prop_map(|(scheme, credentials)| AuthenticationInfo { scheme, credentials });
     (text(), text(), text(), text(), text(), of(authentication)).prop_map(
         |(tenant, id, task_id, url, token, authentication)| TaskPushNotificationConfig {
@@ -199,6 +199,33 @@ pub(crate) fn list_response() -> impl Strategy<Value = ListTasksResponse> {
             total_size,
         },
     )
+}
+
+pub(crate) fn get_push_request() -> impl Strategy<Value = GetTaskPushNotificationConfigRequest> {
+    (text(), text(), text()).prop_map(|(tenant, task_id, id)| GetTaskPushNotificationConfigRequest {
+        tenant,
+        task_id,
+        id,
+    })
+}
+
+pub(crate) fn delete_push_request() -> impl Strategy<Value = DeleteTaskPushNotificationConfigRequest> {
+    (text(), text(), text()).prop_map(|(tenant, task_id, id)| DeleteTaskPushNotificationConfigRequest {
+        tenant,
+        task_id,
+        id,
+    })
+}
+
+pub(crate) fn list_push_request() -> impl Strategy<Value = ListTaskPushNotificationConfigsRequest> {
+    (text(), text(), any::<i32>(), text()).prop_map(|(tenant, task_id, page_size, page_token)| {
+        ListTaskPushNotificationConfigsRequest { tenant, task_id, page_size, page_token }
+    })
+}
+
+pub(crate) fn list_push_response() -> impl Strategy<Value = ListTaskPushNotificationConfigsResponse> {
+    (vec(push_config(), 0..3), text())
+        .prop_map(|(configs, next_page_token)| ListTaskPushNotificationConfigsResponse { configs, next_page_token })
 }
 
 fn security_scheme() -> impl Strategy<Value = SecurityScheme> {

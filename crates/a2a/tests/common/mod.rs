@@ -55,6 +55,31 @@ macro_rules! of_every_message {
             }
 
             #[test]
+            fn push_configs(value in arbitrary::push_config()) {
+                $check("TaskPushNotificationConfig", &value);
+            }
+
+            #[test]
+            fn get_push_requests(value in arbitrary::get_push_request()) {
+                $check("GetTaskPushNotificationConfigRequest", &value);
+            }
+
+            #[test]
+            fn delete_push_requests(value in arbitrary::delete_push_request()) {
+                $check("DeleteTaskPushNotificationConfigRequest", &value);
+            }
+
+            #[test]
+            fn list_push_requests(value in arbitrary::list_push_request()) {
+                $check("ListTaskPushNotificationConfigsRequest", &value);
+            }
+
+            #[test]
+            fn list_push_responses(value in arbitrary::list_push_response()) {
+                $check("ListTaskPushNotificationConfigsResponse", &value);
+            }
+
+            #[test]
             fn cards(value in arbitrary::card()) {
                 $check("AgentCard", &value);
             }

@@ -212,8 +212,40 @@ async fn s0_15_s2_32_nothing_is_pushed() {
     let mut params = said("x");
     params["configuration"] = json!({"pushNotificationConfig": {"url": "https://x.example"}});
     assert_eq!(fixture.seed("index", "message/send", params).await["error"]["code"], -32004);
-    let in_1_0 = fixture.seed("index", "GetTaskPushNotificationConfig", json!({"taskId": "x", "id": "c"})).await;
-    assert_eq!(in_1_0["error"]["code"], -32003, "X-4");
+    for (method, params) in [
+        ("CreateTaskPushNotificationConfig", json!({"taskId": "x", "url": "https://x.example"})),
+        ("CreateTaskPushNotificationConfig", json!({})),
+        ("GetTaskPushNotificationConfig", json!({"taskId": "x", "id": "c"})),
+        ("ListTaskPushNotificationConfigs", json!({"taskId": "x"})),
+        ("DeleteTaskPushNotificationConfig", json!({"taskId": "x", "id": "c"})),
+    ] {
+        assert_eq!(fixture.seed("index", method, params).await["error"]["code"], -32003, "X-4: {method}");
+    }
+}
+
+#[tokio::test]
+async fn s0_15_x_4_no_message_brings_a_webhook() {
+    let fixture = Fixture::seeded().await;
+    let mut old = said("x");
+    old["configuration"] = json!({"pushNotificationConfig": {"url": "https://x.example"}});
+    let mut new = message("x");
+    new["configuration"] = json!({"taskPushNotificationConfig": {"url": "https://x.example"}});
+    let pushing = fixture.seed("index", "tasks/pushNotificationConfig/set", json!({})).await;
+    for (method, mut params, code) in [
+        ("message/send", old.clone(), -32004),
+        ("message/stream", old, -32004),
+        ("SendMessage", new.clone(), -32003),
+        ("SendStreamingMessage", new, -32003),
+    ] {
+        let refused = fixture.seed("index", method, params.clone()).await;
+        assert_eq!(refused["error"]["code"], code, "{method}: {refused}");
+        assert_eq!(refused["error"]["message"], pushing["error"]["message"], "{method}");
+        // What is wrong with the message itself is told first.
+        params["message"]["parts"] = json!([]);
+        assert_eq!(fixture.seed("index", method, params.clone()).await["error"]["code"], -32602, "{method}");
+    }
+    let listed = fixture.seed("index", "ListTasks", json!({})).await;
+    assert_eq!(listed["result"]["totalSize"], 0, "nothing was begun: {listed}");
 }
 
 #[tokio::test]

@@ -57,6 +57,11 @@ impl Surface for Operations {
                 let extensions = frames.extensions.clone();
                 reply::with_extensions(answer::stream(stream::events(*frames, numbered)), &extensions)
             }
+            Performed::Push(config, extensions) => {
+                reply::with_extensions(answer::message(&config.into_message()), &extensions)
+            }
+            Performed::Pushes(page) => answer::message(&page.into_message()),
+            Performed::Done => answer::message(&()),
             Performed::Card(card) => {
                 let card: AgentCard = a2a::decode(&card.bytes)?;
                 answer::message(&card.into_message())
@@ -88,10 +93,10 @@ fn operation(method: Method, message: Bytes, headers: &HeaderMap, limits: &Limit
         Method::ListTasks => Operation::List(Box::new(grpc::decode(message)?)),
         Method::CancelTask => Operation::Cancel(grpc::decode(message)?),
         Method::SubscribeToTask => Operation::Subscribe(grpc::decode(message)?, headers::cursor_in_metadata(headers)?),
-        Method::CreateTaskPushNotificationConfig
-        | Method::GetTaskPushNotificationConfig
-        | Method::ListTaskPushNotificationConfigs
-        | Method::DeleteTaskPushNotificationConfig => Operation::PushConfig,
+        Method::CreateTaskPushNotificationConfig => Operation::CreatePush(Box::new(grpc::decode(message)?)),
+        Method::GetTaskPushNotificationConfig => Operation::GetPush(grpc::decode(message)?),
+        Method::ListTaskPushNotificationConfigs => Operation::ListPush(grpc::decode(message)?),
+        Method::DeleteTaskPushNotificationConfig => Operation::DeletePush(grpc::decode(message)?),
         Method::GetExtendedAgentCard => {
             let request: GetExtendedAgentCardRequest = grpc::decode(message)?;
             Operation::ExtendedCard { tenant: request.tenant }

@@ -8,6 +8,7 @@ use a2a::{
         self, MessageSendParams, TaskIdParams, TaskQueryParams,
         arbiter::{self, Stream, Usage},
     },
+    validate,
 };
 use axum::response::Response;
 use exchange::{Call, Frames, Reply, Rules};
@@ -19,6 +20,7 @@ use crate::{
     app::App,
     encode,
     events::{self, End, Events},
+    operation::Operation,
     reply,
     sse::{Envelope, EventStream, Record, Records},
 };
@@ -37,7 +39,7 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
     let exchange = &app.exchange;
     match asked.method {
         Method::SendMessage => {
-            let (request, history) = message(asked)?;
+            let (request, history) = message(app, asked)?;
             let waits = request.configuration.as_ref().is_none_or(|it| !it.return_immediately);
             let sent = exchange.send(&call, request).await?;
             let task = sent_task(&sent.reply)?;
@@ -48,7 +50,7 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
             Ok(reply::with_extensions_of_03(response, &sent.extensions))
         }
         Method::SendStreamingMessage => {
-            let (request, _) = message(asked)?;
+            let (request, _) = message(app, asked)?;
             let frames = exchange.stream(&call, request).await?;
             let extensions = frames.extensions.clone();
             let response = streamed(app, asked, translated(app, call, frames, None));
@@ -73,22 +75,53 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
         Method::CreateTaskPushNotificationConfig
         | Method::GetTaskPushNotificationConfig
         | Method::ListTaskPushNotificationConfigs
-        | Method::DeleteTaskPushNotificationConfig => {
-            Err(Error::new(ErrorKind::PushNotificationNotSupported, "push notifications are not supported"))
-        }
+        | Method::DeleteTaskPushNotificationConfig => Err(not_pushed()),
         Method::GetExtendedAgentCard => Ok(success(id, &app.cards.arbiter(&entry.profile).await.bytes)),
         // No name of 0.3 stands for it.
         Method::ListTasks => Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
     }
 }
 
+/// What a method of 1.0 asks for here. Nothing is pushed in that dialect either, whatever the exchange would do.
+pub(super) fn operation_of_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Operation, Error> {
+    if let Method::CreateTaskPushNotificationConfig
+    | Method::GetTaskPushNotificationConfig
+    | Method::ListTaskPushNotificationConfigs
+    | Method::DeleteTaskPushNotificationConfig = asked.method
+    {
+        app.exchange.target(call, "")?;
+        return Err(not_pushed());
+    }
+    let operation = super::operation(asked)?;
+    if let Operation::Send(request) | Operation::Stream(request) = &operation {
+        refuse_push(app, request)?;
+    }
+    Ok(operation)
+}
+
+/// Refuses a message that brings a webhook. What is wrong with it is told first, as everywhere.
+fn refuse_push(app: &App, request: &SendMessageRequest) -> Result<(), Error> {
+    let push = request.configuration.as_ref().and_then(|it| it.task_push_notification_config.as_ref());
+    if push.is_none() {
+        return Ok(());
+    }
+    validate::validate_send(request, app.exchange.limits())?;
+    Err(not_pushed())
+}
+
+/// The same words each time: seed 002 wants them stable (S2-32).
+fn not_pushed() -> Error {
+    Error::new(ErrorKind::PushNotificationNotSupported, "push notifications are not supported")
+}
+
 /// A message, and how much of the history its sender wants back.
 ///
 /// The history here is not the task's own, see [`arbiter::task_result`], so that it is cut when it has been made.
-fn message(asked: &Asked<'_>) -> Result<(SendMessageRequest, Option<usize>), Error> {
+fn message(app: &App, asked: &Asked<'_>) -> Result<(SendMessageRequest, Option<usize>), Error> {
     let params: MessageSendParams = a2a::decode_params(asked.request.params)?;
     arbiter::require_text(&params.message)?;
     let mut request: SendMessageRequest = params.try_into()?;
+    refuse_push(app, &request)?;
     let wanted = request.configuration.as_mut().and_then(|it| it.history_length.take());
     Ok((request, history_length("configuration.historyLength", wanted)?))
 }

@@ -2,8 +2,12 @@
 //! is different there.
 
 use a2a::{
-    AgentCard, Error, Method, SendMessageRequest,
-    v03::{self, MessageSendParams, TaskIdParams, TaskQueryParams},
+    AgentCard, Error, GetTaskPushNotificationConfigRequest, ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse, Method, SendMessageRequest,
+    v03::{
+        self, DeleteTaskPushNotificationConfigParams, GetTaskPushNotificationConfigParams, MessageSendParams,
+        TaskIdParams, TaskPushNotificationConfig, TaskQueryParams,
+    },
 };
 use axum::response::Response;
 use exchange::Call;
@@ -22,7 +26,14 @@ use crate::{
 /// Answers a request of 0.3.
 pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
     let id = &asked.request.id;
-    let operation = operation(asked)?;
+    let operation = match operation(asked)? {
+        Operation::ListPush(request) => {
+            let all = every_push(app, call, request).await?;
+            return Ok(success(id, &json(&v03::list_configs_result(&all)?)?));
+        }
+        Operation::GetPush(request) if request.id.is_empty() => Operation::GetPush(named(app, call, request).await?),
+        other => other,
+    };
     Ok(match app.perform(call, operation).await? {
         Performed::Sent(sent) => {
             let response = sent.reply.response().map_err(|cause| encode::unreadable(&cause))?;
@@ -30,8 +41,15 @@ pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<
             reply::with_extensions_of_03(success(id, &result), &sent.extensions)
         }
         Performed::Task(snapshot) => success(id, &json(&v03::Task::from(encode::typed(&snapshot)?))?),
-        // No name of 0.3 asks for one.
-        Performed::Listing(_) => return Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
+        Performed::Push(config, extensions) => {
+            let result = json(&TaskPushNotificationConfig::from(*config))?;
+            reply::with_extensions_of_03(success(id, &result), &extensions)
+        }
+        Performed::Done => success(id, b"null"),
+        // No name of 0.3 asks for a page.
+        Performed::Listing(_) | Performed::Pushes(_) => {
+            return Err(a2a::jsonrpc::method_not_found(&asked.request.method));
+        }
         Performed::Card(card) => {
             let card: AgentCard = ours(&card.bytes)?;
             success(id, &app.cards.in_03(&card).await?.bytes)
@@ -62,14 +80,55 @@ fn operation(asked: &Asked<'_>) -> Result<Operation, Error> {
         Method::SubscribeToTask => {
             Operation::Subscribe(a2a::decode_params::<TaskIdParams>(params)?.into(), asked.cursor()?)
         }
-        Method::CreateTaskPushNotificationConfig
-        | Method::GetTaskPushNotificationConfig
-        | Method::ListTaskPushNotificationConfigs
-        | Method::DeleteTaskPushNotificationConfig => Operation::PushConfig,
+        Method::CreateTaskPushNotificationConfig => {
+            let params: TaskPushNotificationConfig = a2a::decode_params(params)?;
+            Operation::CreatePush(Box::new(params.try_into()?))
+        }
+        Method::GetTaskPushNotificationConfig => {
+            Operation::GetPush(a2a::decode_params::<GetTaskPushNotificationConfigParams>(params)?.into())
+        }
+        Method::ListTaskPushNotificationConfigs => {
+            Operation::ListPush(a2a::decode_params::<TaskIdParams>(params)?.into())
+        }
+        Method::DeleteTaskPushNotificationConfig => {
+            Operation::DeletePush(a2a::decode_params::<DeleteTaskPushNotificationConfigParams>(params)?.into())
+        }
         Method::GetExtendedAgentCard => Operation::ExtendedCard { tenant: String::new() },
         // No name of 0.3 stands for it.
         Method::ListTasks => return Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
     })
+}
+
+/// All configurations of a task: 0.3 has no pages.
+async fn every_push(
+    app: &App,
+    call: &Call,
+    mut request: ListTaskPushNotificationConfigsRequest,
+) -> Result<ListTaskPushNotificationConfigsResponse, Error> {
+    let mut all = ListTaskPushNotificationConfigsResponse::default();
+    loop {
+        let page = app.exchange.list_push(call, request.clone()).await?;
+        all.configs.extend(page.configs);
+        if page.next_page_token.is_empty() {
+            return Ok(all);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+/// A request that names a configuration, where its sender left that out: the one that is called as its task is, as servers of 0.3
+/// name one that has no name, else the first. Where there is none the exchange says so, as of any other that is unknown.
+async fn named(
+    app: &App,
+    call: &Call,
+    mut request: GetTaskPushNotificationConfigRequest,
+) -> Result<GetTaskPushNotificationConfigRequest, Error> {
+    let list = ListTaskPushNotificationConfigsRequest { task_id: request.task_id.clone(), ..Default::default() };
+    let all = every_push(app, call, list).await?;
+    let same = all.configs.iter().find(|config| config.id == request.task_id);
+    let found = same.or_else(|| all.configs.first()).map(|config| config.id.clone());
+    request.id = found.unwrap_or_else(|| request.task_id.clone());
+    Ok(request)
 }
 
 /// Reads what this server wrote.

@@ -73,8 +73,10 @@ fn path_of(place: &Place) -> String {
         Resource::Task(id) => format!("/tasks/{}", escaped(id)),
         Resource::CancelTask(id) => format!("/tasks/{}:cancel", escaped(id)),
         Resource::SubscribeToTask(id) => format!("/tasks/{}:subscribe", escaped(id)),
-        Resource::PushConfigs => "/tasks/t/pushNotificationConfigs".to_owned(),
-        Resource::PushConfig => "/tasks/t/pushNotificationConfigs/c".to_owned(),
+        Resource::PushConfigs(task) => format!("/tasks/{}/pushNotificationConfigs", escaped(task)),
+        Resource::PushConfig(task, config) => {
+            format!("/tasks/{}/pushNotificationConfigs/{}", escaped(task), escaped(config))
+        }
         Resource::ExtendedCard => "/extendedAgentCard".to_owned(),
     };
     path + &rest

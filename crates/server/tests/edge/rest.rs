@@ -81,6 +81,21 @@ async fn a_task_is_canceled_without_a_body() {
 }
 
 #[tokio::test]
+async fn a_webhook_is_for_the_task_and_the_agent_of_the_url() {
+    let fixture = Fixture::start().await;
+    for (path, body, field) in [
+        ("/a2a/tasks/x/pushNotificationConfigs", json!({"taskId": "y", "url": "https://h"}), "taskId"),
+        ("/a2a/tasks/x/pushNotificationConfigs?tenant=echo", json!({"tenant": "slow", "url": "https://h"}), "tenant"),
+        ("/a2a/agents/echo/tasks/x/pushNotificationConfigs", json!({"tenant": "slow", "url": "https://h"}), "tenant"),
+        ("/a2a/tasks/x/pushNotificationConfigs", json!({"url": 7}), "url"),
+    ] {
+        let refused = fixture.post(path, &body).await;
+        assert_eq!((refused.status, refused.reason().as_str()), (400, "INVALID_PARAMS"), "{path} {body}");
+        assert_eq!(refused.json()["error"]["details"][1]["fieldViolations"][0]["field"], field, "{path} {body}");
+    }
+}
+
+#[tokio::test]
 async fn versions_are_checked() {
     let fixture = Fixture::with(|options| options.auth = false).await;
     for version in [None, Some(""), Some("0.3"), Some("2.0"), Some("1.1")] {
@@ -139,9 +154,14 @@ async fn every_bad_request_gets_the_same_kind_of_body() {
         ("GET", "/a2a/tasks?contextId=%ff", 400, "INVALID_PARAMS"),
         ("GET", "/a2a/tasks/x:subscribe?afterSequence=x", 400, "INVALID_PARAMS"),
         ("GET", "/a2a/tasks/x:subscribe", 404, "TASK_NOT_FOUND"),
-        ("GET", "/a2a/tasks/x/pushNotificationConfigs", 400, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-        ("DELETE", "/a2a/tasks/x/pushNotificationConfigs/c", 400, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-        ("POST", "/a2a/agents/nope/tasks/x/pushNotificationConfigs", 404, "AGENT_NOT_FOUND"),
+        ("PUT", "/a2a/tasks/x/pushNotificationConfigs", 405, "METHOD_NOT_ALLOWED"),
+        ("POST", "/a2a/tasks/x/pushNotificationConfigs/c", 405, "METHOD_NOT_ALLOWED"),
+        ("POST", "/a2a/tasks/x/pushNotificationConfigs", 415, "UNSUPPORTED_MEDIA_TYPE"),
+        ("GET", "/a2a/tasks/x/pushNotificationConfigs?pageSize=x", 400, "INVALID_PARAMS"),
+        ("GET", "/a2a/agents/nope/tasks/x/pushNotificationConfigs", 404, "AGENT_NOT_FOUND"),
+        ("GET", "/a2a/tasks/x/pushNotificationConfigs?tenant=nope", 404, "AGENT_NOT_FOUND"),
+        ("GET", "/a2a/nope/tasks/x/pushNotificationConfigs/c", 404, "AGENT_NOT_FOUND"),
+        ("DELETE", "/a2a/agents/nope/tasks/x/pushNotificationConfigs/c", 404, "AGENT_NOT_FOUND"),
     ] {
         let reply = fixture.ask(method, path).send().await;
         assert_eq!((reply.status, reply.reason().as_str()), (status, reason), "{method} {path}");
