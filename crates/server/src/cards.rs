@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use a2a::{
     APIKeySecurityScheme, AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill, Error,
-    HTTPAuthSecurityScheme, PROTOCOL_VERSION, SecurityRequirement, SecurityScheme, StringList,
+    HTTPAuthSecurityScheme, PROTOCOL_VERSION, PUSH_CHUNKS, SecurityRequirement, SecurityScheme, StringList,
     v03::{self, arbiter},
 };
 use exchange::{Agents, Caller, Entry, Profile, RESUME_CURSOR};
@@ -39,12 +39,22 @@ pub(crate) struct Addresses {
     pub(crate) grpc: Option<String>,
 }
 
+/// What holds for all agents here, and stands on their cards or decides who reads them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// Callers authenticate; cards say how.
+    pub(crate) auth: bool,
+    /// The cards of agents that everybody may call can be read by everybody.
+    pub(crate) public: bool,
+    /// Webhooks are told about tasks.
+    pub(crate) push: bool,
+    pub(crate) compat: Compat,
+}
+
 /// Makes cards.
 pub(crate) struct Cards {
     addresses: Addresses,
-    auth: bool,
-    public: bool,
-    compat: Compat,
+    terms: Terms,
     signing: Signing,
 }
 
@@ -76,15 +86,14 @@ impl Addresses {
 }
 
 impl Cards {
-    /// Cards with these addresses, which say how to authenticate when `auth` is on. With `public` those of agents that
-    /// everybody may call can be read by everybody.
-    pub(crate) fn new(addresses: Addresses, auth: bool, public: bool, compat: Compat, signing: Signing) -> Self {
-        Self { addresses, auth, public, compat, signing }
+    /// Cards with these addresses.
+    pub(crate) fn new(addresses: Addresses, terms: Terms, signing: Signing) -> Self {
+        Self { addresses, terms, signing }
     }
 
     /// Whether cards of agents need no credential where the agent is everybody's.
     pub(crate) fn are_public(&self) -> bool {
-        self.public
+        self.terms.public
     }
 
     /// Who signs them.
@@ -95,12 +104,12 @@ impl Cards {
     /// The gateway's card, for everybody. It names the agents only where nobody authenticates: there is nobody else to name
     /// them to.
     pub(crate) async fn gateway(&self, everybodys: &[Arc<Entry>]) -> Result<Tagged, Error> {
-        self.made(&self.naming(everybodys), self.compat == Compat::All).await
+        self.made(&self.naming(everybodys), self.terms.compat == Compat::All).await
     }
 
     /// Whether there are extended cards.
     pub(crate) fn are_extended(&self) -> bool {
-        self.auth
+        self.terms.auth
     }
 
     /// The gateway's card for one caller: with the agents that this caller may see.
@@ -109,7 +118,7 @@ impl Cards {
     }
 
     fn naming(&self, agents: &[Arc<Entry>]) -> AgentCard {
-        let mut card = gateway(&self.addresses, self.auth);
+        let mut card = gateway(&self.addresses, self.terms);
         card.skills.extend(agents.iter().map(|entry| skill_of(&entry.profile)));
         card
     }
@@ -121,7 +130,7 @@ impl Cards {
 
     /// The same for clients of whatever version.
     pub(crate) async fn agent_for_all(&self, profile: &Profile) -> Result<Tagged, Error> {
-        self.made(&self.card(profile), self.compat != Compat::None).await
+        self.made(&self.card(profile), self.terms.compat != Compat::None).await
     }
 
     /// A card as it is served, with the fields of 0.3 or without.
@@ -136,7 +145,7 @@ impl Cards {
             description: profile.description.clone(),
             version: profile.version.clone(),
             supported_interfaces: self.addresses.of_agent(profile.id.as_str()),
-            capabilities: capabilities(&profile.extensions, self.auth),
+            capabilities: capabilities(&profile.extensions, self.terms),
             default_input_modes: profile.input_modes.clone(),
             default_output_modes: profile.output_modes.clone(),
             skills: profile.skills.clone(),
@@ -148,7 +157,7 @@ impl Cards {
         if card.skills.is_empty() {
             card.skills.push(skill_of(profile));
         }
-        secure(&mut card, self.auth);
+        secure(&mut card, self.terms.auth);
         card
     }
 
@@ -163,7 +172,7 @@ impl Cards {
             version: &profile.version,
             // Only agents with a model have commands.
             commands: &[],
-            auth: self.auth,
+            auth: self.terms.auth,
         };
         self.signing.sign(arbiter::agent_card(&facts, &self.addresses.base)).await
     }
@@ -176,9 +185,9 @@ impl Cards {
     }
 }
 
-fn gateway(addresses: &Addresses, auth: bool) -> AgentCard {
+fn gateway(addresses: &Addresses, terms: Terms) -> AgentCard {
     let base = &addresses.base;
-    let (authenticate, listed) = if auth {
+    let (authenticate, listed) = if terms.auth {
         (
             "Authenticate with a token, as `Authorization: Bearer <token>` or `x-sb-token: <token>`. ",
             "The extended card lists the agents that you may call.",
@@ -195,7 +204,7 @@ fn gateway(addresses: &Addresses, auth: bool) -> AgentCard {
         description,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         supported_interfaces: addresses.of_gateway(),
-        capabilities: capabilities(&[], auth),
+        capabilities: capabilities(&[], terms),
         default_input_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
         default_output_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
         skills: vec![AgentSkill {
@@ -208,12 +217,12 @@ fn gateway(addresses: &Addresses, auth: bool) -> AgentCard {
         }],
         ..AgentCard::default()
     };
-    secure(&mut card, auth);
+    secure(&mut card, terms.auth);
     card
 }
 
 /// A card for those who have authenticated there is only where somebody does.
-fn capabilities(extensions: &[AgentExtension], auth: bool) -> AgentCapabilities {
+fn capabilities(extensions: &[AgentExtension], terms: Terms) -> AgentCapabilities {
     let resume = AgentExtension {
         uri: RESUME_CURSOR.to_owned(),
         description:
@@ -224,11 +233,21 @@ fn capabilities(extensions: &[AgentExtension], auth: bool) -> AgentCapabilities 
         ..AgentExtension::default()
     };
     let mut all = vec![resume];
+    if terms.push {
+        all.push(AgentExtension {
+            uri: PUSH_CHUNKS.to_owned(),
+            description:
+                "Asked for in `A2A-Extensions` when a push notification configuration is made, it brings every chunk \
+                          of an artifact as it comes, and not the whole when it is finished."
+                    .to_owned(),
+            ..AgentExtension::default()
+        });
+    }
     all.extend_from_slice(extensions);
     AgentCapabilities {
         streaming: Some(true),
-        push_notifications: Some(false),
-        extended_agent_card: Some(auth),
+        push_notifications: Some(terms.push),
+        extended_agent_card: Some(terms.auth),
         extensions: all,
     }
 }
@@ -291,10 +310,14 @@ mod tests {
     use super::*;
 
     async fn cards(base: &str, auth: bool, compat: Compat) -> Cards {
+        of_terms(base, Terms { auth, public: true, push: false, compat }).await
+    }
+
+    async fn of_terms(base: &str, terms: Terms) -> Cards {
         let directory = tempfile::tempdir().unwrap();
         let store = store::sqlite::open(directory.path(), store::sqlite::Options::default()).unwrap();
         let addresses = Addresses { base: base.to_owned(), grpc: None };
-        Cards::new(addresses, auth, true, compat, Signing::new(store, base).await.unwrap())
+        Cards::new(addresses, terms, Signing::new(store, base).await.unwrap())
     }
 
     fn parsed(tagged: &Tagged) -> Value {
@@ -360,5 +383,24 @@ mod tests {
         assert_eq!(card["capabilities"]["extensions"][1], json!({"uri": "urn:x", "required": true}));
         assert_eq!(card["skills"][0]["id"], "echo");
         assert_eq!(card["skills"][0]["tags"], json!(["builtin"]));
+    }
+
+    #[tokio::test]
+    async fn x_6_every_card_but_those_of_v1_says_whether_webhooks_are_told() {
+        let profile = Profile::new("echo".parse().unwrap(), "builtin");
+        for push in [false, true] {
+            let cards = of_terms("http://a", Terms { auth: false, public: true, push, compat: Compat::All }).await;
+            let in_1_0 = cards.agent(&profile).await.unwrap();
+            let in_03 = cards.in_03(&serde_json::from_slice(&in_1_0.bytes).unwrap()).await.unwrap();
+            let both = cards.agent_for_all(&profile).await.unwrap();
+            for card in [in_1_0, in_03, both, cards.gateway(&[]).await.unwrap()] {
+                let capabilities = parsed(&card)["capabilities"].take();
+                assert_eq!(capabilities["pushNotifications"], push);
+                let extensions = capabilities["extensions"].as_array().unwrap();
+                assert_eq!(extensions.iter().any(|extension| extension["uri"] == PUSH_CHUNKS), push);
+            }
+            let arbiters = parsed(&cards.arbiter(&profile).await);
+            assert_eq!(arbiters["capabilities"]["pushNotifications"], false, "S0-26");
+        }
     }
 }

@@ -165,7 +165,13 @@ impl Server {
         let grpc = grpc_address.map(|address| advertised(address, options.public_url.as_deref()));
         let addresses = cards::Addresses { base: base_url.clone(), grpc };
         let signing = signing::Signing::new(Arc::clone(exchange.store()), &base_url).await.map_err(io::Error::other)?;
-        let cards = cards::Cards::new(addresses, auth.required(), options.public_cards, options.compat, signing);
+        let terms = cards::Terms {
+            auth: auth.required(),
+            public: options.public_cards,
+            push: exchange.pushes(),
+            compat: options.compat,
+        };
+        let cards = cards::Cards::new(addresses, terms, signing);
         let app = Arc::new(app::App {
             exchange,
             auth,
