@@ -235,26 +235,39 @@ pub fn encode_request(id: &Id, method: &str, params: &impl Serialize) -> Result<
 
 /// Takes a response apart. What is no JSON-RPC response is an InvalidAgentResponse.
 pub fn decode_response(body: &[u8]) -> Result<Response<'_>, Error> {
-    let invalid = |message: &str| Error::new(ErrorKind::InvalidAgentResponse, message);
-    let envelope: Envelope<'_> = serde_json::from_slice(body)
-        .map_err(|error| invalid(&format!("not a JSON-RPC response: {}", excerpt(&error.to_string()))))?;
+    match response(body)? {
+        (id, Ok(Some(result))) => Ok(Response { id, result: Ok(result) }),
+        (id, Err(remote)) => Ok(Response { id, result: Err(remote) }),
+        (_, Ok(None)) => Err(no_response("neither result nor error is there")),
+    }
+}
+
+/// The same of a method whose result says nothing: some servers then write `{}`, some `null`, and some leave it out.
+pub fn decode_acknowledgement(body: &[u8]) -> Result<Result<(), RemoteError>, Error> {
+    let (_, result) = response(body)?;
+    Ok(result.map(|_| ()))
+}
+
+fn response(body: &[u8]) -> Result<(Id, Result<Option<&RawValue>, RemoteError>), Error> {
+    let envelope: Envelope<'_> =
+        serde_json::from_slice(body).map_err(|error| no_response(&excerpt(&error.to_string())))?;
     if envelope.jsonrpc.and_then(text).as_deref() != Some("2.0") {
-        return Err(invalid("not a JSON-RPC response: jsonrpc must be \"2.0\""));
+        return Err(no_response("jsonrpc must be \"2.0\""));
     }
     let id = envelope.id.map_or(Some(Id::NULL), Id::from_raw);
     let Some(id) = id else {
-        return Err(invalid("not a JSON-RPC response: id must be a string, a number or null"));
+        return Err(no_response("id must be a string, a number or null"));
     };
     // Some servers write `"error": null` beside a result.
     if let Some(error) = envelope.error.filter(|raw| raw.get() != "null") {
-        let remote = serde_json::from_str(error.get())
-            .map_err(|_| invalid("not a JSON-RPC response: the error could not be read"))?;
-        return Ok(Response { id, result: Err(remote) });
+        let remote = serde_json::from_str(error.get()).map_err(|_| no_response("the error could not be read"))?;
+        return Ok((id, Err(remote)));
     }
-    match envelope.result {
-        Some(result) => Ok(Response { id, result: Ok(result) }),
-        None => Err(invalid("not a JSON-RPC response: neither result nor error is there")),
-    }
+    Ok((id, Ok(envelope.result)))
+}
+
+fn no_response(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidAgentResponse, format!("not a JSON-RPC response: {why}"))
 }
 
 /// The members of a request and of a response, whatever they hold, so that each can be judged by itself.

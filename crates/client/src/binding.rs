@@ -1,8 +1,9 @@
 //! The operations as a binding has to carry them, and which binding and dialect a card leads to.
 
 use a2a::{
-    AgentInterface, CancelTaskRequest, Dialect, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest,
-    SendMessageRequest, SubscribeToTaskRequest,
+    AgentInterface, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Dialect, GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest, ListTasksRequest,
+    SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 use http::Method;
 use serde_json::value::RawValue;
@@ -30,6 +31,10 @@ pub(crate) enum Operation<'a> {
     List(&'a ListTasksRequest),
     Cancel(&'a CancelTaskRequest),
     Subscribe(&'a SubscribeToTaskRequest),
+    CreatePush(&'a TaskPushNotificationConfig),
+    GetPush(&'a GetTaskPushNotificationConfigRequest),
+    ListPush(&'a ListTaskPushNotificationConfigsRequest),
+    DeletePush(&'a DeleteTaskPushNotificationConfigRequest),
     ExtendedCard(&'a GetExtendedAgentCardRequest),
 }
 
@@ -70,6 +75,15 @@ impl Binding {
             Self::JsonRpc => rpc::decode(status, body),
             Self::Rest => rest::decode(status, body),
             Self::Grpc => grpc::decode(body),
+        }
+    }
+
+    /// Whether an operation that has nothing to tell went well. Servers differ in how they write nothing.
+    pub(crate) fn acknowledged(self, status: u16, body: &[u8]) -> Result<(), Error> {
+        match self {
+            Self::JsonRpc => rpc::acknowledged(status, body),
+            Self::Rest => rest::acknowledged(status, body),
+            Self::Grpc => grpc::decode(body).map(|_| ()),
         }
     }
 

@@ -2,8 +2,10 @@
 
 use a2a::grpc::Wire;
 use a2a::{
-    AgentCard, CancelTaskRequest, GetExtendedAgentCardRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse,
-    Message, Part, Role, SendMessageRequest, SendMessageResponse, SubscribeToTaskRequest, Task,
+    AgentCard, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse, ListTasksRequest, ListTasksResponse, Message, Part, Role,
+    SendMessageRequest, SendMessageResponse, SubscribeToTaskRequest, Task, TaskPushNotificationConfig,
 };
 use http::{HeaderName, HeaderValue, header};
 use serde::Serialize;
@@ -144,6 +146,45 @@ impl Client {
         let task = request.id.clone();
         let response = self.resubscribe(request, after.as_deref()).await?;
         Ok(EventStream::new(self.clone(), response, Until::TaskEnds, task, after))
+    }
+
+    /// Asks for notifications about a task at a webhook. The answer has the configuration's id; whether it repeats the secrets is
+    /// the other side's choice.
+    pub async fn create_push(
+        &self,
+        mut config: TaskPushNotificationConfig,
+    ) -> Result<Received<TaskPushNotificationConfig>, Error> {
+        self.fill(&mut config.tenant);
+        self.call(Operation::CreatePush(&config)).await
+    }
+
+    /// A push notification configuration. To agents that speak 0.3 an empty id means the task's only one.
+    pub async fn get_push(
+        &self,
+        mut request: GetTaskPushNotificationConfigRequest,
+    ) -> Result<Received<TaskPushNotificationConfig>, Error> {
+        self.fill(&mut request.tenant);
+        self.call(Operation::GetPush(&request)).await
+    }
+
+    /// A page of a task's push notification configurations; all of them, from an agent that speaks 0.3.
+    pub async fn list_push(
+        &self,
+        mut request: ListTaskPushNotificationConfigsRequest,
+    ) -> Result<Received<ListTaskPushNotificationConfigsResponse>, Error> {
+        self.fill(&mut request.tenant);
+        self.call(Operation::ListPush(&request)).await
+    }
+
+    /// Ends notifications: deletes a push notification configuration.
+    pub async fn delete_push(&self, mut request: DeleteTaskPushNotificationConfigRequest) -> Result<(), Error> {
+        self.fill(&mut request.tenant);
+        let response = self.exchange(Operation::DeletePush(&request), None, false).await?;
+        if self.endpoint.binding == Binding::Grpc {
+            return grpc::read(response).await;
+        }
+        let status = response.status.as_u16();
+        self.endpoint.binding.acknowledged(status, &response.bytes().await?)
     }
 
     /// The card for callers who have authenticated.

@@ -41,6 +41,10 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Outbound {
         Operation::List(request) => (Method::ListTasks, grpc::encode(request.clone())),
         Operation::Cancel(request) => (Method::CancelTask, grpc::encode(request.clone())),
         Operation::Subscribe(request) => (Method::SubscribeToTask, grpc::encode(request.clone())),
+        Operation::CreatePush(config) => (Method::CreateTaskPushNotificationConfig, grpc::encode(config.clone())),
+        Operation::GetPush(request) => (Method::GetTaskPushNotificationConfig, grpc::encode(request.clone())),
+        Operation::ListPush(request) => (Method::ListTaskPushNotificationConfigs, grpc::encode(request.clone())),
+        Operation::DeletePush(request) => (Method::DeleteTaskPushNotificationConfig, grpc::encode(request.clone())),
         Operation::ExtendedCard(request) => (Method::GetExtendedAgentCard, grpc::encode(request.clone())),
     };
     let mut url = endpoint.clone();

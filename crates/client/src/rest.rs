@@ -1,6 +1,6 @@
 //! The HTTP+JSON binding, as a caller.
 
-use a2a::{ListTasksRequest, TaskState, error::RemoteError};
+use a2a::{ListTaskPushNotificationConfigsRequest, ListTasksRequest, TaskState, error::RemoteError};
 use http::Method;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,6 +12,7 @@ use crate::{
 };
 
 const MEDIA_TYPE: &str = "application/a2a+json";
+const PUSH_CONFIGS: &str = "pushNotificationConfigs";
 
 pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outbound, Error> {
     match operation {
@@ -31,6 +32,17 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outboun
         Operation::Subscribe(request) => {
             Ok(get(at(endpoint, &request.tenant, &["tasks", &format!("{}:subscribe", request.id)])))
         }
+        Operation::CreatePush(config) => {
+            post(at(endpoint, &config.tenant, &["tasks", &config.task_id, PUSH_CONFIGS]), config)
+        }
+        Operation::GetPush(request) => {
+            Ok(get(at(endpoint, &request.tenant, &["tasks", &request.task_id, PUSH_CONFIGS, &request.id])))
+        }
+        Operation::ListPush(request) => Ok(get(list_push(endpoint, request))),
+        Operation::DeletePush(request) => {
+            let url = at(endpoint, &request.tenant, &["tasks", &request.task_id, PUSH_CONFIGS, &request.id]);
+            Ok(Outbound { method: Method::DELETE, url, media_type: None, body: None })
+        }
         Operation::ExtendedCard(request) => Ok(get(at(endpoint, &request.tenant, &["extendedAgentCard"]))),
     }
 }
@@ -40,6 +52,14 @@ pub(crate) fn decode(status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
         return Err(Error::told(status, RemoteError::from_status_body(status, body)));
     }
     serde_json::from_slice(body).map_err(|error| Error::Malformed(format!("not JSON: {error}")))
+}
+
+/// Whatever succeeds says so by its status; what else it says, if anything, is not read.
+pub(crate) fn acknowledged(status: u16, body: &[u8]) -> Result<(), Error> {
+    if (200..300).contains(&status) {
+        return Ok(());
+    }
+    Err(Error::told(status, RemoteError::from_status_body(status, body)))
 }
 
 fn list(endpoint: &Url, request: &ListTasksRequest) -> Url {
@@ -65,6 +85,21 @@ fn list(endpoint: &Url, request: &ListTasksRequest) -> Url {
     }
     if let Some(include) = request.include_artifacts {
         pairs.push(("includeArtifacts", include.to_string()));
+    }
+    if !pairs.is_empty() {
+        url.query_pairs_mut().extend_pairs(pairs);
+    }
+    url
+}
+
+fn list_push(endpoint: &Url, request: &ListTaskPushNotificationConfigsRequest) -> Url {
+    let mut url = at(endpoint, &request.tenant, &["tasks", &request.task_id, PUSH_CONFIGS]);
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    if request.page_size != 0 {
+        pairs.push(("pageSize", request.page_size.to_string()));
+    }
+    if !request.page_token.is_empty() {
+        pairs.push(("pageToken", request.page_token.clone()));
     }
     if !pairs.is_empty() {
         url.query_pairs_mut().extend_pairs(pairs);
@@ -98,7 +133,10 @@ fn at(endpoint: &Url, tenant: &str, segments: &[&str]) -> Url {
 
 #[cfg(test)]
 mod tests {
-    use a2a::{GetTaskRequest, SubscribeToTaskRequest};
+    use a2a::{
+        DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest,
+        SubscribeToTaskRequest, TaskPushNotificationConfig,
+    };
 
     use super::*;
 
@@ -114,6 +152,38 @@ mod tests {
         let get = GetTaskRequest { id: "t".to_owned(), history_length: Some(2), ..GetTaskRequest::default() };
         let outbound = encode(&endpoint(), Operation::Get(&get)).unwrap();
         assert_eq!(outbound.url.as_str(), "http://host/a2a/tasks/t?historyLength=2");
+    }
+
+    #[test]
+    fn webhooks_are_below_their_task() {
+        let config =
+            TaskPushNotificationConfig { tenant: "echo".to_owned(), task_id: "t".to_owned(), ..Default::default() };
+        let create = encode(&endpoint(), Operation::CreatePush(&config)).unwrap();
+        let all = "http://host/a2a/echo/tasks/t/pushNotificationConfigs";
+        assert_eq!((create.method, create.url.as_str()), (Method::POST, all));
+        let (task_id, id) = ("t".to_owned(), "c/1".to_owned());
+        let request =
+            GetTaskPushNotificationConfigRequest { task_id: task_id.clone(), id: id.clone(), ..Default::default() };
+        let got = encode(&endpoint(), Operation::GetPush(&request)).unwrap();
+        let one = "http://host/a2a/tasks/t/pushNotificationConfigs/c%2F1";
+        assert_eq!((got.method, got.url.as_str()), (Method::GET, one));
+        let request = DeleteTaskPushNotificationConfigRequest { task_id, id, ..Default::default() };
+        let deleted = encode(&endpoint(), Operation::DeletePush(&request)).unwrap();
+        assert_eq!((deleted.method, deleted.url.as_str(), deleted.body), (Method::DELETE, one, None));
+        let mut request = ListTaskPushNotificationConfigsRequest { task_id: "t".to_owned(), ..Default::default() };
+        assert_eq!(list_push(&endpoint(), &request).query(), None);
+        request.page_size = 2;
+        request.page_token = "a=".to_owned();
+        assert_eq!(list_push(&endpoint(), &request).query(), Some("pageSize=2&pageToken=a%3D"));
+    }
+
+    #[test]
+    fn nothing_is_written_in_several_ways() {
+        for (status, body) in [(200, "{}"), (200, ""), (204, ""), (200, "null")] {
+            assert!(acknowledged(status, body.as_bytes()).is_ok(), "{status} {body}");
+        }
+        let body = br#"{"error":{"code":404,"status":"NOT_FOUND","message":"no such task"}}"#;
+        assert!(matches!(acknowledged(404, body), Err(Error::Protocol(remote)) if remote.message == "no such task"));
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outboun
         Operation::List(request) => call(Method::ListTasks, request),
         Operation::Cancel(request) => call(Method::CancelTask, request),
         Operation::Subscribe(request) => call(Method::SubscribeToTask, request),
+        Operation::CreatePush(config) => call(Method::CreateTaskPushNotificationConfig, config),
+        Operation::GetPush(request) => call(Method::GetTaskPushNotificationConfig, request),
+        Operation::ListPush(request) => call(Method::ListTaskPushNotificationConfigs, request),
+        Operation::DeletePush(request) => call(Method::DeleteTaskPushNotificationConfig, request),
         Operation::ExtendedCard(request) => call(Method::GetExtendedAgentCard, request),
     }?;
     let url = endpoint.clone();
@@ -36,12 +40,23 @@ pub(crate) fn decode(status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
             Ok(result) => Ok(result.to_owned()),
             Err(remote) => Err(Error::told(status, remote)),
         },
-        // Whatever answers before the envelope is read (a proxy, an authenticator) speaks plain HTTP.
-        Err(_) if !(200..300).contains(&status) => {
-            Err(Error::told(status, RemoteError::from_status_body(status, body)))
-        }
-        Err(error) => Err(Error::Malformed(error.message)),
+        Err(error) => Err(unreadable(status, body, error)),
     }
+}
+
+pub(crate) fn acknowledged(status: u16, body: &[u8]) -> Result<(), Error> {
+    match jsonrpc::decode_acknowledgement(body) {
+        Ok(result) => result.map_err(|remote| Error::told(status, remote)),
+        Err(error) => Err(unreadable(status, body, error)),
+    }
+}
+
+/// Whatever answers before the envelope is read (a proxy, an authenticator) speaks plain HTTP.
+fn unreadable(status: u16, body: &[u8], error: a2a::Error) -> Error {
+    if (200..300).contains(&status) {
+        return Error::Malformed(error.message);
+    }
+    Error::told(status, RemoteError::from_status_body(status, body))
 }
 
 #[cfg(test)]
@@ -56,5 +71,17 @@ mod tests {
         assert!(matches!(decode(401, b"{}"), Err(Error::Auth(_))));
         assert!(matches!(decode(502, b"<html>"), Err(Error::Protocol(_))));
         assert!(matches!(decode(200, b"<html>"), Err(Error::Malformed(_))));
+    }
+
+    #[test]
+    fn nothing_is_written_in_several_ways() {
+        for result in ["", r#","result":null"#, r#","result":{}"#] {
+            assert!(acknowledged(200, format!(r#"{{"jsonrpc":"2.0","id":1{result}}}"#).as_bytes()).is_ok(), "{result}");
+        }
+        let error =
+            acknowledged(200, br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"no"}}"#).unwrap_err();
+        assert!(matches!(error, Error::Protocol(remote) if remote.code == -32001));
+        assert!(matches!(acknowledged(502, b"<html>"), Err(Error::Protocol(_))));
+        assert!(matches!(acknowledged(200, b""), Err(Error::Malformed(_))));
     }
 }

@@ -1,9 +1,13 @@
 //! Agents that still speak 0.3: requests go down to its JSON-RPC methods, answers come up to the 1.0 types.
 
 use a2a::{
-    AgentCard, Error as ProtocolError, ErrorKind, ListTasksResponse, Method, SendMessageConfiguration,
-    SendMessageRequest, SendMessageResponse, StreamResponse, Task, jsonrpc,
-    v03::{self, Event, MessageSendParams, TaskIdParams, TaskQueryParams},
+    AgentCard, Error as ProtocolError, ErrorKind, ListTaskPushNotificationConfigsResponse, ListTasksResponse, Method,
+    SendMessageConfiguration, SendMessageRequest, SendMessageResponse, StreamResponse, Task,
+    TaskPushNotificationConfig, jsonrpc,
+    v03::{
+        self, DeleteTaskPushNotificationConfigParams, Event, GetTaskPushNotificationConfigParams, MessageSendParams,
+        TaskIdParams, TaskQueryParams,
+    },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use url::Url;
@@ -42,6 +46,18 @@ impl FromV03 for AgentCard {
     }
 }
 
+impl FromV03 for TaskPushNotificationConfig {
+    fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
+        a2a::decode::<v03::TaskPushNotificationConfig>(json)?.try_into()
+    }
+}
+
+impl FromV03 for ListTaskPushNotificationConfigsResponse {
+    fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
+        v03::list_configs_response(a2a::decode(json)?)
+    }
+}
+
 impl FromV03 for ListTasksResponse {
     /// Its request does not get through [`encode`].
     fn read_v03(_json: &[u8]) -> Result<Self, ProtocolError> {
@@ -56,6 +72,21 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outboun
         Operation::Get(request) => call(Method::GetTask, TaskQueryParams::try_from(request.clone())),
         Operation::Cancel(request) => call(Method::CancelTask, TaskIdParams::try_from(request.clone())),
         Operation::Subscribe(request) => call(Method::SubscribeToTask, TaskIdParams::try_from(request.clone())),
+        Operation::CreatePush(config) => {
+            let config = v03::TaskPushNotificationConfig::request(config.clone());
+            call(Method::CreateTaskPushNotificationConfig, config)
+        }
+        Operation::GetPush(request) => {
+            let params = GetTaskPushNotificationConfigParams::try_from(request.clone());
+            call(Method::GetTaskPushNotificationConfig, params)
+        }
+        Operation::ListPush(request) => {
+            call(Method::ListTaskPushNotificationConfigs, TaskIdParams::try_from(request.clone()))
+        }
+        Operation::DeletePush(request) => {
+            let params = DeleteTaskPushNotificationConfigParams::try_from(request.clone());
+            call(Method::DeleteTaskPushNotificationConfig, params)
+        }
         Operation::ExtendedCard(_) => call(Method::GetExtendedAgentCard, Ok(serde_json::Map::new())),
         Operation::List(request) => call(Method::ListTasks, Ok(request)),
     }?;

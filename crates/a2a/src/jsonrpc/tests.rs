@@ -144,3 +144,20 @@ fn what_is_no_response_is_an_invalid_agent_response() {
     let both = br#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#;
     assert_eq!(decode_response(both).unwrap().result.unwrap().get(), "null");
 }
+
+#[test]
+fn an_acknowledgement_has_whatever_result_or_none() {
+    for result in ["", r#","result":null"#, r#","result":{}"#, r#","result":{},"error":null"#] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1{result}}}"#);
+        assert_eq!(decode_acknowledgement(body.as_bytes()), Ok(Ok(())), "{body}");
+    }
+    let told = decode_acknowledgement(&failure(&Id::number(1), &Error::task_not_found("t"))).unwrap();
+    assert_eq!(told.unwrap_err().kind(), Some(ErrorKind::TaskNotFound));
+    for body in ["", "{}", r#"{"id":1,"result":{}}"#] {
+        assert_eq!(
+            decode_acknowledgement(body.as_bytes()).unwrap_err().kind,
+            ErrorKind::InvalidAgentResponse,
+            "{body}"
+        );
+    }
+}

@@ -2,7 +2,10 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use a2a::SubscribeToTaskRequest;
+use a2a::{
+    DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigsRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
+};
 use client::{Binding, Connector, Error, Limits, Policy, Resume, parse_url, user_message};
 
 use crate::script::{Script, answer, collect, event, events, held, json, options, rpc};
@@ -47,6 +50,39 @@ async fn a_cut_stream_is_taken_up_after_its_last_event() {
     assert!(seen[1].headers.contains("a2a-version: 1.0") && seen[1].headers.contains("bearer sb_secret"));
     assert!(seen[2].body.contains("\"SubscribeToTask\"") && seen[2].body.contains("t-1"));
     assert!(seen[2].headers.contains("last-event-id: 2"), "{}", seen[2].headers);
+}
+
+#[tokio::test]
+async fn webhooks_are_asked_for_in_both_bindings() {
+    let kept = r#"{"id":"c-1","taskId":"t-1","url":"https://h"}"#;
+    let page = format!(r#"{{"configs":[{kept}],"nextPageToken":"more"}}"#);
+    for binding in ["JSONRPC", "HTTP+JSON"] {
+        let script = Script::start(|url| {
+            let said = |result: &str| if binding == "JSONRPC" { rpc(result) } else { result.to_owned() };
+            vec![
+                card(binding, url),
+                json(200, &said(kept)),
+                json(200, &said(kept)),
+                json(200, &said(&page)),
+                json(200, &said("{}")),
+            ]
+        });
+        let client = script.client(options()).await.unwrap();
+        let (task_id, id) = ("t-1".to_owned(), "c-1".to_owned());
+        let url = "https://h".to_owned();
+        let config = TaskPushNotificationConfig { task_id: task_id.clone(), url, ..Default::default() };
+        let created = client.create_push(config).await.unwrap();
+        assert_eq!((created.value.id.as_str(), created.json.get()), ("c-1", kept));
+        let get =
+            GetTaskPushNotificationConfigRequest { task_id: task_id.clone(), id: id.clone(), ..Default::default() };
+        assert_eq!(client.get_push(get).await.unwrap().value, created.value);
+        let list = ListTaskPushNotificationConfigsRequest { task_id: task_id.clone(), ..Default::default() };
+        let listed = client.list_push(list).await.unwrap().value;
+        assert_eq!((listed.configs, listed.next_page_token.as_str()), (vec![created.value], "more"));
+        let delete = DeleteTaskPushNotificationConfigRequest { task_id, id, ..Default::default() };
+        client.delete_push(delete).await.unwrap();
+        assert_eq!(script.seen().len(), 5);
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use a2a::{
-    CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageResponse, SubscribeToTaskRequest, TaskState,
+    AuthenticationInfo, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest, ListTasksRequest,
+    SendMessageResponse, SubscribeToTaskRequest, TaskPushNotificationConfig, TaskState,
 };
 use client::{Binding, Dialect, Error, Resume, parse_url, user_message};
 use serde_json::Value;
@@ -78,6 +80,50 @@ async fn operations_speak_0_3_and_give_1_0_types() {
     let params = &body(&script, 1)["params"];
     assert_eq!((&params["contextId"], &params["message"]["contextId"]), (&"c".into(), &"c".into()));
     assert_eq!(params["message"]["role"], "user");
+}
+
+#[tokio::test]
+async fn webhooks_are_asked_for_in_0_3() {
+    let kept = r#"{"taskId":"t-1","pushNotificationConfig":{"id":"c-1","url":"https://h"}}"#;
+    let script = Script::start(|url| {
+        vec![
+            card(url, "0.3.0"),
+            json(200, &rpc(kept)),
+            json(200, &rpc(kept)),
+            json(200, &rpc(&format!("[{kept},{kept}]"))),
+            json(200, &rpc("null")),
+        ]
+    });
+    let client = script.client(options()).await.unwrap();
+    let authentication = AuthenticationInfo { scheme: "Bearer".to_owned(), credentials: "secret".to_owned() };
+    let config = TaskPushNotificationConfig {
+        task_id: "t-1".to_owned(),
+        url: "https://h".to_owned(),
+        authentication: Some(authentication),
+        ..Default::default()
+    };
+    let created = client.create_push(config).await.unwrap();
+    assert_eq!((created.value.id.as_str(), created.value.task_id.as_str()), ("c-1", "t-1"));
+    assert_eq!(created.json.get(), kept, "the object as it came");
+    let get = GetTaskPushNotificationConfigRequest { task_id: "t-1".to_owned(), ..Default::default() };
+    assert_eq!(client.get_push(get).await.unwrap().value, created.value);
+    let mut list = ListTaskPushNotificationConfigsRequest { task_id: "t-1".to_owned(), ..Default::default() };
+    assert_eq!(client.list_push(list.clone()).await.unwrap().value.configs.len(), 2);
+    list.page_size = 1;
+    assert!(matches!(client.list_push(list).await, Err(Error::Inexpressible(_))), "0.3 has no pages");
+    let delete = DeleteTaskPushNotificationConfigRequest {
+        task_id: "t-1".to_owned(),
+        id: "c-1".to_owned(),
+        ..Default::default()
+    };
+    client.delete_push(delete).await.unwrap();
+    for (number, verb) in [(1, "set"), (2, "get"), (3, "list"), (4, "delete")] {
+        assert_eq!(body(&script, number)["method"], format!("tasks/pushNotificationConfig/{verb}"));
+    }
+    let params = &body(&script, 1)["params"];
+    assert_eq!(params["pushNotificationConfig"]["authentication"]["schemes"][0], "Bearer");
+    assert!(body(&script, 2)["params"].get("pushNotificationConfigId").is_none(), "the only one is meant");
+    assert_eq!(body(&script, 4)["params"]["pushNotificationConfigId"], "c-1");
 }
 
 #[tokio::test]
