@@ -205,3 +205,232 @@ fn newborn(task: TaskId, event: &Event) -> store::Result<Snapshot> {
         made_in: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use a2a::{Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent};
+    use serde_json::Value;
+    use store::{NewPush, PushRecord, PushState, Start, TenantId};
+
+    use super::*;
+
+    const CONTEXT: &str = "c";
+
+    /// A log that is written event by event.
+    struct Log {
+        task: TaskId,
+        events: Vec<Event>,
+    }
+
+    impl Log {
+        fn new() -> Self {
+            let task = TaskId::mint();
+            let said = Message {
+                message_id: "m1".into(),
+                role: Role::User,
+                parts: vec![Part::text("go")],
+                ..Message::default()
+            };
+            let status =
+                TaskStatus { state: TaskState::Submitted, message: None, timestamp: Some(Timestamp::from_millis(1)) };
+            let born = Task {
+                id: task.to_string(),
+                context_id: CONTEXT.into(),
+                status,
+                history: vec![said],
+                ..Task::default()
+            };
+            let mut log = Self { task, events: Vec::new() };
+            log.add(EventKind::Created { held: false }, &StreamResponse::Task(born));
+            log
+        }
+
+        fn add(&mut self, kind: EventKind, frame: &StreamResponse) {
+            let (seq, body) = (self.events.len() as u64 + 1, serde_json::to_vec(frame).unwrap().into());
+            self.events.push(Event { seq, at: Timestamp::from_millis(seq.cast_signed()), kind, body });
+        }
+
+        fn bare(&mut self, kind: EventKind, body: &'static str) {
+            let seq = self.events.len() as u64 + 1;
+            self.events.push(Event { seq, at: Timestamp::from_millis(seq.cast_signed()), kind, body: body.into() });
+        }
+
+        fn status(&mut self, kind: EventKind, says: Option<&str>) {
+            let message = says.map(|says| Message {
+                message_id: format!("a-{says}"),
+                parts: vec![Part::text(says)],
+                ..Message::default()
+            });
+            let status =
+                TaskStatus { state: kind.state().unwrap(), message, timestamp: Some(Timestamp::from_millis(2)) };
+            let (task_id, context_id) = (self.task.to_string(), CONTEXT.into());
+            let update = TaskStatusUpdateEvent { task_id, context_id, status, metadata: None };
+            self.add(kind, &StreamResponse::StatusUpdate(update));
+        }
+
+        fn chunk(&mut self, id: &str, text: &str, append: bool, last_chunk: bool) {
+            let artifact = Artifact { artifact_id: id.into(), parts: vec![Part::text(text)], ..Artifact::default() };
+            let (task_id, context_id) = (self.task.to_string(), CONTEXT.into());
+            let update = TaskArtifactUpdateEvent { task_id, context_id, artifact, append, last_chunk, metadata: None };
+            self.add(EventKind::Artifact, &StreamResponse::ArtifactUpdate(update));
+        }
+
+        fn config(&self, dialect: Dialect, chunks: bool) -> PushConfig {
+            PushConfig {
+                task: self.task,
+                tenant: TenantId(1),
+                config: NewPush {
+                    id: "p".into(),
+                    url: "https://h/".into(),
+                    receiver: "h:443".into(),
+                    scheme: String::new(),
+                    sealed: Vec::new(),
+                    dialect,
+                    chunks,
+                },
+                created_at: Timestamp::from_millis(0),
+                told: Place::default(),
+                owed: 0,
+                state: PushState::Active,
+                attempt: 0,
+                due: None,
+                record: PushRecord::default(),
+            }
+        }
+
+        /// All that is told from a place on.
+        fn told(&self, config: &PushConfig, from: Place) -> Vec<Notice> {
+            let mut teller = Teller::new(config, from);
+            let after = teller.reads_after();
+            let events = self.events.iter().filter(|event| event.seq > after);
+            events.flat_map(|event| teller.add(event).unwrap()).collect()
+        }
+    }
+
+    const START: EventKind = EventKind::Started(Start::First);
+    const AGAIN: EventKind = EventKind::Started(Start::Again);
+
+    fn ends(state: TaskState) -> EventKind {
+        EventKind::Status { state, ends_turn: true }
+    }
+
+    /// A turn with everything in it: chunks, a second attempt, an artifact that never says its end, notes; then another turn.
+    fn story() -> Log {
+        let mut log = Log::new();
+        log.status(START, None); // 2
+        log.chunk("text", "lost", false, false); // 3
+        log.status(AGAIN, None); // 4
+        log.chunk("text", "on", false, false); // 5
+        log.bare(EventKind::Note, "{}"); // 6
+        log.chunk("file", "data", false, false); // 7
+        log.status(EventKind::Status { state: TaskState::Working, ends_turn: false }, Some("soon")); // 8
+        log.chunk("text", "e", true, true); // 9
+        log.chunk("whole", "w", false, true); // 10
+        log.chunk("other", "o", false, false); // 11
+        log.status(ends(TaskState::InputRequired), Some("which?")); // 12
+        log.bare(EventKind::Input, r#"{"messageId":"m2","role":"ROLE_USER","parts":[{"text":"this"}]}"#); // 13
+        log.status(START, None); // 14
+        log.chunk("other", "ne", true, true); // 15
+        log.status(ends(TaskState::Completed), None); // 16
+        log
+    }
+
+    fn says(notice: &Notice) -> (u64, u32, String) {
+        let json: Value = serde_json::from_slice(&notice.body).unwrap();
+        let what = match json.as_object().unwrap().keys().next().unwrap().as_str() {
+            "task" => "born".to_owned(),
+            "statusUpdate" => json["statusUpdate"]["status"]["state"].as_str().unwrap().to_owned(),
+            _ => {
+                let update = &json["artifactUpdate"];
+                assert_eq!((&update["append"], &update["lastChunk"]), (&Value::Null, &Value::Bool(true)), "{json}");
+                assert_eq!(update["contextId"], CONTEXT);
+                format!(
+                    "{}={}",
+                    update["artifact"]["artifactId"].as_str().unwrap(),
+                    update["artifact"]["parts"][0]["text"].as_str().unwrap()
+                )
+            }
+        };
+        (notice.place.seq, notice.place.part, what)
+    }
+
+    #[test]
+    fn statuses_and_finished_artifacts_are_told() {
+        let log = story();
+        let config = log.config(Dialect::V1, false);
+        let told: Vec<_> = log.told(&config, Place::default()).iter().map(says).collect();
+        let expected = [
+            (1, 0, "born"),
+            (2, 0, "TASK_STATE_WORKING"),
+            (4, 0, "TASK_STATE_WORKING"),
+            (8, 0, "TASK_STATE_WORKING"),
+            (9, 0, "text=one"),
+            (10, 0, "whole=w"),
+            (12, 1, "file=data"),
+            (12, 2, "other=o"),
+            (12, 3, "TASK_STATE_INPUT_REQUIRED"),
+            (14, 0, "TASK_STATE_WORKING"),
+            (15, 0, "other=one"),
+            (16, 0, "TASK_STATE_COMPLETED"),
+        ];
+        assert_eq!(told, expected.map(|(seq, part, what)| (seq, part, what.to_owned())));
+    }
+
+    #[test]
+    fn whoever_goes_on_tells_what_is_left_and_nothing_else() {
+        let log = story();
+        for dialect in [Dialect::V1, Dialect::V03] {
+            for chunks in [false, true] {
+                let config = log.config(dialect, chunks);
+                let all = log.told(&config, Place::default());
+                for (n, notice) in all.iter().enumerate() {
+                    assert_eq!(
+                        log.told(&config, notice.then),
+                        all[n + 1..],
+                        "{dialect:?} {chunks} after {:?}",
+                        notice.place
+                    );
+                }
+                assert_eq!(all.last().unwrap().then, Place { seq: 16, part: 0 });
+            }
+        }
+    }
+
+    #[test]
+    fn who_asked_for_chunks_is_told_every_event_of_a_stream() {
+        let log = story();
+        let told = log.told(&log.config(Dialect::V1, true), Place::default());
+        let framed: Vec<&Event> = log.events.iter().filter(|event| event.kind.has_frame()).collect();
+        assert_eq!(
+            told.iter().map(|notice| &notice.body).collect::<Vec<_>>(),
+            framed.iter().map(|event| &event.body).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn in_03_the_task_is_told_as_it_stood() {
+        let log = story();
+        let told = log.told(&log.config(Dialect::V03, false), Place::default());
+        let at = |seq: u64| -> Value {
+            let notice = told.iter().find(|notice| notice.place.seq == seq).unwrap();
+            serde_json::from_slice(&notice.body).unwrap()
+        };
+        let states: Vec<String> =
+            [1, 2, 12, 16].map(|seq| at(seq)["status"]["state"].as_str().unwrap().to_owned()).to_vec();
+        assert_eq!(states, ["submitted", "working", "input-required", "completed"]);
+        let asked = at(12);
+        assert_eq!(
+            (&asked["kind"], &asked["status"]["message"]["parts"][0]["text"]),
+            (&"task".into(), &"which?".into())
+        );
+        assert_eq!(asked["artifacts"].as_array().unwrap().len(), 4, "{asked}");
+        assert!(at(2)["artifacts"].as_array().is_none_or(Vec::is_empty));
+        let said: Vec<String> = at(16)["history"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|said| said["messageId"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(said, ["m1", "a-soon", "a-which?", "m2"], "the question before its answer");
+    }
+}
