@@ -14,6 +14,7 @@ mod held;
 mod idempotency;
 mod lists;
 mod media;
+mod push;
 mod race;
 mod resume;
 mod rig;

@@ -57,7 +57,7 @@ async fn s3_44_well_known_card_is_public() {
     }
     assert_eq!(card["capabilities"]["streaming"], true);
     assert_eq!(card["capabilities"]["extendedAgentCard"], true);
-    assert_ne!(card["capabilities"]["pushNotifications"], true, "push is not built yet (X-4)");
+    assert_eq!(card["capabilities"]["pushNotifications"], true, "X-6");
     assert!(!array(&card, "/defaultInputModes").is_empty());
     assert!(!array(&card, "/defaultOutputModes").is_empty());
     // it names nobody's agents and has one generic skill.
@@ -71,6 +71,23 @@ async fn s3_44_well_known_card_is_public() {
     }
     // the older address is not served.
     nobody.call(nobody.bare(Method::GET, "/.well-known/agent.json")).await.error(404);
+}
+
+#[tokio::test]
+async fn x_6_s0_26_every_card_says_whether_webhooks_are_told() {
+    let rig = Rig::start_with("[cards]\ncompat = \"0.3\"").await;
+    let api = rig.api();
+    let extended = api.rpc_ok("GetExtendedAgentCard", &json!({})).await;
+    let of_agent = "/a2a/agents/echo/.well-known/agent-card.json";
+    let for_old = api.call(api.bare(Method::GET, of_agent)).await.ok();
+    assert_eq!(for_old["protocolVersion"], "0.3.0", "whoever names no version");
+    for card in [api.get(PUBLIC).await.ok(), extended, api.get(of_agent).await.ok(), for_old] {
+        assert_eq!(card["capabilities"]["pushNotifications"], true, "{card:#}");
+        let extensions = array(&card, "/capabilities/extensions");
+        assert!(extensions.iter().any(|extension| extension["uri"] == a2a::PUSH_CHUNKS), "{card:#}");
+    }
+    let arbiters = api.get("/v1/a2a/agents/echo/.well-known/agent-card.json").await.ok();
+    assert_eq!(arbiters["capabilities"]["pushNotifications"], false, "nothing is pushed there");
 }
 
 #[tokio::test]

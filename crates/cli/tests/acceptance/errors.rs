@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    http::{message, reason, text, to},
+    http::{message, text, to},
     rig::{PATIENCE, Rig, TOKEN},
 };
 
@@ -48,6 +48,9 @@ async fn s3_91_no_framework_default_errors() {
         ("/a2a/agents/echo/message:send", b"[1]".to_vec()),
         ("/a2a/tasks/x:cancel", b"{".to_vec()),
         ("/a2a/tasks/x:subscribe", b"[]".to_vec()),
+        ("/a2a/tasks/x/pushNotificationConfigs", b"".to_vec()),
+        ("/a2a/tasks/x/pushNotificationConfigs", b"[]".to_vec()),
+        ("/a2a/tasks/x/pushNotificationConfigs", b"{\"url\": 7}".to_vec()),
     ];
     for (path, body) in bodies {
         let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
@@ -78,6 +81,8 @@ async fn s3_91_no_framework_default_errors() {
         (Method::GET, format!("/a2a/tasks/{id}:cancel"), 405),
         (Method::PUT, format!("/a2a/tasks/{id}:subscribe"), 405),
         (Method::PATCH, "/a2a/extendedAgentCard".to_owned(), 405),
+        (Method::DELETE, format!("/a2a/tasks/{id}/pushNotificationConfigs"), 405),
+        (Method::GET, format!("/a2a/tasks/{id}/pushNotificationConfigs/"), 404),
         (Method::POST, "/.well-known/agent-card.json".to_owned(), 405),
         (Method::POST, "/healthz".to_owned(), 405),
         (Method::GET, "/a2a/tasks?pageSize=%ff".to_owned(), 400),
@@ -94,28 +99,6 @@ async fn s3_91_no_framework_default_errors() {
         }
     }
     assert_eq!(api.get("/a2a/tasks").await.ok()["totalSize"], 1, "nothing of that changed anything");
-}
-
-#[tokio::test]
-async fn x_4_push_is_not_supported_yet() {
-    let rig = Rig::start().await;
-    let api = rig.api();
-    let id = text(&api.send(&to("echo", "hello")).await, "/id").to_owned();
-    for scope in ["/a2a", "/a2a/agents/echo"] {
-        let path = format!("{scope}/tasks/{id}/pushNotificationConfigs");
-        let config = json!({"taskId": id, "url": "https://example.com/hook"});
-        let replies = [
-            api.post(&path, &config).await,
-            api.get(&path).await,
-            api.get(&format!("{path}/c")).await,
-            api.call(api.request(Method::DELETE, &format!("{path}/c"))).await,
-        ];
-        for reply in replies {
-            let error = reply.error(400);
-            assert_eq!(reason(&error), "PUSH_NOTIFICATION_NOT_SUPPORTED");
-            assert_eq!(error["status"], "FAILED_PRECONDITION");
-        }
-    }
 }
 
 #[tokio::test]

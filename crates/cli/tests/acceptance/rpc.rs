@@ -28,16 +28,14 @@ async fn s3_62_every_method() {
     assert_eq!(stream.rest().await.last().unwrap().state(), Some("CANCELED"));
     assert_eq!(subscriber.rest().await.last().unwrap().state(), Some("CANCELED"));
 
-    // known, but not built yet.
-    for (method, params) in [
-        ("CreateTaskPushNotificationConfig", json!({"taskId": id, "url": "https://example.com/hook"})),
-        ("GetTaskPushNotificationConfig", json!({"taskId": id, "id": "c"})),
-        ("ListTaskPushNotificationConfigs", json!({"taskId": id})),
-        ("DeleteTaskPushNotificationConfig", json!({"taskId": id, "id": "c"})),
-    ] {
-        let error = api.rpc_error(method, &params, -32003).await;
-        assert_eq!(reason(&error), "PUSH_NOTIFICATION_NOT_SUPPORTED", "{method}");
-    }
+    let open = text(&api.send(&to("ask", "what")).await, "/id").to_owned();
+    let config = json!({"taskId": open, "id": "c", "url": "https://example.com/hook"});
+    assert_eq!(api.rpc_ok("CreateTaskPushNotificationConfig", &config).await["id"], "c");
+    let named = json!({"taskId": open, "id": "c"});
+    assert_eq!(api.rpc_ok("GetTaskPushNotificationConfig", &named).await["id"], "c");
+    let listed = api.rpc_ok("ListTaskPushNotificationConfigs", &json!({"taskId": open})).await;
+    assert_eq!(listed["configs"][0]["id"], "c");
+    assert_eq!(api.rpc_ok("DeleteTaskPushNotificationConfig", &named).await, json!({}));
     for unknown in ["Unknown", "sendMessage", "SendMessage ", "", "foo/bar"] {
         api.rpc_error(unknown, &json!({}), -32601).await;
     }

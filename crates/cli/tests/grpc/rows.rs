@@ -178,18 +178,48 @@ async fn names_are_checked_as_on_http_where_nobody_authenticates() {
 }
 
 #[tokio::test]
-async fn push_configurations_are_refused_as_on_http() {
+async fn s3_57_s3_60_webhooks_are_made_read_listed_and_deleted() {
     let rig = Rig::start(&[]).await;
-    let config = json!({"taskId": "t", "url": "https://h"});
-    for (method, request) in [
-        ("CreateTaskPushNotificationConfig", config),
-        ("GetTaskPushNotificationConfig", json!({"taskId": "t", "id": "c"})),
-        ("ListTaskPushNotificationConfigs", json!({"taskId": "t"})),
-        ("DeleteTaskPushNotificationConfig", json!({"taskId": "t", "id": "c"})),
-    ] {
-        let refused = rig.grpc().call(A2A, method, &request).await;
-        assert_eq!(reason(&refused.error(9)), "PUSH_NOTIFICATION_NOT_SUPPORTED", "{method}");
+    let grpc = rig.grpc();
+    let task = text(&rig.api().send(&to("ask", "what")).await, "/id").to_owned();
+    let (create, get) = ("CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig");
+    let (list, delete) = ("ListTaskPushNotificationConfigs", "DeleteTaskPushNotificationConfig");
+    let secrets = json!({"scheme": "Bearer", "credentials": "secret-4712"});
+    let hook = "https://example.com/hook";
+    let config = json!({"taskId": task, "url": hook, "token": "secret-4711", "authentication": secrets});
+    let made = grpc.ok(A2A, create, &config).await;
+    let id = text(&made, "/id").to_owned();
+    assert_eq!((text(&made, "/taskId"), text(&made, "/url")), (task.as_str(), hook));
+    let named = json!({"taskId": task, "id": id});
+    assert_eq!(grpc.ok(A2A, get, &named).await, made);
+    let listed = grpc.ok(A2A, list, &json!({"taskId": task})).await;
+    assert_eq!(listed, json!({"configs": [made]}));
+    assert!(!listed.to_string().contains("secret-47"), "secrets never come back: {listed}");
+    let path = format!("/a2a/tasks/{task}/pushNotificationConfigs/{id}");
+    assert_eq!(text(&rig.api().get(&path).await.ok(), "/id"), id, "it is the same over HTTP");
+
+    let chunks = grpc.with("a2a-extensions", a2a::PUSH_CHUNKS).call(A2A, create, &config).await;
+    assert_eq!(chunks.headers["a2a-extensions"], a2a::PUSH_CHUNKS);
+    let page = grpc.ok(A2A, list, &json!({"taskId": task, "pageSize": 1})).await;
+    let rest = json!({"taskId": task, "pageSize": 1, "pageToken": text(&page, "/nextPageToken")});
+    let rest = grpc.ok(A2A, list, &rest).await;
+    assert_ne!(page["configs"][0]["id"], rest["configs"][0]["id"]);
+    assert_eq!(rest.get("nextPageToken"), None);
+
+    for _ in 0..2 {
+        assert_eq!(grpc.ok(A2A, delete, &named).await, json!({}));
     }
+    grpc.call(A2A, get, &named).await.error(5);
+    for (method, request) in [
+        (create, json!({"taskId": "nothing", "url": hook})),
+        (get, json!({"taskId": "nothing", "id": "c"})),
+        (list, json!({"taskId": "nothing"})),
+        (delete, json!({"taskId": "nothing", "id": "c"})),
+    ] {
+        assert_eq!(reason(&grpc.call(A2A, method, &request).await.error(5)), "TASK_NOT_FOUND", "{method}");
+    }
+    let bad = grpc.call(A2A, create, &json!({"taskId": task, "url": "nonsense"})).await;
+    assert_eq!(violations(&bad.error(3)), ["url"]);
 }
 
 #[tokio::test]

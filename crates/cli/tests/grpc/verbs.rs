@@ -1,11 +1,16 @@
-//! `sb` as a caller over gRPC: what it prints is what it prints over the other bindings.
+//! `sb` as a caller over gRPC, and the client inside it: what it prints is what it prints over the other bindings.
 
 use std::process::Stdio;
 
+use a2a::{
+    DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigsRequest, SendMessageResponse, TaskPushNotificationConfig,
+};
+use client::{Binding, Client, Connector, Limits, Options, Policy, Secret};
 use serde_json::Value;
 
 use super::{
-    harness::{Home, TOKEN, text},
+    harness::{Home, TOKEN, text, wait_for},
     http::{artifact_text, state},
 };
 
@@ -42,6 +47,50 @@ fn sends_and_tasks_look_the_same_over_every_binding() {
         assert_eq!(first, &told[2][n], "grpc");
     }
     assert!(told[2][6].contains("task not found"), "{}", told[2][6]);
+}
+
+#[test]
+fn s3_57_s3_60_the_client_keeps_webhooks_over_every_binding() {
+    let home = Home::new();
+    let server = serve(&home);
+    for binding in [Binding::JsonRpc, Binding::Rest, Binding::Grpc] {
+        wait_for(keeps_webhooks(&server.url, binding));
+    }
+}
+
+async fn keeps_webhooks(url: &str, binding: Binding) {
+    let connector = Connector::new(Policy::Operator, Limits::default());
+    let options = Options { token: Some(Secret::new(TOKEN)), binding: Some(binding), ..Options::default() };
+    let client = Client::connect(connector, &client::parse_url(url).unwrap(), options).await.unwrap();
+    let mut message = client::user_message("m", "what");
+    message.tenant = "ask".to_owned();
+    let SendMessageResponse::Task(task) = client.send(message).await.unwrap().value else { panic!("a task") };
+
+    let config = TaskPushNotificationConfig {
+        tenant: "ask".to_owned(),
+        task_id: task.id.clone(),
+        url: "https://example.com/hook".to_owned(),
+        ..Default::default()
+    };
+    let made = client.create_push(config.clone()).await.unwrap().value;
+    assert_eq!((&made.task_id, &made.url), (&task.id, &config.url), "{binding:?}");
+    let task_id = task.id;
+    let get =
+        GetTaskPushNotificationConfigRequest { task_id: task_id.clone(), id: made.id.clone(), ..Default::default() };
+    assert_eq!(client.get_push(get.clone()).await.unwrap().value, made, "{binding:?}");
+    let other = client.create_push(config).await.unwrap().value;
+    let mut list = ListTaskPushNotificationConfigsRequest { task_id: task_id.clone(), ..Default::default() };
+    list.page_size = 1;
+    let first = client.list_push(list.clone()).await.unwrap().value;
+    list.page_token = first.next_page_token;
+    let second = client.list_push(list).await.unwrap().value;
+    assert_eq!((first.configs.len(), second.configs.len(), second.next_page_token.as_str()), (1, 1, ""));
+    let seen = [&first.configs[0], &second.configs[0]];
+    assert!(seen.contains(&&made) && seen.contains(&&other), "{binding:?}: {seen:?}");
+    let delete = DeleteTaskPushNotificationConfigRequest { task_id, id: made.id, ..Default::default() };
+    client.delete_push(delete.clone()).await.unwrap();
+    client.delete_push(delete).await.unwrap();
+    assert!(client.get_push(get).await.is_err(), "{binding:?}");
 }
 
 /// Without what differs between two tasks.

@@ -50,7 +50,7 @@ fn what_is_another_tenants_is_as_what_never_was() {
                     compared += 1;
                     if let Some(why) = difference(&theirs, id, &nobodys, &unknown) {
                         failures.push(format!("{pair}: {}: {why}", operation.name));
-                    } else if !is_not_found(&theirs) {
+                    } else if !operation.is_not_found(&theirs) {
                         failures.push(format!("{pair}: {}: {}", operation.name, theirs.shown()));
                     }
                 }
@@ -136,6 +136,9 @@ fn holding(rig: &Rig, tenant: usize) -> Holding {
     let context = format!("context-of-{tenant}");
     let finished = rig.task(tenant, "echo", &json!({"contextId": context}));
     let open = rig.task(tenant, "ask", &json!({"contextId": context}));
+    let hooks = format!("/a2a/tasks/{}/pushNotificationConfigs", open["id"].as_str().expect("an id is text"));
+    let hook = json!({"id": "c", "url": "https://example.com/"});
+    rig.ok(&rig.request(tenant, "POST", &hooks).json(&hook));
     let list = rig.ok(&rig.request(tenant, "GET", "/a2a/tasks?pageSize=1"));
     let page = list["nextPageToken"].as_str().expect("there is a second page").to_owned();
     Holding { finished, open, context, page }
@@ -174,12 +177,6 @@ fn difference(one: &Answer, id: &str, other: &Answer, other_id: &str) -> Option<
     (one != other).then(|| format!("\n    theirs   {one:?}\n    nobody's {other:?}"))
 }
 
-/// Whether an answer says that there is no such task, or that nobody's webhooks are served.
-fn is_not_found(answer: &Answer) -> bool {
-    let body = String::from_utf8_lossy(&answer.body);
-    answer.status == 404 || body.contains("\"code\":-32001,") || body.contains("push notifications are not supported")
-}
-
 /// Every operation that takes a task's id. `ID` is where it goes.
 fn on_a_task(agent: &str) -> Vec<Operation> {
     let mut operations = Vec::new();
@@ -187,6 +184,7 @@ fn on_a_task(agent: &str) -> Vec<Operation> {
         json!({"message": {"messageId": "m-9", "taskId": "ID", "role": "ROLE_USER", "parts": [{"text": "x"}]}});
     let old_message = json!({"message": {"messageId": "m-9", "taskId": "ID", "role": "user", "parts": [{"kind": "text", "text": "x"}]}});
     let config = json!({"taskId": "ID", "url": "https://example.com/"});
+    let old_config = json!({"taskId": "ID", "pushNotificationConfig": {"id": "c", "url": "https://example.com/"}});
     for scope in GATEWAY {
         let scope = scope.replace("AGENT", agent);
         for (method, path, body) in [
@@ -202,7 +200,10 @@ fn on_a_task(agent: &str) -> Vec<Operation> {
             ("POST", "/message:send", Some(message.clone())),
             ("POST", "/message:stream", Some(message.clone())),
             ("POST", "/tasks/ID/pushNotificationConfigs", Some(config.clone())),
+            ("POST", "/tasks/ID/pushNotificationConfigs", Some(json!({"id": "c", "url": "https://example.com/"}))),
             ("GET", "/tasks/ID/pushNotificationConfigs", None),
+            ("HEAD", "/tasks/ID/pushNotificationConfigs", None),
+            ("GET", "/tasks/ID/pushNotificationConfigs?pageSize=1", None),
             ("GET", "/tasks/ID/pushNotificationConfigs/c", None),
             ("DELETE", "/tasks/ID/pushNotificationConfigs/c", None),
         ] {
@@ -230,7 +231,11 @@ fn on_a_task(agent: &str) -> Vec<Operation> {
             ("tasks/resubscribe", json!({"id": "ID"})),
             ("message/send", old_message.clone()),
             ("message/stream", old_message.clone()),
+            ("tasks/pushNotificationConfig/set", old_config.clone()),
             ("tasks/pushNotificationConfig/get", json!({"id": "ID"})),
+            ("tasks/pushNotificationConfig/get", json!({"id": "ID", "pushNotificationConfigId": "c"})),
+            ("tasks/pushNotificationConfig/list", json!({"id": "ID"})),
+            ("tasks/pushNotificationConfig/delete", json!({"id": "ID", "pushNotificationConfigId": "c"})),
         ] {
             operations.push(Operation::call(&endpoint, method, &params));
         }
@@ -279,6 +284,13 @@ fn pages() -> Vec<Operation> {
 }
 
 impl Operation {
+    /// Whether an answer says that there is no such task, or, under `/v1/a2a`, that nobody's webhooks are told.
+    fn is_not_found(&self, answer: &Answer) -> bool {
+        let body = String::from_utf8_lossy(&answer.body);
+        let is_pushless = self.path.starts_with("/v1/a2a") && body.contains("push notifications are not supported");
+        answer.status == 404 || body.contains("\"code\":-32001,") || is_pushless
+    }
+
     fn new(method: &'static str, path: String, body: Option<Value>) -> Self {
         Self { name: format!("{method} {path}"), method, path, headers: Vec::new(), body }
     }

@@ -158,10 +158,10 @@ async fn errors_of_0_3_are_bare() {
         ("message/send", empty.clone(), -32602),
         ("message/stream", empty, -32602),
         ("message/send", file, -32005),
-        ("tasks/pushNotificationConfig/set", push, -32003),
-        ("tasks/pushNotificationConfig/get", json!({"id": "x"}), -32003),
-        ("tasks/pushNotificationConfig/list", json!({"id": "x"}), -32003),
-        ("tasks/pushNotificationConfig/delete", json!({"id": "x", "pushNotificationConfigId": "c"}), -32003),
+        ("tasks/pushNotificationConfig/set", push, -32001),
+        ("tasks/pushNotificationConfig/get", json!({"id": "x"}), -32001),
+        ("tasks/pushNotificationConfig/list", json!({"id": "x"}), -32001),
+        ("tasks/pushNotificationConfig/delete", json!({"id": "x", "pushNotificationConfigId": "c"}), -32001),
     ] {
         let error = call(&fixture, method, params.clone()).await;
         assert_eq!((&error["error"]["code"], &error["id"]), (&json!(code), &json!("r-1")), "{method} {params}");
