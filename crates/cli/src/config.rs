@@ -566,8 +566,8 @@ mod tests {
         assert!(!push.enabled());
         assert_eq!((push.timeout().0.as_secs(), push.attempts()), (3, 4));
         assert_eq!((push.first_wait().0.as_secs(), push.longest_wait().0.as_secs()), (5, 6));
-        assert_eq!(config.keys.egress.allow().text(), "127.0.0.0/8, ::1");
-        assert_eq!(config.keys.egress.ports, Some(Ports(vec![443, 8443])));
+        assert_eq!(config.keys.egress.allow().0, ["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()]);
+        assert_eq!(config.keys.egress.ports.unwrap().0, [443, 8443]);
         assert_eq!(config.keys.key_file.as_deref(), Some(Path::new("/w.key")));
         assert_eq!(config.keys.trust.cards(), CardTrust::Require);
         let trusted: Vec<_> = config.keys.trust.keys().0.iter().map(|entry| entry.origin.clone()).collect();

@@ -28,5 +28,6 @@ mod tenants;
 mod tls;
 mod turns;
 mod versions;
+mod webhooks;
 
-use crate::harness::{http, log, random, sse};
+use crate::harness::{http, log, random, sse, webhook};

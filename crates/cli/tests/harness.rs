@@ -12,6 +12,7 @@ pub(crate) mod log;
 pub(crate) mod random;
 mod server;
 pub(crate) mod sse;
+pub(crate) mod webhook;
 
 pub(crate) use home::{Home, failed, text, worked};
 pub(crate) use server::{Ended, Server};

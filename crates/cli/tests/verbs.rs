@@ -9,6 +9,7 @@ mod backup;
 mod chatting;
 mod checking;
 mod old_agent;
+mod pushing;
 mod registry;
 mod rig;
 mod sending;

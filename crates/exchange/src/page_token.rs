@@ -28,6 +28,15 @@ impl Key {
     pub(crate) fn seal(&self, tenant: TenantId, filters: &[u8; 32], at: PageKey) -> String {
         let mut token = at.status_at.as_millis().to_be_bytes().to_vec();
         token.extend_from_slice(at.task.to_string().as_bytes());
+        self.seal_bytes(tenant, filters, token)
+    }
+
+    /// The same for a list whose places are names.
+    pub(crate) fn seal_name(&self, tenant: TenantId, filters: &[u8; 32], name: &str) -> String {
+        self.seal_bytes(tenant, filters, name.as_bytes().to_vec())
+    }
+
+    fn seal_bytes(&self, tenant: TenantId, filters: &[u8; 32], mut token: Vec<u8>) -> String {
         let seal = self.mac(tenant, filters, &token);
         token.extend_from_slice(&seal);
         URL_SAFE_NO_PAD.encode(token)
@@ -35,21 +44,24 @@ impl Key {
 
     /// Refuses what this installation did not seal for this tenant and these filters.
     pub(crate) fn open(&self, tenant: TenantId, filters: &[u8; 32], token: &str) -> Result<PageKey, Error> {
-        self.try_open(tenant, filters, token).ok_or_else(|| {
-            Error::invalid(
-                "pageToken",
-                "is not a token of this list: use the nextPageToken of a page with the same filters",
-            )
-        })
+        self.try_open(tenant, filters, token).ok_or_else(foreign)
+    }
+
+    /// The same for a list whose places are names.
+    pub(crate) fn open_name(&self, tenant: TenantId, filters: &[u8; 32], token: &str) -> Result<String, Error> {
+        let name = self.open_bytes(tenant, filters, token).and_then(|payload| String::from_utf8(payload).ok());
+        name.ok_or_else(foreign)
+    }
+
+    fn open_bytes(&self, tenant: TenantId, filters: &[u8; 32], token: &str) -> Option<Vec<u8>> {
+        let mut bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let seal = bytes.split_off(bytes.len().checked_sub(SEAL)?);
+        let expected = self.mac(tenant, filters, &bytes);
+        bool::from(subtle::ConstantTimeEq::ct_eq(expected.as_slice(), &seal[..])).then_some(bytes)
     }
 
     fn try_open(&self, tenant: TenantId, filters: &[u8; 32], token: &str) -> Option<PageKey> {
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
-        let (payload, seal) = bytes.split_at_checked(bytes.len().checked_sub(SEAL)?)?;
-        let expected = self.mac(tenant, filters, payload);
-        if !bool::from(subtle::ConstantTimeEq::ct_eq(expected.as_slice(), seal)) {
-            return None;
-        }
+        let payload = self.open_bytes(tenant, filters, token)?;
         let (millis, task) = payload.split_first_chunk::<8>()?;
         Some(PageKey {
             status_at: Timestamp::from_millis(i64::from_be_bytes(*millis)),
@@ -67,6 +79,11 @@ impl Key {
         seal.copy_from_slice(&full[..SEAL]);
         seal
     }
+}
+
+fn foreign() -> Error {
+    let why = "is not a token of this list: use the nextPageToken of a page with the same filters";
+    Error::invalid("pageToken", why)
 }
 
 #[cfg(test)]

@@ -218,7 +218,7 @@ impl Exchange {
         Ok(shown(task, &found.config))
     }
 
-    /// ListTaskPushNotificationConfigs. The last one's id is the token of the next page.
+    /// ListTaskPushNotificationConfigs.
     pub async fn list_push(
         &self,
         call: &Call,
@@ -228,12 +228,17 @@ impl Exchange {
         validate::validate_list_push_configs(&request, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
         let size = usize::try_from(request.page_size).ok().filter(|size| *size > 0).unwrap_or(PAGE);
-        let after = Some(request.page_token).filter(|token| !token.is_empty()).map(|id| (task, id));
+        let (tenant, key) = (call.caller.tenant, &self.inner.page_key);
+        let list = convert::digest(&[b"push", task.to_string().as_bytes()]);
+        let after = match request.page_token.as_str() {
+            "" => None,
+            token => Some((task, key.open_name(tenant, &list, token)?)),
+        };
         let filter = PushFilter { task: Some(task), troubled: false, after, limit: size + 1 };
-        let mut found = self.inner.store.pushes(call.caller.tenant, filter).await?;
+        let mut found = self.inner.store.pushes(tenant, filter).await?;
         let has_more = found.len() > size;
         found.truncate(size);
-        let last = found.last().filter(|_| has_more).map(|config| config.config.id.clone());
+        let last = found.last().filter(|_| has_more).map(|last| key.seal_name(tenant, &list, &last.config.id));
         Ok(ListTaskPushNotificationConfigsResponse {
             configs: found.iter().map(|config| shown(task, &config.config)).collect(),
             next_page_token: last.unwrap_or_default(),

@@ -2,7 +2,8 @@
 //!
 //! **What is leasable** has a row with five columns: its key, `due_at`, `owner`, `generation`, `attempt`. `due_at` is a
 //! queue's visibility time: when nobody holds the thing, the moment from which it may be taken; while somebody holds it,
-//! the moment at which the lease runs out. Today that is a task's turn.
+//! the moment at which the lease runs out. A task's turn is such a thing; so is a push configuration's cursor, whose one
+//! difference is argued in [`crate::push`].
 //!
 //! **A holder is not a process.** [`Holder`] names whoever has the lease. An instance is one; a worker on the other side of
 //! a connection can be another, and any instance may write for it: a [`Lease`] says by itself whose it is.

@@ -14,7 +14,7 @@ pub(crate) const TENANTS: [(&str, &str); 3] = [
 ];
 
 /// What the journal holds, row for row, except for what time alone changes: leases, instances, a token's last use.
-const WATCHED: [(&str, &str); 10] = [
+const WATCHED: [(&str, &str); 11] = [
     (
         "a2a_tasks",
         "task_id, tenant_id, agent_id, context_id, state, updated_at, status_message, seq, hidden, turn, waiting, cancel_mark",
@@ -28,6 +28,7 @@ const WATCHED: [(&str, &str); 10] = [
     ("tenants", "*"),
     ("tokens", "id, tenant_id, hash, name, expires, revoked_at"),
     ("audit", "*"),
+    ("push_configs", "task, config_id, tenant_id, url, sealed, seq, state, letters"),
 ];
 
 /// A server and its home.

@@ -232,7 +232,7 @@ macro_rules! by_reference {
     };
 }
 
-by_reference!(Holder, Position, AgentId, [u8; 32]);
+by_reference!(Holder, Position, AgentId, PushLease, [u8; 32]);
 
 over_the_line! {
     Journal {
