@@ -79,9 +79,9 @@ impl PushOptions {
             timeout: Duration::from_secs(10),
             attempts: 30,
             waits: (Duration::from_secs(1), Duration::from_secs(300)),
-            slots: 256,
-            per_tenant: 32,
-            per_receiver: 8,
+            slots: 128,
+            per_tenant: 16,
+            per_receiver: 4,
             key_file: None,
         }
     }

@@ -147,6 +147,7 @@ macro_rules! for_each_conformance_case {
             a_removed_configuration_is_gone,
             a_task_has_only_so_many_configurations,
             what_does_not_answer_holds_up_nobody_else,
+            a_claim_visits_only_so_many_receivers,
             a_dead_letter_is_sent_again,
             configurations_are_listed_in_pages,
             others_configurations_do_not_exist,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, NewPush, NewToken, Page, Position, PushClaim,
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Error,
+    Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, NewPush, NewToken, Page, Position, PushClaim,
     PushConfig, PushFilter, PushLease, Replay, Result, Settlement, Snapshot, Stats, StoredCard, Tailed, TaskHead,
     TaskId, Tenant, TenantId, Token, Usage, View,
 };
@@ -134,8 +134,9 @@ pub trait Outbox: Send + Sync + 'static {
     /// A tenant's configurations, by task and id.
     async fn pushes(&self, tenant: TenantId, filter: PushFilter) -> Result<Vec<PushConfig>>;
 
-    /// Leases configurations that are due, shared among tenants and receivers as the claim says.
-    async fn claim_pushes(&self, claim: PushClaim) -> Result<Vec<PushLease>>;
+    /// Leases configurations that are due, shared among tenants and receivers as the claim says. It costs the same whatever is
+    /// there: who wants all goes round.
+    async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed>;
     /// When the next configuration is due, or was, and what time it is.
     async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)>;
     /// Writes how far a holder has come; [`Error::LeaseLost`] when it is the holder no more. What the row owes now is returned.

@@ -38,8 +38,8 @@ pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
 pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Room, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
 pub use push::{
-    Attempt, Letter, MOST_CONFIGS, MOST_LETTERS, NewPush, Next, Place, PushClaim, PushConfig, PushFilter, PushLease,
-    PushRecord, PushState, Replay, Settlement,
+    Attempt, Claimed, Letter, MOST_CONFIGS, MOST_LETTERS, NewPush, Next, Place, PushClaim, PushConfig, PushFilter,
+    PushLease, PushRecord, PushState, Replay, Settlement,
 };
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,

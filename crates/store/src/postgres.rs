@@ -52,10 +52,11 @@ pub use self::{
     url::{BadUrl, Url, masked},
 };
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Event, Filter,
-    Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page, Position,
-    PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot, Stats, Store,
-    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops, waiter::Counters,
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Event,
+    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page,
+    Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot, Stats,
+    Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
+    waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -256,7 +257,7 @@ impl Outbox for PostgresStore {
         push::list(&self.readers, tenant, &filter).await
     }
 
-    async fn claim_pushes(&self, claim: PushClaim) -> Result<Vec<PushLease>> {
+    async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed> {
         push::claim(&self.readers, &self.writers, &claim).await
     }
 

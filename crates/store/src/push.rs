@@ -12,7 +12,8 @@
 //! that nobody tells beside its holder.
 //!
 //! **Fairness.** Claims go over pairs of tenant and receiver, so that one that does not answer delays neither
-//! another tenant nor another receiver of the same tenant.
+//! another tenant nor another receiver of the same tenant. A claim visits only so many pairs and the next one goes on from there, round
+//! and round: a tenant that has webhooks at a hundred thousand names makes the round longer, not the claim.
 
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ pub const MOST_CONFIGS: u32 = 10;
 
 /// How many dead letters a configuration keeps. Behind the last of them it stops, and what it owes waits in the log.
 pub const MOST_LETTERS: usize = 100;
+
+/// How many pairs of tenant and receiver one claim visits.
+pub(crate) const VISITS: usize = 500;
 
 /// How many attempts are remembered of a configuration.
 const MOST_ATTEMPTS: usize = 50;
@@ -183,8 +187,19 @@ pub struct PushClaim {
     pub per_receiver: usize,
     /// Whom the claimer is telling now, each as often as it does.
     pub busy: Vec<(TenantId, String)>,
-    /// The tenant that was served last: the next one is first in line.
-    pub after: Option<TenantId>,
+    /// The pair that was visited last: the next one is first in line.
+    pub after: Option<(TenantId, String)>,
+}
+
+/// What a claim found.
+#[derive(Debug, Clone, Default)]
+pub struct Claimed {
+    /// What the claimer may tell.
+    pub leases: Vec<PushLease>,
+    /// The pair that was visited last, for the next claim.
+    pub after: Option<(TenantId, String)>,
+    /// Every pair was visited: what is due and was not leased has no room.
+    pub is_round: bool,
 }
 
 /// What became of a lease's time: where the configuration stands, and what follows.
@@ -306,7 +321,7 @@ impl PushClaim {
         tenants.dedup();
         let held = |wanted: TenantId| self.busy.iter().filter(|(tenant, _)| *tenant == wanted).count();
         let mut lines = Vec::new();
-        for tenant in lease::in_line(tenants, self.after) {
+        for tenant in lease::in_line(tenants, self.after.as_ref().map(|(tenant, _)| *tenant)) {
             let receivers: Vec<&String> = due.iter().filter(|(of, _)| *of == tenant).map(|(_, to)| to).collect();
             let room: Vec<usize> = receivers
                 .iter()
@@ -329,6 +344,16 @@ impl PushClaim {
         }
         shares
     }
+}
+
+/// What a claim has visited.
+pub(crate) struct Visited {
+    /// The pairs that have something due.
+    pub(crate) due: Vec<(TenantId, String)>,
+    /// The last one, if there are more.
+    pub(crate) last: Option<(TenantId, String)>,
+    /// These were all there are.
+    pub(crate) is_round: bool,
 }
 
 /// What a store reads of a configuration's row, in whatever order.

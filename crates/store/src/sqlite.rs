@@ -34,8 +34,8 @@ pub use self::{
 };
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page,
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Error,
+    Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page,
     Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot, Stats,
     Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
     waiter::Counters,
@@ -290,7 +290,7 @@ impl Outbox for SqliteStore {
         self.readers.run(move |conn| push::list(conn, tenant, &filter)).await
     }
 
-    async fn claim_pushes(&self, claim: PushClaim) -> Result<Vec<PushLease>> {
+    async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed> {
         self.writer.run(move |batch| push::claim(batch, &claim)).await
     }
 

@@ -73,9 +73,9 @@ async fn look_for_what_is_owed(inner: Arc<Inner>) {
     let Some(push) = &inner.push else { return };
     let busy = Arc::new(Busy::default());
     let mut owed = inner.store.hub().owed();
-    let mut served = None;
+    let mut after = None;
     loop {
-        let wait = claim(&inner, push, &busy, &mut served).await.unwrap_or_else(|error| {
+        let wait = claim(&inner, push, &busy, &mut after).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "notifications that are due cannot be claimed");
             POLL
         });
@@ -93,7 +93,7 @@ async fn claim(
     inner: &Arc<Inner>,
     push: &Push,
     busy: &Arc<Busy>,
-    served: &mut Option<TenantId>,
+    after: &mut Option<(TenantId, String)>,
 ) -> store::Result<Duration> {
     let options = &push.options;
     loop {
@@ -117,16 +117,16 @@ async fn claim(
             per_tenant: options.per_tenant,
             per_receiver: options.per_receiver,
             busy: with,
-            after: *served,
+            after: after.clone(),
         };
-        let leased = inner.store.claim_pushes(claim).await?;
-        if leased.is_empty() {
+        let claimed = inner.store.claim_pushes(claim).await?;
+        *after = claimed.after;
+        if claimed.leases.is_empty() && claimed.is_round {
             // What is due has to wait for those that are being told.
             return Ok(POLL);
         }
-        for lease in leased {
+        for lease in claimed.leases {
             let whom = (lease.config.tenant, lease.config.config.receiver.clone());
-            *served = Some(whom.0);
             busy.lock().push(whom.clone());
             let (inner, busy) = (Arc::clone(inner), Arc::clone(busy));
             let done = Done { busy, whom };

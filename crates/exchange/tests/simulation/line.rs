@@ -17,10 +17,10 @@ use std::{
 use a2a::Message;
 use async_trait::async_trait;
 use store::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Due, Error, Event,
-    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, NewToken, Outbox,
-    Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot,
-    Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Error,
+    Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, NewToken,
+    Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement,
+    Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -274,7 +274,7 @@ over_the_line! {
         remove_push(tenant: TenantId, task: TaskId, id: &str) -> bool;
         push(tenant: TenantId, task: TaskId, id: &str) -> Option<PushConfig>;
         pushes(tenant: TenantId, filter: PushFilter) -> Vec<PushConfig>;
-        claim_pushes(claim: PushClaim) -> Vec<PushLease>;
+        claim_pushes(claim: PushClaim) -> Claimed;
         next_push() -> (LeaseTime, Option<LeaseTime>);
         settle_push(lease: &PushLease, settlement: Settlement) -> u64;
         replay_pushes(tenant: TenantId, task: TaskId, id: &str, which: Replay) -> usize;

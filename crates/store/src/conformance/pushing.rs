@@ -26,7 +26,7 @@ impl World {
 
     /// Leases whatever is due.
     async fn tell(&self) -> Vec<PushLease> {
-        self.store.claim_pushes(self.push_claim(100)).await.unwrap()
+        self.store.claim_pushes(self.push_claim(100)).await.unwrap().leases
     }
 
     async fn tell_one(&self) -> PushLease {
@@ -164,7 +164,7 @@ pub(super) async fn a_configuration_is_leased_once(store: Arc<dyn Store>) {
     world.end(&lease, TaskState::Completed, None).await.unwrap();
     let claims = (0..8).map(|_| {
         let (store, claim) = (Arc::clone(&world.store), world.push_claim(3));
-        tokio::spawn(async move { store.claim_pushes(claim).await.unwrap() })
+        tokio::spawn(async move { store.claim_pushes(claim).await.unwrap().leases })
     });
     let mut ids = Vec::new();
     for claim in claims.collect::<Vec<_>>() {
@@ -262,7 +262,7 @@ pub(super) async fn a_lease_to_tell_runs_out(store: Arc<dyn Store>) {
     world.put(task, "a").await;
     world.end(&lease, TaskState::Completed, None).await.unwrap();
     let term = Term { holder: crate::Holder::worker("gone"), lasts: NOTHING };
-    let lost = world.store.claim_pushes(PushClaim { term, ..world.push_claim(1) }).await.unwrap().remove(0);
+    let lost = world.store.claim_pushes(PushClaim { term, ..world.push_claim(1) }).await.unwrap().leases.remove(0);
     let taken = world.tell_one().await;
     assert_eq!(taken.config.told, lost.config.told);
     assert!(matches!(world.told(&lost, 3, Next::Idle).await, Err(Error::LeaseLost)));
@@ -341,7 +341,7 @@ pub(super) async fn what_does_not_answer_holds_up_nobody_else(store: Arc<dyn Sto
     let mut taken: Vec<PushLease> = Vec::new();
     loop {
         let busy = taken.iter().map(|it| (it.config.tenant, it.config.config.receiver.clone())).collect();
-        let more = world.store.claim_pushes(PushClaim { busy, ..claim.clone() }).await.unwrap();
+        let more = world.store.claim_pushes(PushClaim { busy, ..claim.clone() }).await.unwrap().leases;
         if more.is_empty() {
             break;
         }
@@ -357,10 +357,50 @@ pub(super) async fn what_does_not_answer_holds_up_nobody_else(store: Arc<dyn Sto
         world.store.settle_push(lease, settlement(lease, 2, Next::After(NOTHING))).await.unwrap();
     }
     for (after, first) in [(world.tenant, other.tenant), (other.tenant, world.tenant)] {
-        let claim = PushClaim { slots: 1, after: Some(after), ..claim.clone() };
-        let one = world.store.claim_pushes(claim).await.unwrap();
+        let claim = PushClaim { slots: 1, after: Some((after, "zzz".into())), ..claim.clone() };
+        let one = world.store.claim_pushes(claim).await.unwrap().leases;
         assert_eq!(one.iter().map(|it| it.config.tenant).collect::<Vec<_>>(), [first]);
     }
+}
+
+/// More receivers than one claim visits: the next one goes on, and after a round all were visited.
+pub(super) async fn a_claim_visits_only_so_many_receivers(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let other = world.other().await;
+    let most = crate::push::VISITS + 20;
+    let mut tasks = Vec::new();
+    for n in 0..most.div_ceil(10) {
+        let (task, lease) = world.running(&n.to_string()).await;
+        for m in 0..10 {
+            let to = format!("{:04}.example:443", n * 10 + m);
+            world.store.put_push(world.tenant, task, push(&m.to_string(), &to)).await.unwrap();
+        }
+        tasks.push((world.tenant, lease));
+    }
+    let (task, lease) = other.running("other").await;
+    other.put(task, "a").await;
+    tasks.push((other.tenant, lease));
+    for (_, lease) in &tasks {
+        world.end(lease, TaskState::Completed, None).await.unwrap();
+    }
+    let (mut after, mut found, mut claims) = (None, Vec::new(), 0);
+    loop {
+        let claimed = world
+            .store
+            .claim_pushes(PushClaim { after, per_tenant: 10_000, ..world.push_claim(10_000) })
+            .await
+            .unwrap();
+        claims += 1;
+        assert!(claimed.leases.len() <= crate::push::VISITS);
+        found.extend(claimed.leases);
+        after = claimed.after;
+        if claimed.is_round {
+            break;
+        }
+    }
+    assert!(claims > 1 && claims < 6, "{claims}");
+    assert_eq!(found.len(), most.div_ceil(10) * 10 + 1);
+    assert!(found.iter().any(|lease| lease.config.tenant == other.tenant));
 }
 
 pub(super) async fn a_dead_letter_is_sent_again(store: Arc<dyn Store>) {

@@ -19,20 +19,23 @@ use super::{
     pool::Pool,
 };
 use crate::{
-    Error, LeaseTime, Next, PushClaim, PushConfig, PushFilter, PushLease, PushState, Replay, Result, Settlement,
-    TaskId, TenantId, codec, lease, push::PushColumns,
+    Claimed, Error, LeaseTime, Next, PushClaim, PushConfig, PushFilter, PushLease, PushState, Replay, Result,
+    Settlement, TaskId, TenantId, codec, lease,
+    push::{PushColumns, VISITS, Visited},
 };
 
-/// The pairs of tenant and receiver that have something due.
+/// The pairs of tenant and receiver after `$1, $2` and up to `$3, $4`, and whether they have something due.
 const LINE: &str = "WITH RECURSIVE line (tenant_id, receiver, due_at) AS (
-       (SELECT tenant_id, receiver, due_at FROM push_configs WHERE due_at IS NOT NULL
+       (SELECT tenant_id, receiver, due_at FROM push_configs
+        WHERE (tenant_id, receiver) > ($1::bigint, $2::text) AND due_at IS NOT NULL
         ORDER BY tenant_id, receiver, due_at LIMIT 1)
        UNION ALL
        SELECT h.tenant_id, h.receiver, h.due_at FROM line l CROSS JOIN LATERAL (
          SELECT c.tenant_id, c.receiver, c.due_at FROM push_configs c
          WHERE (c.tenant_id, c.receiver) > (l.tenant_id, l.receiver) AND c.due_at IS NOT NULL
          ORDER BY c.tenant_id, c.receiver, c.due_at LIMIT 1) h)
-     SELECT tenant_id, receiver FROM line WHERE due_at <= lease_now()";
+     SELECT tenant_id, receiver, due_at <= lease_now() FROM line
+     WHERE $3::bigint IS NULL OR (tenant_id, receiver) <= ($3, $4::text) LIMIT $5";
 
 /// The columns that [`read`] reads, of `c`.
 static COLUMNS: LazyLock<String> = LazyLock::new(|| {
@@ -99,14 +102,37 @@ pub(super) async fn next(pool: &Pool) -> Result<(LeaseTime, Option<LeaseTime>)> 
     Ok((LeaseTime(row.try_get(0)?), row.try_get::<_, Option<i64>>(1)?.map(LeaseTime)))
 }
 
-pub(super) async fn claim(readers: &Pool, writers: &Pool, claim: &PushClaim) -> Result<Vec<PushLease>> {
-    let mut due = Vec::new();
-    for row in readers.query(LINE, &[]).await? {
-        due.push((TenantId(row.try_get(0)?), row.try_get(1)?));
+/// Goes on from the pair that was visited last, to the end and then from the begin to there.
+async fn visit(readers: &Pool, after: Option<&(TenantId, String)>) -> Result<Visited> {
+    let (mut due, mut last, mut visited) = (Vec::new(), None, 0);
+    let begin = (i64::MIN, String::new());
+    let start = after.map(|(tenant, receiver)| (tenant.0, receiver.clone()));
+    let mut ways = vec![(start.clone().unwrap_or_else(|| begin.clone()), None)];
+    ways.extend(start.map(|start| (begin, Some(start))));
+    for ((tenant, receiver), until) in ways {
+        let limit = i64::try_from(VISITS - visited).unwrap_or(0);
+        let (until_tenant, until_receiver) = until.unzip();
+        let pairs = readers.query(LINE, &[&tenant, &receiver, &until_tenant, &until_receiver, &limit]).await?;
+        visited += pairs.len();
+        for row in &pairs {
+            let pair = (TenantId(row.try_get(0)?), row.try_get::<_, String>(1)?);
+            if row.try_get(2)? {
+                due.push(pair.clone());
+            }
+            last = Some(pair);
+        }
+        if visited == VISITS {
+            return Ok(Visited { due, last, is_round: false });
+        }
     }
+    Ok(Visited { due, last: None, is_round: true })
+}
+
+pub(super) async fn claim(readers: &Pool, writers: &Pool, claim: &PushClaim) -> Result<Claimed> {
+    let Visited { due, last, is_round } = visit(readers, claim.after.as_ref()).await?;
     let shares = claim.shares(due);
     if shares.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Claimed { leases: Vec::new(), after: last, is_round });
     }
     let tenants: Vec<i64> = shares.iter().map(|(tenant, ..)| tenant.0).collect();
     let receivers: Vec<&str> = shares.iter().map(|(_, receiver, _)| receiver.as_str()).collect();
@@ -124,12 +150,13 @@ pub(super) async fn claim(readers: &Pool, writers: &Pool, claim: &PushClaim) -> 
         *COLUMNS
     );
     let (holder, lasts) = (claim.term.holder.as_str(), lease::millis(claim.term.lasts));
-    let mut leased = Vec::new();
+    let mut leases = Vec::new();
     for row in writers.query(&sql, &[&tenants, &receivers, &counts, &holder, &lasts]).await? {
         let (config, generation) = read(&row)?;
-        leased.push(PushLease { config, term: claim.term.clone(), generation });
+        leases.push(PushLease { config, term: claim.term.clone(), generation });
     }
-    Ok(leased)
+    let after = last.or_else(|| shares.last().map(|(tenant, receiver, _)| (*tenant, receiver.clone())));
+    Ok(Claimed { leases, after, is_round })
 }
 
 pub(super) async fn settle(writers: &Pool, lease: &PushLease, settlement: &Settlement) -> Result<u64> {

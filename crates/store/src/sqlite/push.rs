@@ -7,10 +7,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::writer::Batch;
 use crate::{
-    Error, LeaseTime, NewPush, Next, PushClaim, PushConfig, PushFilter, PushLease, PushState, Replay, Result,
+    Claimed, Error, LeaseTime, NewPush, Next, PushClaim, PushConfig, PushFilter, PushLease, PushState, Replay, Result,
     Settlement, TaskId, TenantId, codec,
     ops::{Owes, TaskRow},
-    push::{PushColumns, dialect_code},
+    push::{PushColumns, VISITS, Visited, dialect_code},
 };
 
 /// The next pair of tenant and receiver that has anything due or held, and the earliest time of it.
@@ -151,21 +151,36 @@ pub(super) fn next(conn: &Connection) -> Result<Option<LeaseTime>> {
     Ok(next.query_row((), |row| row.get::<_, Option<i64>>(0))?.map(LeaseTime))
 }
 
-pub(super) fn claim(batch: &Batch<'_>, claim: &PushClaim) -> Result<Vec<PushLease>> {
+/// Goes on from the pair that was visited last. Gives those pairs that have something due, the last one that was visited, and
+/// whether these were all there are.
+fn visit(batch: &Batch<'_>, after: Option<&(TenantId, String)>) -> Result<Visited> {
+    let first = || (i64::MIN, String::new());
+    let start = after.map_or_else(first, |(tenant, receiver)| (tenant.0, receiver.clone()));
+    let (mut at, mut wrapped) = (start.clone(), after.is_none());
     let mut due = Vec::new();
-    let (mut tenant, mut receiver) = (i64::MIN, String::new());
     let mut head = batch.conn.prepare_cached(HEAD)?;
-    while let Some((next, to, at)) = head
-        .query_row(params![tenant, receiver], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
-        })
-        .optional()?
-    {
-        (tenant, receiver) = (next, to);
-        if at <= batch.now.0 {
-            due.push((TenantId(tenant), receiver.clone()));
+    for _ in 0..VISITS {
+        let next: Option<(i64, String, i64)> =
+            head.query_row(params![at.0, at.1], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+        match next {
+            Some((tenant, receiver, _)) if wrapped && after.is_some() && (tenant, &receiver) > (start.0, &start.1) => {
+                return Ok(Visited { due, last: None, is_round: true });
+            }
+            Some((tenant, receiver, due_at)) => {
+                if due_at <= batch.now.0 {
+                    due.push((TenantId(tenant), receiver.clone()));
+                }
+                at = (tenant, receiver);
+            }
+            None if wrapped => return Ok(Visited { due, last: None, is_round: true }),
+            None => (at, wrapped) = (first(), true),
         }
     }
+    Ok(Visited { due, last: Some((TenantId(at.0), at.1)), is_round: false })
+}
+
+pub(super) fn claim(batch: &Batch<'_>, claim: &PushClaim) -> Result<Claimed> {
+    let Visited { due, last, is_round } = visit(batch, claim.after.as_ref())?;
     let sql =
         format!("{} WHERE c.tenant_id = ?1 AND c.receiver = ?2 AND c.due_at <= ?3 ORDER BY c.due_at LIMIT ?4", *SELECT);
     let mut oldest = batch.conn.prepare_cached(&sql)?;
@@ -174,8 +189,10 @@ pub(super) fn claim(batch: &Batch<'_>, claim: &PushClaim) -> Result<Vec<PushLeas
          WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1) AND config_id = ?2",
     )?;
     let until = batch.now.after(claim.term.lasts).0;
-    let mut leased = Vec::new();
-    for (tenant, receiver, share) in claim.shares(due) {
+    let mut leases = Vec::new();
+    let shares = claim.shares(due);
+    let after = last.or_else(|| shares.last().map(|(tenant, receiver, _)| (*tenant, receiver.clone())));
+    for (tenant, receiver, share) in shares {
         let mut found = Vec::new();
         let share = i64::try_from(share).unwrap_or(i64::MAX);
         let mut rows = oldest.query(params![tenant.0, receiver, batch.now.0, share])?;
@@ -184,10 +201,10 @@ pub(super) fn claim(batch: &Batch<'_>, claim: &PushClaim) -> Result<Vec<PushLeas
         }
         for (config, generation) in found {
             take.execute(params![config.task.to_string(), config.config.id, claim.term.holder.as_str(), until])?;
-            leased.push(PushLease { config, term: claim.term.clone(), generation: generation + 1 });
+            leases.push(PushLease { config, term: claim.term.clone(), generation: generation + 1 });
         }
     }
-    Ok(leased)
+    Ok(Claimed { leases, after, is_round })
 }
 
 pub(super) fn settle(batch: &Batch<'_>, lease: &PushLease, settlement: &Settlement) -> Result<u64> {
