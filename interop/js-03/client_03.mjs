@@ -13,6 +13,8 @@ import {
   createAuthenticatingFetchWithRetry,
 } from '@a2a-js/sdk/client';
 
+import { Hook } from './hook.mjs';
+
 const [base, token] = process.argv.slice(2).map((value) => value.replace(/\/$/, ''));
 const PATIENCE_MS = 20_000;
 
@@ -58,6 +60,67 @@ async function wait(client, id, state) {
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
   throw new Error(`${id} never reached ${state}`);
+}
+
+// A configuration with secrets in it, which no answer may show.
+const webhook = (url, id) => ({
+  url,
+  ...(id && { id }),
+  token: 'canary-token',
+  authentication: { schemes: ['Bearer'], credentials: 'canary-credentials' },
+});
+
+// What a webhook was told: in 0.3 it is the task.
+const taskOf = (notice) => JSON.parse(notice.body);
+const isCompleted = (notice) => taskOf(notice).status.state === 'completed';
+
+async function checkPush(echo, asking) {
+  const ok = (name) => console.log(`ok js-0.3 agent ${name}`);
+  const hook = await Hook.listen();
+  const configuration = { pushNotificationConfig: webhook(hook.url('inline')) };
+  const { id: inline } = await echo.sendMessage({ ...ask('hello webhook'), configuration });
+  const notices = await hook.until('inline', isCompleted);
+  for (const { headers } of notices) {
+    assert.equal(headers['a2a-version'], '0.3');
+    assert.equal(headers['x-a2a-notification-token'], 'canary-token');
+    assert.equal(headers.authorization, 'Bearer canary-credentials');
+  }
+  const told = notices.map(taskOf);
+  assert.ok(told.every((task) => task.kind === 'task' && task.id === inline));
+  assert.equal(told[0].status.state, 'submitted');
+  assert.deepEqual(told.at(-1), await echo.getTask({ id: inline }));
+  ok('webhook with a message');
+
+  const task = await asking.sendMessage(ask('what'));
+  const answers = [];
+  for (const name of ['kept', 'removed']) {
+    const pushNotificationConfig = webhook(hook.url(name), name);
+    answers.push(await asking.setTaskPushNotificationConfig({ taskId: task.id, pushNotificationConfig }));
+  }
+  assert.deepEqual(answers.map((made) => made.pushNotificationConfig.id), ['kept', 'removed']);
+  ok('set webhooks');
+  for (const name of [{}, { pushNotificationConfigId: 'kept' }]) {
+    answers.push(await asking.getTaskPushNotificationConfig({ id: task.id, ...name }));
+    assert.equal(answers.at(-1).pushNotificationConfig.url, hook.url('kept'));
+  }
+  ok('get a webhook, by its name and without');
+  const names = async () => {
+    const found = await asking.listTaskPushNotificationConfig({ id: task.id });
+    answers.push(...found);
+    return found.map((one) => one.pushNotificationConfig.id);
+  };
+  assert.deepEqual(await names(), ['kept', 'removed']);
+  await asking.deleteTaskPushNotificationConfig({ id: task.id, pushNotificationConfigId: 'removed' });
+  assert.deepEqual(await names(), ['kept']);
+  assert.doesNotMatch(JSON.stringify(answers), /canary/);
+  ok('list and delete webhooks');
+  await asking.sendMessage(ask('this', task));
+  const last = (await hook.until('kept', isCompleted)).map(taskOf);
+  assert.equal(last[0].status.state, 'working');
+  assert.match(replyText(last.at(-1)), /this/);
+  assert.deepEqual(hook.told('removed'), []);
+  ok('webhook of a task that goes on');
+  hook.close();
 }
 
 async function run(surface, cardOf) {
@@ -108,13 +171,13 @@ async function run(surface, cardOf) {
   assert.equal(answered.id, question.id);
   assert.equal(answered.status.state, 'completed');
   ok('continue');
-  return echo;
+  return { echo, asking };
 }
 
 const gatewayCard = await resolver.resolve(base);
 assert.equal(gatewayCard.preferredTransport, 'JSONRPC');
 
-const echo = await run('agent', async (agent) => ({ ...gatewayCard, url: `${base}/a2a/agents/${agent}/jsonrpc` }));
+const { echo, asking } = await run('agent', async (agent) => ({ ...gatewayCard, url: `${base}/a2a/agents/${agent}/jsonrpc` }));
 const file = { kind: 'file', file: { bytes: 'AAEC/w==', name: 'b.bin', mimeType: 'application/octet-stream' } };
 const data = { kind: 'data', data: { a: [1, 'two', null, { b: true }] } };
 const parts = (await echo.sendMessage(ask('text', undefined, [file, data]))).artifacts[0].parts;
@@ -122,5 +185,6 @@ assert.equal(parts[1].file.bytes, 'AAEC/w==');
 assert.equal(parts[1].file.name, 'b.bin');
 assert.deepEqual(parts[2].data, data.data);
 console.log('ok js-0.3 agent all kinds of parts');
+await checkPush(echo, asking);
 
 await run('v1', (agent) => resolver.resolve(`${base}/v1/a2a/agents/${agent}/agent-card.json`, ''));

@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 
 import * as grpc from '@grpc/grpc-js';
 
-import { AgentCard, Role, TaskState, verifyAgentCardSignature } from '@a2a-js/sdk';
+import { AgentCard, Role, StreamResponse, TaskState, verifyAgentCardSignature } from '@a2a-js/sdk';
 import {
   ClientFactory,
   ClientFactoryOptions,
@@ -19,8 +19,11 @@ import {
 } from '@a2a-js/sdk/client';
 import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 
+import { Hook } from './hook.mjs';
+
 const [base, token] = process.argv.slice(2).map((value) => value.replace(/\/$/, ''));
 const PATIENCE_MS = 20_000;
+const CHUNKS = 'urn:switchboard:a2a:push-chunks:v1';
 
 const authenticated = createAuthenticatingFetchWithRetry(fetch, {
   headers: async () => ({ Authorization: `Bearer ${token}` }),
@@ -36,7 +39,7 @@ const withToken = (options, next) =>
   });
 
 // A request with these parts. The SDK's types are those of the proto: every field is there.
-function ask(parts, { tenant = '', taskId = '', contextId = '', atOnce = false, metadata } = {}) {
+function ask(parts, { tenant = '', taskId = '', contextId = '', atOnce = false, metadata, hook } = {}) {
   const list = typeof parts === 'string' ? [part('text', parts)] : parts;
   return {
     tenant,
@@ -52,7 +55,7 @@ function ask(parts, { tenant = '', taskId = '', contextId = '', atOnce = false, 
     },
     configuration: {
       acceptedOutputModes: [],
-      taskPushNotificationConfig: undefined,
+      taskPushNotificationConfig: hook,
       historyLength: undefined,
       returnImmediately: atOnce,
     },
@@ -77,6 +80,16 @@ function listing(fields) {
     ...fields,
   };
 }
+
+// A configuration with secrets in it, which no answer may show.
+function webhook(url, { taskId = '', id = '' } = {}) {
+  const authentication = { scheme: 'Basic', credentials: 'canary-credentials' };
+  return { tenant: '', id, taskId, url, token: 'canary-token', authentication };
+}
+
+const eventOf = (notice) => StreamResponse.fromJSON(JSON.parse(notice.body)).payload;
+const isCompleted = (notice) => eventOf(notice).value.status?.state === TaskState.TASK_STATE_COMPLETED;
+const updatesOf = (events) => events.filter((event) => event.$case === 'artifactUpdate').map((event) => event.value);
 
 const textOf = (parts) =>
   parts.map((one) => (one.content?.$case === 'text' ? one.content.value : '')).join('');
@@ -115,6 +128,90 @@ async function checkSignatures(extended) {
     await assert.rejects(verify({ ...card, description: `${card.description} ` }), undefined, name);
   }
   console.debug = debug;
+}
+
+// Webhooks that come with a message.
+async function checkInlinePush(client, ok) {
+  const hook = await Hook.listen();
+  const task = await client.sendMessage(ask('hello webhook', { tenant: 'echo', hook: webhook(hook.url('inline')) }));
+  const notices = await hook.until('inline', isCompleted);
+  for (const { headers } of notices) {
+    assert.equal(headers['content-type'], 'application/a2a+json');
+    assert.equal(headers['a2a-version'], '1.0');
+    assert.equal(headers.authorization, 'Basic canary-credentials');
+    assert.equal(headers['x-a2a-notification-token'], 'canary-token');
+  }
+  const events = notices.map(eventOf);
+  assert.equal(events[0].$case, 'task');
+  assert.equal(events[0].value.id, task.id);
+  assert.deepEqual(updatesOf(events).map((update) => textOf(update.artifact.parts)), ['hello webhook']);
+  ok('webhook with a message');
+  const found = await client.getTaskPushNotificationConfig({ tenant: '', taskId: task.id, id: task.id });
+  assert.equal(found.url, hook.url('inline'));
+  assert.doesNotMatch(JSON.stringify(found), /canary/);
+  ok('webhook with a message has the name of its task');
+
+  const request = ask('4 30', { tenant: 'stream', hook: webhook(hook.url('chunks')) });
+  const streamed = await collect(client.sendMessageStream(request, { serviceParameters: { 'A2A-Extensions': CHUNKS } }));
+  const told = (await hook.until('chunks', isCompleted)).map(eventOf);
+  assert.ok(updatesOf(told).length >= 2);
+  assert.deepEqual(updatesOf(told), updatesOf(streamed));
+  ok('webhook that is told every chunk of a stream');
+  hook.close();
+}
+
+// Webhooks of a task that is there, made and removed.
+async function checkPushOperations(client, ok) {
+  const hook = await Hook.listen();
+  const task = await client.sendMessage(ask('what is it', { tenant: 'ask' }));
+  const of = (id) => ({ tenant: '', taskId: task.id, id });
+  const create = (name, id = name) => client.createTaskPushNotificationConfig(webhook(hook.url(name), of(id)));
+  const [kept, removed, unnamed] = [await create('kept'), await create('removed'), await create('x', '')];
+  assert.deepEqual([kept.id, kept.taskId, kept.url], ['kept', task.id, hook.url('kept')]);
+  assert.equal(kept.authentication.scheme, 'Basic');
+  assert.match(unnamed.id, /^[0-9a-f-]{36}$/);
+  assert.doesNotMatch(JSON.stringify([kept, removed, unnamed]), /canary/);
+  ok('create webhooks');
+  assert.deepEqual(await client.getTaskPushNotificationConfig(of('kept')), kept);
+  ok('get a webhook');
+
+  const names = async (pageSize) => {
+    const found = [];
+    let pageToken = '';
+    do {
+      const page = await client.listTaskPushNotificationConfig({ tenant: '', taskId: task.id, pageSize, pageToken });
+      assert.doesNotMatch(JSON.stringify(page), /canary/);
+      found.push(...page.configs.map((config) => config.id));
+      pageToken = page.nextPageToken;
+    } while (pageToken);
+    return found.toSorted();
+  };
+  const all = ['kept', 'removed', unnamed.id].toSorted();
+  assert.deepEqual([await names(50), await names(2)], [all, all]);
+  ok('list webhooks');
+  for (const id of ['removed', unnamed.id, 'removed']) await client.deleteTaskPushNotificationConfig(of(id));
+  assert.deepEqual(await names(50), ['kept']);
+  ok('delete webhooks');
+  await client.sendMessage(ask('forty-two', { taskId: task.id }));
+  const events = (await hook.until('kept', isCompleted)).map(eventOf);
+  assert.equal(events[0].value.status.state, TaskState.TASK_STATE_WORKING);
+  assert.ok(updatesOf(events).some((update) => textOf(update.artifact.parts).includes('forty-two')));
+  assert.deepEqual([hook.told('removed'), hook.told('x')], [[], []]);
+  ok('webhook of a task that goes on');
+  await fails('TaskNotFoundError', client.getTaskPushNotificationConfig(of('removed')));
+  ok('webhook TaskNotFoundError');
+  await fails('RequestMalformedError', client.createTaskPushNotificationConfig(webhook('http://169.254.169.254/latest', of(''))));
+  ok('webhook RequestMalformedError');
+  hook.close();
+}
+
+// Errors come as the SDK's own types.
+async function fails(expected, call) {
+  const error = await call.then(
+    () => assert.fail(`no ${expected}`),
+    (thrown) => thrown,
+  );
+  assert.equal(error.name, expected, String(error));
 }
 
 async function run(binding) {
@@ -258,18 +355,16 @@ async function run(binding) {
   assert.deepEqual(only.map((event) => event.$case), ['message']);
   ok('direct message in a stream');
 
-  // Errors come as the SDK's own types.
+  await checkInlinePush(client, ok);
+  await checkPushOperations(client, ok);
+
   const cases = [
     ['TaskNotFoundError', () => client.getTask({ tenant: '', id: 'unknown' })],
     ['TaskNotCancelableError', () => client.cancelTask({ tenant: '', id: task.id, metadata: undefined })],
     ['UnsupportedOperationError', () => client.sendMessage(ask('more', { taskId: task.id }))],
   ];
   for (const [expected, call] of cases) {
-    const error = await call().then(
-      () => assert.fail(`no ${expected}`),
-      (thrown) => thrown,
-    );
-    assert.equal(error.name, expected, String(error));
+    await fails(expected, call());
     ok(`error ${expected}`);
   }
   return count;

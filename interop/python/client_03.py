@@ -13,16 +13,29 @@ from a2a.client import A2ACardResolver, A2AClientJSONError, ClientConfig, Client
 from a2a.client.errors import A2AClientJSONRPCError
 from a2a.types import (
     DataPart,
+    DeleteTaskPushNotificationConfigParams,
+    DeleteTaskPushNotificationConfigRequest,
+    DeleteTaskPushNotificationConfigSuccessResponse,
     FilePart,
     FileWithBytes,
+    GetTaskPushNotificationConfigParams,
+    ListTaskPushNotificationConfigParams,
+    ListTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigSuccessResponse,
     Message,
     Part,
+    PushNotificationAuthenticationInfo,
+    PushNotificationConfig,
     Role,
+    Task,
     TaskIdParams,
+    TaskPushNotificationConfig,
     TaskQueryParams,
     TaskState,
     TextPart,
 )
+
+from hook import Hook
 
 BASE, TOKEN = sys.argv[1].rstrip("/"), sys.argv[2]
 PATIENCE = 20
@@ -46,6 +59,21 @@ def reply_text(task):
     """What an agent said, where this surface puts it."""
     artifacts = "".join(text_of(artifact.parts) for artifact in task.artifacts or [])
     return artifacts or text_of(task.status.message.parts)
+
+
+def webhook(url, name=None):
+    """A configuration with secrets in it, which no answer may show."""
+    secret = PushNotificationAuthenticationInfo(schemes=["Bearer"], credentials="canary-credentials")
+    return PushNotificationConfig(url=url, id=name, token="canary-token", authentication=secret)
+
+
+def task_of(notice):
+    """What a webhook was told: in 0.3 it is the task."""
+    return Task.model_validate_json(notice.body)
+
+
+def is_completed(notice):
+    return task_of(notice).status.state == TaskState.completed
 
 
 class Checks:
@@ -130,6 +158,60 @@ class Checks:
         self.ok("continue")
         return blocking
 
+    async def post(self, card, request, answer):
+        """Calls a method that the SDK has types for, but no function."""
+        sent = await self.http.post(card.url, json=request.model_dump(mode="json", exclude_none=True, by_alias=True))
+        assert "canary" not in sent.text, sent.text
+        return answer.model_validate_json(sent.content).result
+
+    async def check_push(self, echo, ask):
+        hook = Hook()
+        config = ClientConfig(
+            streaming=False, httpx_client=self.http, push_notification_configs=[webhook(hook.url("inline"))]
+        )
+        task = await self.send(ClientFactory(config).create(echo), message("hello webhook"))
+        notices = await hook.until("inline", is_completed)
+        for notice in notices:
+            assert notice.headers["a2a-version"] == "0.3", notice
+            assert notice.headers["x-a2a-notification-token"] == "canary-token", notice
+            assert notice.headers["authorization"] == "Bearer canary-credentials", notice
+        told = [task_of(notice) for notice in notices]
+        assert {one.id for one in told} == {task.id} and not told[0].artifacts, told
+        assert told[0].status.state == TaskState.submitted and reply_text(told[-1]) == "hello webhook", told
+        assert told[-1] == await self.client(echo, streaming=False).get_task(TaskQueryParams(id=task.id))
+        self.ok("webhook with a message")
+
+        client = self.client(ask, streaming=False)
+        task = await self.send(client, message("what"))
+        for name in ("kept", "removed"):
+            made = TaskPushNotificationConfig(task_id=task.id, push_notification_config=webhook(hook.url(name), name))
+            shown = (await client.set_task_callback(made)).push_notification_config
+            assert (shown.id, shown.url) == (name, hook.url(name)) and "canary" not in repr(shown), shown
+        self.ok("set webhooks")
+        for name in (None, "kept"):
+            asked = GetTaskPushNotificationConfigParams(id=task.id, push_notification_config_id=name)
+            found = await client.get_task_callback(asked)
+            assert found.push_notification_config.id == "kept" and "canary" not in repr(found), found
+        self.ok("get a webhook, by its name and without")
+
+        async def names():
+            params = ListTaskPushNotificationConfigParams(id=task.id)
+            request = ListTaskPushNotificationConfigRequest(id="list", params=params)
+            found = await self.post(ask, request, ListTaskPushNotificationConfigSuccessResponse)
+            return [one.push_notification_config.id for one in found]
+
+        assert await names() == ["kept", "removed"]
+        params = DeleteTaskPushNotificationConfigParams(id=task.id, push_notification_config_id="removed")
+        request = DeleteTaskPushNotificationConfigRequest(id="delete", params=params)
+        assert await self.post(ask, request, DeleteTaskPushNotificationConfigSuccessResponse) is None
+        assert await names() == ["kept"]
+        self.ok("list and delete webhooks")
+        await self.send(client, message("this", task=task))
+        told = [task_of(notice) for notice in await hook.until("kept", is_completed)]
+        assert told[0].status.state == TaskState.working and "this" in reply_text(told[-1]), told
+        assert not hook.told("removed")
+        self.ok("webhook of a task that goes on")
+
 
 async def main():
     async with httpx.AsyncClient(
@@ -159,6 +241,7 @@ async def main():
         assert kinds[1].file.bytes == "AAEC/w==" and kinds[1].file.name == "b.bin", kinds
         assert kinds[2].data == data.data, kinds
         checks.ok("all kinds of parts")
+        await checks.check_push(await agent_endpoint("echo"), await agent_endpoint("ask"))
 
         await Checks("v1", http).run(own_card)
 

@@ -10,22 +10,30 @@ import uuid
 
 import grpc
 import httpx
+from google.protobuf.json_format import Parse
 
-from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client import A2ACardResolver, ClientCallContext, ClientConfig, ClientFactory
 from a2a.types.a2a_pb2 import (
+    AuthenticationInfo,
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
     Role,
     SendMessageRequest,
+    StreamResponse,
     SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.constants import TransportProtocol
 from a2a.utils.errors import (
+    InvalidParamsError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -33,8 +41,11 @@ from a2a.utils.errors import (
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from jwt import PyJWKSet
 
+from hook import Hook
+
 BASE, TOKEN = sys.argv[1].rstrip("/"), sys.argv[2]
 PATIENCE = 20
+CHUNKS = "urn:switchboard:a2a:push-chunks:v1"
 
 
 def ask(text, tenant="", task_id="", context_id="", at_once=False):
@@ -59,6 +70,21 @@ def text_of(parts):
 
 def artifact_text(task):
     return "".join(text_of(artifact.parts) for artifact in task.artifacts)
+
+
+def webhook(url, **fields):
+    """A configuration with secrets in it, which no answer may show."""
+    secret = AuthenticationInfo(scheme="Basic", credentials="canary-credentials")
+    return TaskPushNotificationConfig(url=url, token="canary-token", authentication=secret, **fields)
+
+
+def event_of(notice):
+    """What a webhook was told; the SDK's types refuse what they do not know."""
+    return Parse(notice.body, StreamResponse())
+
+
+def is_completed(notice):
+    return event_of(notice).status_update.status.state == TaskState.TASK_STATE_COMPLETED
 
 
 def with_token(details):
@@ -159,6 +185,8 @@ class Checks:
         await self.check_subscribe(streaming, blocking)
         await self.check_continue(asking, blocking)
         await self.check_direct_reply(streaming, blocking)
+        await self.check_push_inline(streaming, blocking)
+        await self.check_push_operations(blocking)
         await self.check_errors(blocking)
         await self.http.aclose()
 
@@ -302,6 +330,93 @@ class Checks:
         events = await self.events(streaming.send_message(ask("hello", tenant="message")))
         assert len(events) == 1 and events[0].HasField("message"), events
         self.ok("direct message in a stream")
+
+    async def check_push_inline(self, streaming, blocking):
+        """Webhooks that come with a message."""
+        hook = Hook()
+        request = ask("hello webhook", tenant="echo")
+        request.configuration.task_push_notification_config.CopyFrom(webhook(hook.url("inline")))
+        task = (await self.send(blocking, request)).task
+        notices = await hook.until("inline", is_completed)
+        for notice in notices:
+            headers = notice.headers
+            assert headers["content-type"] == "application/a2a+json", headers
+            assert headers["a2a-version"] == "1.0", headers
+            assert headers["authorization"] == "Basic canary-credentials", headers
+            assert headers["x-a2a-notification-token"] == "canary-token", headers
+        assert len({notice.headers["webhook-id"] for notice in notices}) == len(notices)
+        events = [event_of(notice) for notice in notices]
+        assert events[0].task.id == task.id, events
+        whole = [e.artifact_update for e in events if e.HasField("artifact_update")]
+        assert [text_of(update.artifact.parts) for update in whole] == ["hello webhook"], events
+        self.ok("webhook with a message")
+        named = GetTaskPushNotificationConfigRequest(task_id=task.id, id=task.id)
+        found = await blocking.get_task_push_notification_config(named)
+        assert found.url == hook.url("inline") and "canary" not in str(found), found
+        self.ok("webhook with a message has the name of its task")
+
+        request = ask("4 30", tenant="stream")
+        request.configuration.task_push_notification_config.CopyFrom(webhook(hook.url("chunks")))
+        context = ClientCallContext(service_parameters={"A2A-Extensions": CHUNKS})
+        streamed = await self.events(streaming.send_message(request, context=context))
+        told = [event_of(notice) for notice in await hook.until("chunks", is_completed)]
+        chunks, wanted = ([e.artifact_update for e in events if e.HasField("artifact_update")] for events in (told, streamed))
+        assert chunks == wanted and len(chunks) >= 2, (told, streamed)
+        self.ok("webhook that is told every chunk of a stream")
+
+    async def check_push_operations(self, client):
+        """Webhooks of a task that is there, made and removed."""
+        hook = Hook()
+        task = (await self.send(client, ask("what is it", tenant="ask"))).task
+        made = []
+        for name in ("kept", "removed"):
+            config = webhook(hook.url(name), task_id=task.id, id=name)
+            made.append(await client.create_task_push_notification_config(config))
+            assert (made[-1].id, made[-1].task_id, made[-1].url) == (name, task.id, hook.url(name)), made
+        unnamed = await client.create_task_push_notification_config(webhook(hook.url("x"), task_id=task.id))
+        assert uuid.UUID(unnamed.id), unnamed
+        assert "canary" not in str([made, unnamed]) and made[0].authentication.scheme == "Basic", made
+        self.ok("create webhooks")
+        kept = GetTaskPushNotificationConfigRequest(task_id=task.id, id="kept")
+        assert await client.get_task_push_notification_config(kept) == made[0]
+        self.ok("get a webhook")
+
+        async def names(size):
+            found, token = [], ""
+            while True:
+                request = ListTaskPushNotificationConfigsRequest(task_id=task.id, page_size=size, page_token=token)
+                page = await client.list_task_push_notification_configs(request)
+                assert "canary" not in str(page), page
+                found += [config.id for config in page.configs]
+                token = page.next_page_token
+                if not token:
+                    return sorted(found)
+
+        assert await names(50) == await names(2) == sorted(["kept", "removed", unnamed.id])
+        self.ok("list webhooks")
+        for name in ("removed", unnamed.id, "removed"):
+            gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=name)
+            await client.delete_task_push_notification_config(gone)
+        assert await names(50) == ["kept"]
+        self.ok("delete webhooks")
+        await self.send(client, ask("forty-two", task_id=task.id))
+        events = [event_of(notice) for notice in await hook.until("kept", is_completed)]
+        assert events[0].status_update.status.state == TaskState.TASK_STATE_WORKING, events
+        assert any("forty-two" in text_of(e.artifact_update.artifact.parts) for e in events), events
+        assert not hook.told("removed") and not hook.told("x")
+        self.ok("webhook of a task that goes on")
+        for expected, call in [
+            (TaskNotFoundError, client.get_task_push_notification_config(
+                GetTaskPushNotificationConfigRequest(task_id=task.id, id="removed"))),
+            (InvalidParamsError, client.create_task_push_notification_config(
+                webhook("http://169.254.169.254/latest", task_id=task.id))),
+        ]:
+            try:
+                await call
+            except expected:
+                self.ok(f"webhook {expected.__name__}")
+            else:
+                raise AssertionError(f"no {expected.__name__}")
 
     async def check_errors(self, client):
         done = (await self.send(client, ask("hello"))).task
