@@ -72,6 +72,16 @@ pub enum Dialect {
     V03,
 }
 
+impl Dialect {
+    /// As it stands in `A2A-Version`.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::V1 => PROTOCOL_VERSION,
+            Self::V03 => "0.3",
+        }
+    }
+}
+
 /// The extension by which a webhook is told every chunk of an artifact as it comes, and not the whole when it is finished.
 pub const PUSH_CHUNKS: &str = "urn:switchboard:a2a:push-chunks:v1";
 

@@ -174,6 +174,11 @@ fn push_config(prefix: &str, config: &TaskPushNotificationConfig, limits: &Limit
     id(&format!("{prefix}token"), &config.token, limits)?;
     if let Some(authentication) = &config.authentication {
         required_id(&format!("{prefix}authentication.scheme"), &authentication.scheme, limits)?;
+        // Signed tokens are longer than ids; servers take heads of about this size.
+        if authentication.credentials.len() > 8 * limits.id_bytes {
+            let why = format!("must be at most {} bytes long", 8 * limits.id_bytes);
+            return Err(Error::invalid(format!("{prefix}authentication.credentials"), why));
+        }
     }
     Ok(())
 }

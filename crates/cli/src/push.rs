@@ -234,7 +234,7 @@ impl Common {
         loop {
             let mut query = Vec::new();
             if dead {
-                query.push(("troubled", "true"));
+                query.push(("dead", "true"));
             }
             query.extend(task.map(|task| ("task", task)));
             query.extend(after.as_deref().map(|after| ("after", after)));

@@ -52,6 +52,11 @@ impl Error {
         Self::AgentNotFound(name.chars().take(64).collect())
     }
 
+    /// No push configuration of this id, which may be anything.
+    pub(crate) fn push_not_found(id: &str) -> Self {
+        Self::PushNotFound(id.chars().take(64).collect())
+    }
+
     /// A field of the request is wrong.
     pub(crate) fn invalid(field: &str, why: impl AsRef<str>) -> Self {
         a2a::Error::invalid(field, why).into()

@@ -8,7 +8,7 @@ mod notice;
 use std::{fmt, sync::Arc, time::Duration};
 
 use a2a::{
-    AuthenticationInfo, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
+    AuthenticationInfo, DeleteTaskPushNotificationConfigRequest, Dialect, GetTaskPushNotificationConfigRequest,
     ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, TaskPushNotificationConfig,
     validate,
 };
@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub(crate) use self::delivery::start;
 pub use self::keys::KeyError;
 use self::keys::{Keys, Of, Secrets};
-use crate::{Call, Caller, Error, Exchange, convert, operations::in_scope};
+use crate::{Call, Caller, Error, Exchange, convert, intake::answered, operations::in_scope};
 
 /// Opens the connections by which others are told. It alone knows which addresses may be reached.
 #[async_trait]
@@ -147,12 +147,18 @@ const PAGE: usize = 50;
 
 impl Exchange {
     /// Whether notifications are sent here at all. Cards say so.
-    pub fn pushes(&self) -> bool {
+    pub fn has_push(&self) -> bool {
         self.inner.push.is_some()
     }
 
     fn push(&self) -> Result<&Push, Error> {
         self.inner.push.as_ref().ok_or(Error::PushNotSupported)
+    }
+
+    /// The same for a request, which has to be for an agent that there is.
+    fn push_of(&self, call: &Call, tenant: &str) -> Result<&Push, Error> {
+        self.target(call, tenant)?;
+        self.push()
     }
 
     /// The task that a request is about, if the caller sees it there.
@@ -171,15 +177,16 @@ impl Exchange {
         call: &Call,
         mut config: TaskPushNotificationConfig,
     ) -> Result<TaskPushNotificationConfig, Error> {
-        let push = self.push()?;
+        let push = self.push_of(call, &config.tenant)?;
         validate::validate_push_config(&config, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &config.tenant, &config.task_id).await?;
         if config.id.is_empty() {
-            config.id = Uuid::new_v4().to_string();
+            // Who speaks 0.3 sets the one that a task has, as its servers did.
+            config.id = if call.dialect == Dialect::V03 { task.to_string() } else { Uuid::new_v4().to_string() };
         }
         let new = push.prepare(call, "", task, config).await?;
         let shown = shown(task, &new);
-        let put = self.inner.store.put_push(call.caller.tenant, task, new).await;
+        let put = answered(self.inner.store.put_push(call.caller.tenant, task, new)).await;
         put.map_err(|error| Error::of_task(error, task))?;
         Ok(shown)
     }
@@ -210,11 +217,11 @@ impl Exchange {
         call: &Call,
         request: GetTaskPushNotificationConfigRequest,
     ) -> Result<TaskPushNotificationConfig, Error> {
-        self.push()?;
+        self.push_of(call, &request.tenant)?;
         validate::validate_get_push_config(&request, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
         let found = self.inner.store.push(call.caller.tenant, task, &request.id).await?;
-        let found = found.ok_or_else(|| Error::PushNotFound(request.id.chars().take(64).collect()))?;
+        let found = found.ok_or_else(|| Error::push_not_found(&request.id))?;
         Ok(shown(task, &found.config))
     }
 
@@ -224,7 +231,7 @@ impl Exchange {
         call: &Call,
         request: ListTaskPushNotificationConfigsRequest,
     ) -> Result<ListTaskPushNotificationConfigsResponse, Error> {
-        self.push()?;
+        self.push_of(call, &request.tenant)?;
         validate::validate_list_push_configs(&request, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
         let size = usize::try_from(request.page_size).ok().filter(|size| *size > 0).unwrap_or(PAGE);
@@ -251,10 +258,10 @@ impl Exchange {
         call: &Call,
         request: DeleteTaskPushNotificationConfigRequest,
     ) -> Result<(), Error> {
-        self.push()?;
+        self.push_of(call, &request.tenant)?;
         validate::validate_delete_push_config(&request, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
-        let removed = self.inner.store.remove_push(call.caller.tenant, task, &request.id).await;
+        let removed = answered(self.inner.store.remove_push(call.caller.tenant, task, &request.id)).await;
         removed.map_err(|error| Error::of_task(error, task))?;
         Ok(())
     }
@@ -268,7 +275,7 @@ impl Exchange {
     /// One of them.
     pub async fn outbox(&self, caller: &Caller, task: &str, id: &str) -> Result<PushConfig, Error> {
         self.push()?;
-        let not_found = || Error::PushNotFound(id.chars().take(64).collect());
+        let not_found = || Error::push_not_found(id);
         let task = TaskId::parse(task).ok_or_else(not_found)?;
         self.inner.store.push(caller.tenant, task, id).await?.ok_or_else(not_found)
     }
@@ -277,7 +284,7 @@ impl Exchange {
     pub async fn replay(&self, caller: &Caller, task: &str, id: &str, which: Replay) -> Result<usize, Error> {
         let config = self.outbox(caller, task, id).await?;
         match self.inner.store.replay_pushes(caller.tenant, config.task, id, which).await {
-            Err(store::Error::NotFound) => Err(Error::PushNotFound(id.chars().take(64).collect())),
+            Err(store::Error::NotFound) => Err(Error::push_not_found(id)),
             replayed => Ok(replayed?),
         }
     }

@@ -456,7 +456,7 @@ async fn a_key_file_wraps_the_keys() {
 #[tokio::test]
 async fn nothing_is_sent_where_nobody_is_to_send() {
     let rig = Rig::new(vec![agent("words", |_, _| async { Outcome::Completed(Vec::new()) })]).await;
-    assert!(!rig.exchange.pushes());
+    assert!(!rig.exchange.has_push());
     let refused = send_with(&rig, "words", config("https://h/x")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PushNotificationNotSupported);
 }

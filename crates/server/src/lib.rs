@@ -168,7 +168,7 @@ impl Server {
         let terms = cards::Terms {
             auth: auth.required(),
             public: options.public_cards,
-            push: exchange.pushes(),
+            push: exchange.has_push(),
             compat: options.compat,
         };
         let cards = cards::Cards::new(addresses, terms, signing);

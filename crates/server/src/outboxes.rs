@@ -151,11 +151,11 @@ async fn list(app: &App, caller: &Caller, query: &Query) -> Result<List, Error> 
         Some(text) => Some(place(text).ok_or_else(|| Error::invalid("after", "is not the `next` of a list"))?),
         None => None,
     };
-    let troubled = match query.one_of("troubled", &["troubled"])? {
+    let troubled = match query.one_of("dead", &["dead"])? {
         None | Some("false") => false,
         Some("true") => true,
         Some(other) => {
-            return Err(Error::invalid("troubled", format!("must be true or false, not {}", excerpt(other))));
+            return Err(Error::invalid("dead", format!("must be true or false, not {}", excerpt(other))));
         }
     };
     let limit = number(query, "limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(PAGE).clamp(1, PAGE);
@@ -189,10 +189,7 @@ fn outbox(config: PushConfig) -> Outbox {
         told: config.told.seq,
         owed: config.owed,
         attempt: config.attempt,
-        version: match config.config.dialect {
-            a2a::Dialect::V1 => a2a::PROTOCOL_VERSION,
-            a2a::Dialect::V03 => "0.3",
-        },
+        version: config.config.dialect.version(),
         chunks: config.config.chunks,
         created_at: config.created_at,
         dead_letters: config.record.letters.iter().map(dead_letter).collect(),

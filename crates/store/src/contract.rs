@@ -124,24 +124,25 @@ pub trait Journal: Send + Sync + 'static {
 /// Notifications: who is to be told of a task, and how far that has come. See [`crate::push`] for what all of it promises.
 #[async_trait]
 pub trait Outbox: Send + Sync + 'static {
-    /// Makes a configuration of a task, or replaces the one with its id, which goes on where that one stood.
+    /// Makes a configuration of a task, or replaces the one with its id, which goes on where that one stood, dead letters included, and
+    /// tells again if that one had stopped. One whose secrets alone are new disturbs nobody; otherwise it is another generation, and a lease keeps its time.
     /// [`Error::NotFound`] for a task that callers do not see, [`Error::TooManyPushes`] when it has [`MOST_CONFIGS`](crate::MOST_CONFIGS).
     async fn put_push(&self, tenant: TenantId, task: TaskId, new: NewPush) -> Result<()>;
     /// Removes a configuration; says whether there was one. Whoever is telling it finds its lease lost.
     async fn remove_push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<bool>;
-    /// A configuration.
+    /// A configuration of a task that callers see.
     async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>>;
-    /// A tenant's configurations, by task and id.
+    /// A tenant's configurations of tasks that callers see, by task and id.
     async fn pushes(&self, tenant: TenantId, filter: PushFilter) -> Result<Vec<PushConfig>>;
 
-    /// Leases configurations that are due, shared among tenants and receivers as the claim says. It costs the same whatever is
-    /// there: who wants all goes round.
+    /// Leases configurations that are due or whose lease has run out, the claimer's own included, oldest first of each receiver, shared among
+    /// tenants and receivers as the claim says. It visits only so many pairs of them: who wants all goes round.
     async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed>;
-    /// When the next configuration is due, or was, and what time it is.
+    /// When the next configuration is due, or was, or when the next lease of one runs out, and what time it is.
     async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)>;
-    /// Writes how far a holder has come; [`Error::LeaseLost`] when it is the holder no more. What the row owes now is returned.
-    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<u64>;
-    /// Has dead letters sent again, and a configuration that had stopped go on. Says how many letters;
+    /// Writes how far a holder has come; [`Error::LeaseLost`] when somebody else holds it or it was changed. One that comes late is as good.
+    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<()>;
+    /// Has dead letters sent again, and a configuration that had stopped go on; whoever tells it has its time. Says how many letters;
     /// [`Error::NotFound`] when there is no such configuration.
     async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize>;
 }

@@ -62,6 +62,9 @@ use crate::{
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
 const WRITERS: usize = 2;
 
+/// Connections for claims and settlements of notifications, which must not keep a renewal waiting.
+const TELLERS: usize = 2;
+
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A commit this young proves that the journal can be written.
@@ -70,7 +73,7 @@ const PROOF_MS: i64 = 1000;
 /// What can be tuned.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Connections that read, at most. The instance has four more.
+    /// Connections that read, at most. The instance has six more.
     pub connections: usize,
     /// How many operations may wait for the writer; more wait outside.
     pub queue: usize,
@@ -93,6 +96,7 @@ impl Default for Options {
 struct PostgresStore {
     readers: Pool,
     writers: Pool,
+    tellers: Pool,
     writer: Writer,
     hub: Hub,
     counters: Arc<Counters>,
@@ -130,9 +134,22 @@ pub async fn open(url: &Url, options: Options) -> Result<Arc<dyn Store>> {
     let presence = Mutex::new(Some(presence.keep(announced, ended)));
     let suspects = Suspects::default();
     let writers = Pool::new(connector.clone(), Role::Write, Limits { connections: WRITERS, ..limits.clone() });
+    let tellers = Pool::new(connector.clone(), Role::Write, Limits { connections: TELLERS, ..limits.clone() });
     let readers = Pool::new(connector, Role::Read, limits);
     let me = id.to_string().into();
-    Ok(Arc::new(PostgresStore { readers, writers, writer, hub, counters, in_trouble, suspects, presence, id, me }))
+    Ok(Arc::new(PostgresStore {
+        readers,
+        writers,
+        tellers,
+        writer,
+        hub,
+        counters,
+        in_trouble,
+        suspects,
+        presence,
+        id,
+        me,
+    }))
 }
 
 /// One session for whoever reads or writes the tables by itself, without a bound on time. Nothing is migrated.
@@ -258,19 +275,19 @@ impl Outbox for PostgresStore {
     }
 
     async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed> {
-        push::claim(&self.readers, &self.writers, &claim).await
+        push::claim(&self.readers, &self.tellers, &claim).await
     }
 
     async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)> {
         push::next(&self.readers).await
     }
 
-    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<u64> {
-        push::settle(&self.writers, lease, &settlement).await
+    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<()> {
+        push::settle(&self.tellers, lease, &settlement).await
     }
 
     async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize> {
-        let replayed = push::replay(&self.writers, tenant, task, id, which).await?;
+        let replayed = push::replay(&self.tellers, tenant, task, id, which).await?;
         self.hub.poke_outbox();
         Ok(replayed)
     }
@@ -377,6 +394,7 @@ impl Installation for PostgresStore {
     async fn close(&self) {
         self.writer.close();
         self.writers.close();
+        self.tellers.close();
         self.readers.close();
         let presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(presence) = presence {

@@ -5,11 +5,13 @@
 //! that logs it, and `seq` with `part` is how far it has told. A task knows how many configurations it has, so a task without any
 //! writes nothing here. A configuration is told of what was logged after it was made.
 //!
-//! **The lease** is that of [`crate::lease`], with one difference. Whoever tells somebody outside cannot be fenced
-//! there, so a holder begins no attempt that might last longer than its lease (see [`PushLease`]); it keeps the lease by settling, and one
-//! that has run out is taken over without a last call: what that costs is a notification that comes twice.
-//! Whatever else changes the row, a new address or a replay, raises the generation and leaves a lease its time, so
-//! that nobody tells beside its holder.
+//! **The lease** is that of [`crate::lease`], with two differences. Whoever tells somebody outside cannot be fenced
+//! there, so a holder begins no attempt that might last longer than its lease (see [`PushLease`]), keeps the lease by settling, and one
+//! that has run out is taken over without a last call, by its own instance too. What that costs is a notification that comes twice. (A process that is
+//! stopped in the middle of an attempt and goes on after its lease may tell it after a later one. Nothing can be done about that here; the
+//! receiver knows it by its id.)
+//! Whatever else changes the row, a new address or a replay, raises the generation and leaves the lease its holder and its time: that one settles nothing any more,
+//! and nobody tells beside it. The first generation is a number of chance, so that one that was removed and made again is not mistaken for itself.
 //!
 //! **Fairness.** Claims go over pairs of tenant and receiver, so that one that does not answer delays neither
 //! another tenant nor another receiver of the same tenant. A claim visits only so many pairs and the next one goes on from there, round
@@ -20,7 +22,7 @@ use std::time::Duration;
 use a2a::{Dialect, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{LeaseTime, Result, TaskId, TenantId, Term, lease};
+use crate::{LeaseTime, Result, TaskId, TenantId, Term, codec, lease};
 
 /// How many configurations a task may have.
 pub const MOST_CONFIGS: u32 = 10;
@@ -253,6 +255,12 @@ pub enum Replay {
 }
 
 impl NewPush {
+    /// A first generation.
+    pub(crate) fn first_generation() -> i64 {
+        // Away from either end: it is counted on.
+        codec::signed(uuid::Uuid::new_v4().as_u64_pair().0 >> 4)
+    }
+
     /// How many bytes it takes, about.
     pub(crate) fn size(&self) -> usize {
         self.id.len() + self.url.len() + self.receiver.len() + self.scheme.len() + self.sealed.len()
@@ -265,7 +273,7 @@ impl PushConfig {
         !self.record.letters.is_empty() || self.state != PushState::Active
     }
 
-    /// Marks dead letters as wanted again, and begins to tell again if it had stopped. Says how many letters there were.
+    /// Marks dead letters as wanted again. Says how many there were.
     pub(crate) fn replay(&mut self, which: Replay) -> usize {
         let mut replayed = 0;
         for letter in &mut self.record.letters {
@@ -382,7 +390,6 @@ impl PushColumns {
          owed, state, attempt, due_at, record";
 
     pub(crate) fn config(self, task: TaskId) -> PushConfig {
-        use crate::codec;
         PushConfig {
             task,
             tenant: TenantId(self.tenant),

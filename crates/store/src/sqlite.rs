@@ -299,7 +299,7 @@ impl Outbox for SqliteStore {
         self.readers.run(move |conn| Ok((clock::read(conn, &ticks)?, push::next(conn)?))).await
     }
 
-    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<u64> {
+    async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<()> {
         let lease = lease.clone();
         self.writer.run(move |batch| push::settle(batch, &lease, &settlement)).await
     }

@@ -1,7 +1,8 @@
 //! Telling what is owed: claims configurations that are due and posts, one after the other for each, what their logs say.
 //!
 //! **In order, at least once.** A notification is settled before the next one is sent. What was sent and not settled is sent again, with the
-//! same id. Nothing is begun that might end after the lease (see [`store::push`]), so no two instances tell one configuration at the same time.
+//! same id. Nothing is begun that might end after the lease (see [`store::push`]), so no two instances tell one configuration at the same time, as long
+//! as none of them stands still in the middle of an attempt.
 //!
 //! **Nobody waits for a receiver.** Attempts are tasks of their own, bounded by number for each tenant and each receiver of it; a
 //! configuration that had many to tell gives way after [`BURST`].
@@ -11,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use a2a::Dialect;
 use store::{
     Attempt, Event, Letter, MOST_LETTERS, Next, Place, PushClaim, PushLease, PushRecord, PushState, Settlement,
     TenantId, Term, clock,
@@ -33,6 +33,9 @@ const MARGIN: Duration = Duration::from_secs(5);
 
 /// How many notifications a configuration tells before others have their turn.
 const BURST: usize = 32;
+
+/// How long a claim that has found nothing waits before it goes on with the round.
+const PACE: Duration = Duration::from_millis(50);
 
 /// How many events of a log are read at once.
 const PAGE: usize = 64;
@@ -121,9 +124,9 @@ async fn claim(
         };
         let claimed = inner.store.claim_pushes(claim).await?;
         *after = claimed.after;
-        if claimed.leases.is_empty() && claimed.is_round {
-            // What is due has to wait for those that are being told.
-            return Ok(POLL);
+        if claimed.leases.is_empty() {
+            // What is due has to wait for those that are being told, or is further on in the round.
+            return Ok(if claimed.is_round { POLL } else { PACE });
         }
         for lease in claimed.leases {
             let whom = (lease.config.tenant, lease.config.config.receiver.clone());
@@ -169,7 +172,7 @@ async fn tell(inner: &Inner, lease: PushLease, until: Instant) {
     match telling.run().await {
         Ok(()) | Err(Stop::Lost) => {}
         Err(Stop::Store(error)) => {
-            tracing::warn!(task.id = %task, push.id = %id, %error, "a notification cannot be settled; it will be sent again");
+            tracing::warn!(task.id = %task, push.id = %id, %error, "telling was cut short, and goes on when the lease is over");
         }
     }
 }
@@ -183,40 +186,49 @@ struct Telling<'a> {
     told: Place,
     attempt: u32,
     record: PushRecord,
+    /// How many notifications were sent under this lease.
+    sent: usize,
 }
 
 impl<'a> Telling<'a> {
     fn new(inner: &'a Inner, push: &'a Push, lease: PushLease, until: Instant) -> Self {
         let (told, attempt, record) = (lease.config.told, lease.config.attempt, lease.config.record.clone());
-        Self { inner, push, lease, until, told, attempt, record }
+        Self { inner, push, lease, until, told, attempt, record, sent: 0 }
     }
 
     async fn run(&mut self) -> Result<(), Stop> {
         // Letters that somebody wants again come first: they are older.
         while let Some(letter) = self.record.letters.iter().position(|letter| letter.replay) {
+            if self.gives_way() {
+                return self.settle(PushState::Active, Next::After(Duration::ZERO)).await;
+            }
             if !self.resend(letter).await? {
                 return Ok(());
             }
         }
         let mut teller = Teller::new(&self.lease.config, self.told);
         let mut read = teller.reads_after();
-        let mut sent = 0;
         loop {
             let events = self.events(read).await?;
-            let is_end = events.len() < PAGE;
             for event in &events {
                 read = event.seq;
-                for notice in teller.add(event).map_err(Stop::Store)? {
-                    if sent == BURST || self.inner.draining.is_cancelled() {
+                let notices = match teller.add(event) {
+                    Ok(notices) => notices,
+                    Err(error) => {
+                        self.skip(event.seq, &error).await?;
+                        continue;
+                    }
+                };
+                for notice in notices {
+                    if self.gives_way() {
                         return self.settle(PushState::Active, Next::After(Duration::ZERO)).await;
                     }
-                    sent += 1;
                     if !self.send(&notice).await? {
                         return Ok(());
                     }
                 }
             }
-            if is_end {
+            if events.len() < PAGE {
                 break;
             }
         }
@@ -224,9 +236,45 @@ impl<'a> Telling<'a> {
         self.settle(PushState::Active, Next::Idle).await
     }
 
-    async fn events(&self, after: u64) -> Result<Vec<Event>, Stop> {
+    /// Whether others have their turn before the next notification.
+    fn gives_way(&self) -> bool {
+        self.sent >= BURST || self.inner.draining.is_cancelled()
+    }
+
+    /// What cannot be read cannot be told, and keeps nothing behind it from being told: it is a dead letter.
+    async fn skip(&mut self, seq: u64, error: &store::Error) -> Result<(), Stop> {
+        let (task, id) = (self.lease.config.task, &self.lease.config.config.id);
+        tracing::error!(task.id = %task, push.id = %id, seq, %error, "an event cannot be told");
+        if seq <= self.told.seq {
+            return Ok(());
+        }
+        self.told = Place { seq, part: 0 };
+        if self.record.letters.len() < MOST_LETTERS {
+            let outcome = "unreadable".to_owned();
+            self.record.letters.push(Letter {
+                place: self.told,
+                at: clock::now().as_millis(),
+                attempts: 0,
+                outcome,
+                replay: false,
+            });
+        }
+        self.settle(PushState::Active, Next::Keep).await
+    }
+
+    /// The next events of the log. A long log takes its time, which the lease has to have.
+    async fn events(&mut self, after: u64) -> Result<Vec<Event>, Stop> {
+        self.keep_lease().await?;
         let (tenant, task) = (self.lease.config.tenant, self.lease.config.task);
         self.inner.store.events(tenant, task, after, PAGE).await.map_err(Stop::Store)
+    }
+
+    /// Makes sure that an attempt that begins now ends within the lease.
+    async fn keep_lease(&mut self) -> Result<(), Stop> {
+        if Instant::now() + self.push.options.timeout > self.until {
+            self.settle(PushState::Active, Next::Keep).await?;
+        }
+        Ok(())
     }
 
     /// Sends the next of what is owed. Says whether to go on.
@@ -235,8 +283,7 @@ impl<'a> Telling<'a> {
             Outcome::Told => {}
             Outcome::Gone => {
                 self.warn(notice, "a receiver of notifications is gone");
-                self.settle(PushState::Gone, Next::Rest).await?;
-                return Ok(false);
+                return self.rest(PushState::Gone).await;
             }
             Outcome::Again(wait) if self.attempt < self.push.options.attempts => {
                 self.settle(PushState::Active, Next::After(self.wait(wait))).await?;
@@ -245,8 +292,7 @@ impl<'a> Telling<'a> {
             Outcome::Again(_) | Outcome::Refused => {
                 if self.record.letters.len() >= MOST_LETTERS {
                     self.warn(notice, "a push configuration stops: it has too many dead letters");
-                    self.settle(PushState::Stopped, Next::Rest).await?;
-                    return Ok(false);
+                    return self.rest(PushState::Stopped).await;
                 }
                 self.warn(notice, "a notification is given up");
                 self.record.letters.push(self.letter(notice.place));
@@ -262,7 +308,9 @@ impl<'a> Telling<'a> {
     async fn resend(&mut self, index: usize) -> Result<bool, Stop> {
         let place = self.record.letters[index].place;
         let Some(notice) = self.find(place).await? else {
-            // The log does not have it any more; nobody can send it.
+            // It was told otherwise since, cannot be read, or the log does not have it any more: nobody can send it.
+            let (task, id) = (self.lease.config.task, &self.lease.config.config.id);
+            tracing::warn!(task.id = %task, push.id = %id, seq = place.seq, "a dead letter cannot be sent any more");
             self.record.letters.remove(index);
             self.settle(PushState::Active, Next::Keep).await?;
             return Ok(true);
@@ -275,8 +323,7 @@ impl<'a> Telling<'a> {
             }
             Outcome::Gone => {
                 self.record.letters[index] = self.letter(place);
-                self.settle(PushState::Gone, Next::Rest).await?;
-                return Ok(false);
+                return self.rest(PushState::Gone).await;
             }
             Outcome::Again(_) | Outcome::Refused => self.record.letters[index] = self.letter(place),
         }
@@ -286,14 +333,14 @@ impl<'a> Telling<'a> {
     }
 
     /// What was to be told at this place.
-    async fn find(&self, place: Place) -> Result<Option<Notice>, Stop> {
+    async fn find(&mut self, place: Place) -> Result<Option<Notice>, Stop> {
         let mut teller = Teller::new(&self.lease.config, Place { seq: place.seq.saturating_sub(1), part: 0 });
         let mut read = teller.reads_after();
         loop {
             let events = self.events(read).await?;
             for event in &events {
                 read = event.seq;
-                let notices = teller.add(event).map_err(Stop::Store)?;
+                let notices = teller.add(event).unwrap_or_default();
                 if read == place.seq {
                     return Ok(notices.into_iter().find(|notice| notice.place == place));
                 }
@@ -307,9 +354,8 @@ impl<'a> Telling<'a> {
     /// One attempt, which is remembered with the next settlement.
     async fn attempt(&mut self, notice: &Notice) -> Result<Outcome, Stop> {
         let timeout = self.push.options.timeout;
-        if Instant::now() + timeout > self.until {
-            self.settle(PushState::Active, Next::Keep).await?;
-        }
+        self.keep_lease().await?;
+        self.sent += 1;
         let (at, began) = (clock::now(), Instant::now());
         let answer = match self.parcel(notice, at.as_millis() / 1000) {
             Some(parcel) => {
@@ -343,20 +389,15 @@ impl<'a> Telling<'a> {
             return None;
         };
         let message = message_id(config, notice.place);
-        let version = match config.config.dialect {
-            Dialect::V1 => "1.0",
-            Dialect::V03 => "0.3",
-        };
         let mut headers = vec![
             ("content-type", "application/a2a+json".to_owned()),
-            ("a2a-version", version.to_owned()),
+            ("a2a-version", config.config.dialect.version().to_owned()),
             ("webhook-timestamp", seconds.to_string()),
             ("webhook-signature", self.push.keys.sign(tenant, &message, seconds, &notice.body)),
             ("webhook-id", message),
         ];
-        if !config.config.scheme.is_empty() {
-            let credentials = format!("{} {}", config.config.scheme, secrets.credentials);
-            headers.push(("authorization", credentials.trim_end().to_owned()));
+        if !secrets.credentials.is_empty() {
+            headers.push(("authorization", format!("{} {}", config.config.scheme, secrets.credentials)));
         }
         if !secrets.token.is_empty() {
             headers.push(("x-a2a-notification-token", secrets.token.clone()));
@@ -381,12 +422,19 @@ impl<'a> Telling<'a> {
         wait.max(asked.unwrap_or_default()).min(longest.max(first))
     }
 
+    /// Nothing more is told before somebody says so.
+    async fn rest(&mut self, state: PushState) -> Result<bool, Stop> {
+        self.attempt = 0;
+        self.settle(state, Next::Rest).await?;
+        Ok(false)
+    }
+
     async fn settle(&mut self, state: PushState, next: Next) -> Result<(), Stop> {
         let asked = Instant::now();
         let (told, attempt, record) = (self.told, self.attempt, self.record.clone());
         let settlement = Settlement { told, state, attempt, record, next };
         match self.inner.store.settle_push(&self.lease, settlement).await {
-            Ok(_) => {
+            Ok(()) => {
                 self.until = asked + self.lease.term.lasts;
                 Ok(())
             }

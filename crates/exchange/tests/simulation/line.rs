@@ -276,7 +276,7 @@ over_the_line! {
         pushes(tenant: TenantId, filter: PushFilter) -> Vec<PushConfig>;
         claim_pushes(claim: PushClaim) -> Claimed;
         next_push() -> (LeaseTime, Option<LeaseTime>);
-        settle_push(lease: &PushLease, settlement: Settlement) -> u64;
+        settle_push(lease: &PushLease, settlement: Settlement);
         replay_pushes(tenant: TenantId, task: TaskId, id: &str, which: Replay) -> usize;
     }
 }

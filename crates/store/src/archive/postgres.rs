@@ -127,8 +127,7 @@ async fn derive(tx: &Transaction<'_>) -> Result<()> {
              SELECT task, octet_length(body) AS bytes FROM a2a_events
              UNION ALL SELECT task, octet_length(body) FROM messages
              UNION ALL SELECT task, octet_length(body) FROM a2a_artifacts
-             UNION ALL SELECT task, octet_length(config_id || url || receiver || scheme) + octet_length(sealed)
-               FROM push_configs) AS parts
+             UNION ALL SELECT task, bytes FROM push_configs) AS parts
            GROUP BY task) AS b ON b.task = t.task_id
          GROUP BY t.tenant_id;
          UPDATE a2a_tasks t SET pushes = c.n FROM (SELECT task, count(*) AS n FROM push_configs GROUP BY task) c
@@ -183,7 +182,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
             "SELECT task::text, config_id, tenant_id, url, receiver, scheme, sealed, dialect::bigint, chunks, created_at,
                seq, part::bigint, owed, state::bigint,
                CASE WHEN owner IS NOT NULL THEN least(due_at, created_at) ELSE due_at END, generation, attempt::bigint,
-               letters::bigint, record
+               letters::bigint, record, bytes
              FROM push_configs ORDER BY task, config_id"
         }
     };
@@ -304,6 +303,7 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             attempt: row.try_get(16)?,
             letters: row.try_get(17)?,
             record: row.try_get(18)?,
+            bytes: row.try_get(19)?,
         })),
     })
 }
@@ -421,17 +421,17 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             r => r.tenant, r.agent.as_str(), r.card.0.as_slice(), r.updated_at),
         Kind::Push => columns!(Push,
             "INSERT INTO push_configs (task, config_id, tenant_id, url, receiver, scheme, sealed, dialect, chunks,
-               created_at, seq, part, owed, state, due_at, generation, attempt, letters, record)
+               created_at, seq, part, owed, state, due_at, generation, attempt, letters, record, bytes)
              SELECT task::uuid, id, tenant, url, receiver, scheme, sealed, dialect, chunks, created, seq, part, owed, state,
-               due, generation, attempt, letters, record
+               due, generation, attempt, letters, record, bytes
              FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[],
                $8::bigint[], $9::boolean[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
-               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[])
+               $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::bigint[])
              AS r (task, id, tenant, url, receiver, scheme, sealed, dialect, chunks, created, seq, part, owed, state, due,
-               generation, attempt, letters, record)",
+               generation, attempt, letters, record, bytes)",
             r => r.task.as_str(), r.id.as_str(), r.tenant, r.url.as_str(), r.receiver.as_str(), r.scheme.as_str(),
                 r.sealed.0.as_slice(), r.dialect, r.chunks, r.created_at, r.seq, r.part, r.owed, r.state, r.due_at,
-                r.generation, r.attempt, r.letters, r.record.as_str()),
+                r.generation, r.attempt, r.letters, r.record.as_str(), r.bytes),
     };
     let inserted = inserted?;
     if inserted != rows.len() as u64 {

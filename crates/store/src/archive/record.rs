@@ -259,6 +259,7 @@ pub(super) struct Push {
     pub(super) sealed: Body,
     pub(super) dialect: i64,
     pub(super) chunks: bool,
+    pub(super) bytes: i64,
     pub(super) created_at: i64,
     pub(super) seq: i64,
     pub(super) part: i64,

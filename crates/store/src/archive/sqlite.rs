@@ -139,8 +139,7 @@ fn derive(conn: &Connection) -> Result<()> {
                      WHERE pos >= pk << 32 AND pos < (pk + 1) << 32)
                   + (SELECT coalesce(sum(length(body)), 0) FROM a2a_artifacts
                      WHERE pos >= pk << 32 AND pos < (pk + 1) << 32)
-                  + (SELECT coalesce(sum(length(CAST(config_id || url || receiver || scheme AS BLOB)) + length(sealed)), 0)
-                     FROM push_configs WHERE task = pk))
+                  + (SELECT coalesce(sum(bytes), 0) FROM push_configs WHERE task = pk))
          FROM a2a_tasks GROUP BY tenant_id;
          UPDATE a2a_tasks SET pushes = (SELECT count(*) FROM push_configs WHERE task = pk)
          WHERE pk IN (SELECT task FROM push_configs);",
@@ -286,7 +285,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
         "SELECT t.task_id, c.config_id, c.tenant_id, c.url, c.receiver, c.scheme, c.sealed, c.dialect, c.chunks,
                     c.created_at, c.seq, c.part, c.owed, c.state,
                     CASE WHEN c.owner IS NOT NULL THEN min(c.due_at, c.created_at) ELSE c.due_at END, c.generation,
-                    c.attempt, c.letters, c.record
+                    c.attempt, c.letters, c.record, c.bytes
                   FROM push_configs c JOIN a2a_tasks t ON t.pk = c.task ORDER BY t.task_id, c.config_id";
     each(conn, writer, pushes, |row| {
         Ok(Record::Push(Box::new(Push {
@@ -309,6 +308,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             attempt: row.get(16)?,
             letters: row.get(17)?,
             record: row.get(18)?,
+            bytes: row.get(19)?,
         })))
     })
 }
@@ -482,8 +482,8 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
         Record::Push(r) => run(
             conn,
             "INSERT INTO push_configs (task, config_id, tenant_id, url, receiver, scheme, sealed, dialect, chunks,
-               created_at, seq, part, owed, state, due_at, generation, attempt, letters, record)
-             SELECT pk, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
+               created_at, seq, part, owed, state, due_at, generation, attempt, letters, record, bytes)
+             SELECT pk, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20
              FROM a2a_tasks WHERE task_id = ?1",
             params![
                 r.task,
@@ -505,6 +505,7 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                 r.attempt,
                 r.letters,
                 r.record,
+                r.bytes,
             ],
         ),
     }

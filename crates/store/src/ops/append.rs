@@ -5,7 +5,7 @@ use std::time::Duration;
 use a2a::TaskState;
 
 use super::{
-    Tx,
+    Tx, push,
     row::{Hidden, Owes, Parking, TaskRow, step_from},
 };
 use crate::{
@@ -72,6 +72,7 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
         }
         Decision::Replies { reply, status } => {
             row.reply(tx, &reply, &status)?;
+            push::remove_all(tx, &mut row)?;
             row.end_turn(tx)?;
             row.release(None);
         }

@@ -29,6 +29,20 @@ pub(crate) fn remove_push(tx: &mut impl Tx, tenant: TenantId, task: TaskId, id: 
     Ok(true)
 }
 
+/// Removes all configurations of a task: nobody sees it, and nothing comes of it any more.
+pub(super) fn remove_all(tx: &mut impl Tx, row: &mut TaskRow) -> Result<()> {
+    if row.pushes == 0 {
+        return Ok(());
+    }
+    for (id, bytes) in tx.pushes(row)? {
+        row.removed(bytes);
+        tx.remove_push(row, &id)?;
+    }
+    row.changed();
+    row.pushes = 0;
+    Ok(())
+}
+
 /// That there is room for a configuration, known before anything is written.
 pub(super) struct Room {
     /// The bytes of the one that it replaces.

@@ -6,7 +6,7 @@
 //! nobody else can count before the commit (test: `concurrent_appends_leave_no_gap`).
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, btree_map},
     sync::Arc,
 };
 
@@ -45,8 +45,9 @@ pub(super) struct Batch {
     pub(super) usage: BTreeMap<TenantId, Used>,
     /// The push configurations of tasks, where somebody asked: their ids and the bytes that each takes.
     pub(super) pushes: BTreeMap<TaskId, BTreeMap<String, i64>>,
-    /// Those that are made, replaced or removed.
-    pub(super) push_changes: BTreeMap<(TaskId, String), PushChange>,
+    /// Those that are removed, and then those that are made or replaced.
+    pub(super) push_removals: BTreeSet<(TaskId, String)>,
+    pub(super) push_puts: BTreeMap<(TaskId, String), Put>,
     /// The tasks that make their push configurations due: how far their logs go, and whether it concerns all or only those who
     /// asked for every chunk.
     pub(super) owed: BTreeMap<TaskId, (u64, Owes)>,
@@ -76,10 +77,13 @@ pub(super) enum Change {
     Inserted,
 }
 
-/// What becomes of a push configuration.
-pub(super) enum PushChange {
-    Put { tenant: TenantId, new: NewPush, from: u64, at: i64 },
-    Removed,
+/// A push configuration that is made or replaced.
+pub(super) struct Put {
+    pub(super) tenant: TenantId,
+    pub(super) new: NewPush,
+    /// A new one is told of what comes after this event.
+    pub(super) from: u64,
+    pub(super) at: i64,
 }
 
 /// A message of the inbox, or the one that the current turn works on.
@@ -170,7 +174,8 @@ impl Batch {
             counts: BTreeMap::new(),
             usage: BTreeMap::new(),
             pushes: BTreeMap::new(),
-            push_changes: BTreeMap::new(),
+            push_removals: BTreeSet::new(),
+            push_puts: BTreeMap::new(),
             owed: BTreeMap::new(),
             quota_locks: 0,
             unreadable: Vec::new(),
@@ -428,15 +433,24 @@ impl Tx for Batch {
         self.writes += 1;
         let bytes = i64::try_from(new.size()).unwrap_or(i64::MAX);
         self.pushes.entry(row.task).or_default().insert(new.id.clone(), bytes);
-        let put = PushChange::Put { tenant: row.tenant, new: new.clone(), from, at: at.as_millis() };
-        self.push_changes.insert((row.task, new.id.clone()), put);
+        let put = Put { tenant: row.tenant, new: new.clone(), from, at: at.as_millis() };
+        match self.push_puts.entry((row.task, new.id.clone())) {
+            btree_map::Entry::Occupied(mut before) => {
+                // It goes on where the one before it would have begun.
+                let from = before.get().from.min(from);
+                before.insert(Put { from, ..put });
+            }
+            btree_map::Entry::Vacant(place) => drop(place.insert(put)),
+        }
         Ok(())
     }
 
     fn remove_push(&mut self, row: &TaskRow, id: &str) -> Result<()> {
         self.writes += 1;
         self.pushes.entry(row.task).or_default().remove(id);
-        self.push_changes.insert((row.task, id.to_owned()), PushChange::Removed);
+        let key = (row.task, id.to_owned());
+        self.push_puts.remove(&key);
+        self.push_removals.insert(key);
         Ok(())
     }
 

@@ -38,7 +38,7 @@ use super::{
     writer::Session,
 };
 use crate::{
-    Accept, Append, Claim, Error, LeaseTime, Quota, Result, Room, Target, TaskId, TenantId, codec, lease,
+    Accept, Append, Claim, Error, LeaseTime, Quota, Result, Room, Target, TaskId, TenantId, TurnEnd, codec, lease,
     ops::{TaskRow, columns, columns::Columns, task_columns},
 };
 
@@ -120,7 +120,9 @@ impl Need {
 
     pub(super) fn append(task: TaskId, append: &Append) -> Self {
         let bytes = append.drafts.iter().map(|draft| draft.body.len() * 2).sum();
-        Self { bytes, ..Self::task(task, append.end.is_some()) }
+        // A direct reply takes the configurations of its task along, if there are any.
+        let pushes = matches!(append.end, Some(TurnEnd::Reply { .. }));
+        Self { bytes, pushes, ..Self::task(task, append.end.is_some()) }
     }
 
     pub(super) fn task(task: TaskId, inbox: bool) -> Self {
@@ -273,8 +275,7 @@ const QUOTA: &str = "SELECT n.tenant_id, n.near, greatest(n.bound - n.reach, 0):
 const NOW: &str = "SELECT lease_now()";
 
 /// The push configurations of tasks, with the bytes that each takes. Nobody adds or removes one without the task's lock.
-const PUSHES: &str = "SELECT task, config_id, (octet_length(config_id) + octet_length(url) + octet_length(receiver)
-       + octet_length(scheme) + octet_length(sealed))::bigint FROM push_configs WHERE task = ANY ($1::uuid[])";
+const PUSHES: &str = "SELECT task, config_id, bytes FROM push_configs WHERE task = ANY ($1::uuid[])";
 
 const USAGE: &str = "SELECT u.tenant_id, sum(u.tasks)::bigint, sum(u.bytes)::bigint FROM tenant_usage u
      WHERE u.tenant_id = ANY ($1::bigint[]) GROUP BY u.tenant_id";
@@ -381,8 +382,10 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
         }
         batch.quota_locks += usize::from(near);
     }
-    if !needs.pushes.is_empty() {
-        for row in session.query(PUSHES, &[&uuids(&needs.pushes)]).await? {
+    let has_pushes = |task: &&TaskId| batch.tasks.get(*task).is_some_and(|entry| entry.row.pushes > 0);
+    let pushing: Vec<Uuid> = needs.pushes.iter().filter(has_pushes).map(|task| uuid(*task)).collect();
+    if !pushing.is_empty() {
+        for row in session.query(PUSHES, &[&pushing]).await? {
             let (id, bytes) = (row.try_get(1)?, row.try_get(2)?);
             batch.pushes.entry(task_id(row.try_get(0)?)).or_default().insert(id, bytes);
         }

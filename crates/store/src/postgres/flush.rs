@@ -20,12 +20,12 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::{
-    batch::{Batch, Change, PushChange, Use},
+    batch::{Batch, Change, Put, Use},
     fetch::{Sql, number, uuid},
     writer::Session,
 };
 use crate::{
-    LeaseTime, News, TaskId, codec,
+    LeaseTime, NewPush, News, TaskId, codec,
     ops::{
         Owes, TaskRow,
         columns::{self, Column, Columns},
@@ -133,18 +133,29 @@ const USAGE: &str = "WITH gone AS (
 const ARTIFACTS: &str = "INSERT INTO a2a_artifacts (task, turn, artifact_id, append, body, seq)
      SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::boolean[], $5::bytea[], $6::bigint[])";
 
-/// Makes or replaces push configurations. A lease keeps its time: nobody tells beside its holder, who finds out when it settles.
-const PUT_PUSHES: &str = "INSERT INTO push_configs AS c
-       (task, tenant_id, config_id, url, receiver, scheme, sealed, dialect, chunks, created_at, seq, owed)
-     SELECT *, n.seq FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[],
-                                 $8::bigint[], $9::boolean[], $10::bigint[], $11::bigint[])
-       AS n (task, tenant_id, config_id, url, receiver, scheme, sealed, dialect, chunks, created_at, seq)
-     ON CONFLICT (task, config_id) DO UPDATE
-     SET url = excluded.url, receiver = excluded.receiver, scheme = excluded.scheme, sealed = excluded.sealed,
-         dialect = excluded.dialect, chunks = excluded.chunks, created_at = excluded.created_at,
-         state = 0, attempt = 0, owner = NULL, generation = c.generation + 1,
-         due_at = CASE WHEN c.owner IS NOT NULL THEN c.due_at
-                       WHEN c.due_at IS NOT NULL OR c.owed > c.seq OR c.part > 0 THEN lease_clock() END";
+/// Makes or replaces push configurations: what is the same, and what becomes of a lease, is as in `sqlite/push.rs`.
+static PUT_PUSHES: Sql = Sql::new(|| {
+    let same = "((c.url, c.scheme, c.dialect, c.chunks, c.state)
+         = (excluded.url, excluded.scheme, excluded.dialect, excluded.chunks, 0))";
+    format!(
+        "INSERT INTO push_configs AS c
+           (task, tenant_id, config_id, url, receiver, scheme, sealed, dialect, chunks, created_at, seq, bytes, generation, owed)
+         SELECT *, n.seq FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[],
+                                     $8::bigint[], $9::boolean[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
+           AS n (task, tenant_id, config_id, url, receiver, scheme, sealed, dialect, chunks, created_at, seq, bytes, generation)
+         ON CONFLICT (task, config_id) DO UPDATE
+         SET sealed = excluded.sealed, bytes = excluded.bytes, url = excluded.url, receiver = excluded.receiver,
+             scheme = excluded.scheme, dialect = excluded.dialect, chunks = excluded.chunks,
+             created_at = CASE WHEN {same} THEN c.created_at ELSE excluded.created_at END,
+             part = CASE WHEN {same} THEN c.part ELSE 0 END,
+             attempt = CASE WHEN {same} THEN c.attempt ELSE 0 END,
+             state = 0,
+             generation = CASE WHEN {same} THEN c.generation ELSE c.generation + 1 END,
+             due_at = CASE WHEN c.owner IS NOT NULL OR ({same} AND c.due_at IS NOT NULL) THEN c.due_at
+                           WHEN c.due_at IS NOT NULL OR c.owed > c.seq OR c.part > 0 OR c.letters > 0 THEN lease_clock() END"
+    )
+    .leak()
+});
 
 const REMOVE_PUSHES: &str = "DELETE FROM push_configs c USING unnest($1::uuid[], $2::text[]) AS r (task, config_id)
      WHERE c.task = r.task AND c.config_id = r.config_id";
@@ -175,7 +186,7 @@ pub(super) fn statements() -> [&'static str; 19] {
         COUNTS,
         USAGE,
         ARTIFACTS,
-        PUT_PUSHES,
+        *PUT_PUSHES,
         REMOVE_PUSHES,
         OWE,
         NOTIFY,
@@ -200,7 +211,7 @@ pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> 
     let counts = CountColumns::of(batch);
     let usage = UsageColumns::of(batch);
     let artifacts = ArtifactColumns::of(batch);
-    let pushes = PushColumns::of(batch);
+    let pushes = PutColumns::of(batch);
     let owed = OwedColumns::of(batch);
     let shard = seal.shard;
 
@@ -222,8 +233,9 @@ pub(super) async fn flush(session: &Session, batch: &Batch, seal: &Seal<'_>) -> 
     write_if(!counts.tenants.is_empty(), COUNTS, counts.all(&shard));
     write_if(!usage.is_empty(), USAGE, usage.all(&shard));
     write_if(!artifacts.tasks.is_empty(), ARTIFACTS, artifacts.all());
-    write_if(!pushes.tasks.is_empty(), PUT_PUSHES, pushes.all());
+    // What was removed and made again is another one.
     write_if(!pushes.removed.is_empty(), REMOVE_PUSHES, vec![&pushes.removed, &pushes.removed_ids]);
+    write_if(!pushes.tasks.is_empty(), *PUT_PUSHES, pushes.all());
     write_if(!owed.tasks.is_empty(), OWE, vec![&owed.tasks, &owed.seqs, &owed.everyone]);
     write_if(seal.notice.is_some(), NOTIFY, vec![&wake::CHANNEL, &seal.notice]);
 
@@ -503,7 +515,7 @@ impl<'a> ArtifactColumns<'a> {
 }
 
 #[derive(Default)]
-struct PushColumns<'a> {
+struct PutColumns<'a> {
     tasks: Vec<Uuid>,
     tenants: Vec<i64>,
     ids: Vec<&'a str>,
@@ -515,33 +527,33 @@ struct PushColumns<'a> {
     chunks: Vec<bool>,
     ats: Vec<i64>,
     froms: Vec<i64>,
+    bytes: Vec<i64>,
+    generations: Vec<i64>,
     removed: Vec<Uuid>,
     removed_ids: Vec<&'a str>,
 }
 
-impl<'a> PushColumns<'a> {
+impl<'a> PutColumns<'a> {
     fn of(batch: &'a Batch) -> Self {
         let mut columns = Self::default();
-        for ((task, id), change) in &batch.push_changes {
-            match change {
-                PushChange::Put { tenant, new, from, at } => {
-                    columns.tasks.push(uuid(*task));
-                    columns.tenants.push(tenant.0);
-                    columns.ids.push(&new.id);
-                    columns.urls.push(&new.url);
-                    columns.receivers.push(&new.receiver);
-                    columns.schemes.push(&new.scheme);
-                    columns.sealed.push(&new.sealed);
-                    columns.dialects.push(dialect_code(new.dialect));
-                    columns.chunks.push(new.chunks);
-                    columns.ats.push(*at);
-                    columns.froms.push(codec::signed(*from));
-                }
-                PushChange::Removed => {
-                    columns.removed.push(uuid(*task));
-                    columns.removed_ids.push(id);
-                }
-            }
+        for ((task, _), Put { tenant, new, from, at }) in &batch.push_puts {
+            columns.tasks.push(uuid(*task));
+            columns.tenants.push(tenant.0);
+            columns.ids.push(&new.id);
+            columns.urls.push(&new.url);
+            columns.receivers.push(&new.receiver);
+            columns.schemes.push(&new.scheme);
+            columns.sealed.push(&new.sealed);
+            columns.dialects.push(dialect_code(new.dialect));
+            columns.chunks.push(new.chunks);
+            columns.ats.push(*at);
+            columns.froms.push(codec::signed(*from));
+            columns.bytes.push(i64::try_from(new.size()).unwrap_or(i64::MAX));
+            columns.generations.push(NewPush::first_generation());
+        }
+        for (task, id) in &batch.push_removals {
+            columns.removed.push(uuid(*task));
+            columns.removed_ids.push(id);
         }
         columns
     }
@@ -549,7 +561,7 @@ impl<'a> PushColumns<'a> {
     fn all(&self) -> Values<'_> {
         let mut values: Values<'_> = vec![&self.tasks, &self.tenants, &self.ids, &self.urls, &self.receivers];
         values.extend([&self.schemes as &(dyn ToSql + Sync), &self.sealed, &self.dialects, &self.chunks]);
-        values.extend([&self.ats as &(dyn ToSql + Sync), &self.froms]);
+        values.extend([&self.ats as &(dyn ToSql + Sync), &self.froms, &self.bytes, &self.generations]);
         values
     }
 }

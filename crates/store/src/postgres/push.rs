@@ -8,7 +8,7 @@
 //! for each other: either what was logged is seen by the settlement, or the row is found at rest and made due.
 //!
 //! None of these decides anything that a lost answer could spoil: said twice, a claim leaves leases that run out, and a settlement
-//! is refused.
+//! says the same or is refused.
 
 use std::sync::LazyLock;
 
@@ -46,6 +46,9 @@ static COLUMNS: LazyLock<String> = LazyLock::new(|| {
     format!("c.task, c.generation, {}", columns.collect::<Vec<_>>().join(", "))
 });
 
+/// Where the record stands among them.
+const RECORD: usize = 17;
+
 /// How often a replay looks again that others have overtaken.
 const TRIES: usize = 20;
 
@@ -66,25 +69,28 @@ fn read(row: &Row) -> Result<(PushConfig, u64)> {
         state: row.try_get(14)?,
         attempt: row.try_get(15)?,
         due_at: row.try_get(16)?,
-        record: row.try_get(17)?,
+        record: row.try_get(RECORD)?,
     };
     Ok((columns.config(task_id(row.try_get(0)?)), codec::unsigned(row.try_get(1)?)))
 }
 
 pub(super) async fn find(pool: &Pool, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>> {
-    Ok(load(pool, tenant, task, id).await?.map(|(config, _)| config))
+    Ok(load(pool, tenant, task, id).await?.as_ref().map(read).transpose()?.map(|(config, _)| config))
 }
 
-async fn load(pool: &Pool, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<(PushConfig, u64)>> {
-    let sql =
-        format!("SELECT {} FROM push_configs c WHERE c.task = $1 AND c.tenant_id = $2 AND c.config_id = $3", *COLUMNS);
-    pool.query_opt(&sql, &[&uuid(task), &tenant.0, &id]).await?.as_ref().map(read).transpose()
+async fn load(pool: &Pool, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<Row>> {
+    let sql = format!(
+        "SELECT {} FROM push_configs c JOIN a2a_tasks t ON t.task_id = c.task
+         WHERE c.task = $1 AND c.tenant_id = $2 AND c.config_id = $3 AND t.hidden = 0",
+        *COLUMNS
+    );
+    pool.query_opt(&sql, &[&uuid(task), &tenant.0, &id]).await
 }
 
 pub(super) async fn list(pool: &Pool, tenant: TenantId, filter: &PushFilter) -> Result<Vec<PushConfig>> {
     let troubled = if filter.troubled { " AND (c.letters > 0 OR c.state <> 0)" } else { "" };
     let sql = format!(
-        "SELECT {} FROM push_configs c
+        "SELECT {} FROM push_configs c JOIN a2a_tasks t ON t.task_id = c.task AND t.hidden = 0
          WHERE c.tenant_id = $1 AND ($2::uuid IS NULL OR c.task = $2)
            AND ($3::uuid IS NULL OR (c.task, c.config_id) > ($3, $4)){troubled}
          ORDER BY c.task, c.config_id LIMIT $5",
@@ -152,14 +158,16 @@ pub(super) async fn claim(readers: &Pool, writers: &Pool, claim: &PushClaim) -> 
     let (holder, lasts) = (claim.term.holder.as_str(), lease::millis(claim.term.lasts));
     let mut leases = Vec::new();
     for row in writers.query(&sql, &[&tenants, &receivers, &counts, &holder, &lasts]).await? {
-        let (config, generation) = read(&row)?;
-        leases.push(PushLease { config, term: claim.term.clone(), generation });
+        match read(&row) {
+            Ok((config, generation)) => leases.push(PushLease { config, term: claim.term.clone(), generation }),
+            Err(error) => tracing::error!(%error, "a push configuration that is due cannot be read"),
+        }
     }
     let after = last.or_else(|| shares.last().map(|(tenant, receiver, _)| (*tenant, receiver.clone())));
     Ok(Claimed { leases, after, is_round })
 }
 
-pub(super) async fn settle(writers: &Pool, lease: &PushLease, settlement: &Settlement) -> Result<u64> {
+pub(super) async fn settle(writers: &Pool, lease: &PushLease, settlement: &Settlement) -> Result<()> {
     let Settlement { told, state, attempt, record, next } = settlement;
     let (keeps, wait, when_owed) = match next {
         Next::Keep => (true, Some(lease::millis(lease.term.lasts)), false),
@@ -172,7 +180,7 @@ pub(super) async fn settle(writers: &Pool, lease: &PushLease, settlement: &Settl
              owner = CASE WHEN $10 THEN owner END,
              due_at = CASE WHEN NOT $12 OR owed > $4 OR $5::bigint > 0 THEN lease_clock() + $11 END
          WHERE task = $1 AND tenant_id = $2 AND config_id = $3 AND generation = $13 AND owner = $14
-         RETURNING owed";
+         RETURNING task";
     let config = &lease.config;
     let row = writers
         .query_opt(
@@ -195,18 +203,18 @@ pub(super) async fn settle(writers: &Pool, lease: &PushLease, settlement: &Settl
             ],
         )
         .await?;
-    row.map(|row| Ok(codec::unsigned(row.try_get(0)?))).unwrap_or(Err(Error::LeaseLost))
+    if row.is_none() { Err(Error::LeaseLost) } else { Ok(()) }
 }
 
 /// What was read may have changed by the time that it is written: it counts only if it has not.
 pub(super) async fn replay(writers: &Pool, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize> {
     let sql = "UPDATE push_configs
-         SET record = $4, state = 0, attempt = 0, generation = generation + 1, owner = NULL,
-             due_at = CASE WHEN owner IS NULL THEN lease_clock() ELSE due_at END
+         SET record = $4, state = 0, attempt = 0, generation = generation + 1,
+             due_at = CASE WHEN owner IS NULL OR due_at IS NULL THEN lease_clock() ELSE due_at END
          WHERE task = $1 AND config_id = $2 AND generation = $3 AND record = $5 RETURNING task";
     for _ in 0..TRIES {
-        let (mut config, generation) = load(writers, tenant, task, id).await?.ok_or(Error::NotFound)?;
-        let before = config.record.encode()?;
+        let row = load(writers, tenant, task, id).await?.ok_or(Error::NotFound)?;
+        let ((mut config, generation), before) = (read(&row)?, row.try_get::<_, String>(RECORD)?);
         let replayed = config.replay(which);
         if replayed == 0 && config.state == PushState::Active {
             return Ok(0);

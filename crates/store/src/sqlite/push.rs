@@ -49,28 +49,36 @@ fn read(row: &Row<'_>) -> Result<(PushConfig, u64)> {
 
 /// The ids of a task's configurations, with the bytes that each takes.
 pub(super) fn of_task(conn: &Connection, pk: i64) -> Result<Vec<(String, i64)>> {
-    let mut all = conn.prepare_cached(
-        "SELECT config_id, length(CAST(config_id AS BLOB)) + length(CAST(url AS BLOB)) + length(CAST(receiver AS BLOB))
-           + length(CAST(scheme AS BLOB)) + length(sealed) FROM push_configs WHERE task = ?1",
-    )?;
+    let mut all = conn.prepare_cached("SELECT config_id, bytes FROM push_configs WHERE task = ?1")?;
     let all = all.query_map([pk], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(all.collect::<Result<_, _>>()?)
 }
 
-/// Makes or replaces one. A lease keeps its time: nobody tells beside its holder, who finds out when it settles.
+/// Makes or replaces one. What is told and where is the same for one whose secrets alone are new, and nobody is disturbed. Otherwise
+/// it is another generation, which a holder finds out when it settles; its lease keeps its time.
 pub(super) fn put(batch: &Batch<'_>, task: &TaskRow, new: &NewPush, from: u64, at: Timestamp) -> Result<()> {
     batch
         .conn
         .prepare_cached(
             "INSERT INTO push_configs AS c (task, config_id, tenant_id, url, receiver, scheme, sealed, dialect, chunks,
-                                            created_at, seq, owed)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
+                                            created_at, seq, owed, bytes, generation)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?13, ?14)
              ON CONFLICT (task, config_id) DO UPDATE
-             SET url = excluded.url, receiver = excluded.receiver, scheme = excluded.scheme, sealed = excluded.sealed,
-                 dialect = excluded.dialect, chunks = excluded.chunks, created_at = excluded.created_at,
-                 state = 0, attempt = 0, owner = NULL, generation = c.generation + 1,
-                 due_at = CASE WHEN c.owner IS NOT NULL THEN c.due_at
-                               WHEN c.due_at IS NOT NULL OR c.owed > c.seq OR c.part > 0 THEN ?12 END",
+             SET sealed = excluded.sealed, bytes = excluded.bytes, url = excluded.url, receiver = excluded.receiver,
+                 scheme = excluded.scheme, dialect = excluded.dialect, chunks = excluded.chunks,
+                 created_at = CASE WHEN same THEN c.created_at ELSE excluded.created_at END,
+                 part = CASE WHEN same THEN c.part ELSE 0 END,
+                 attempt = CASE WHEN same THEN c.attempt ELSE 0 END,
+                 state = 0,
+                 generation = CASE WHEN same THEN c.generation ELSE c.generation + 1 END,
+                 due_at = CASE WHEN c.owner IS NOT NULL OR (same AND c.due_at IS NOT NULL) THEN c.due_at
+                               WHEN c.due_at IS NOT NULL OR c.owed > c.seq OR c.part > 0 OR c.letters > 0 THEN ?12 END"
+                .replace(
+                    "same",
+                    "(c.url, c.scheme, c.dialect, c.chunks, c.state)
+                       IS (excluded.url, excluded.scheme, excluded.dialect, excluded.chunks, 0)",
+                )
+                .as_str(),
         )?
         .execute(params![
             task.pk,
@@ -85,6 +93,8 @@ pub(super) fn put(batch: &Batch<'_>, task: &TaskRow, new: &NewPush, from: u64, a
             at.as_millis(),
             codec::signed(from),
             batch.now.0,
+            i64::try_from(new.size()).unwrap_or(i64::MAX),
+            NewPush::first_generation(),
         ])?;
     Ok(())
 }
@@ -113,7 +123,7 @@ pub(super) fn find(conn: &Connection, tenant: TenantId, task: TaskId, id: &str) 
 }
 
 fn load(conn: &Connection, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<(PushConfig, u64)>> {
-    let sql = format!("{} WHERE t.task_id = ?1 AND c.tenant_id = ?2 AND c.config_id = ?3", *SELECT);
+    let sql = format!("{} WHERE t.task_id = ?1 AND c.tenant_id = ?2 AND c.config_id = ?3 AND t.hidden = 0", *SELECT);
     let mut load = conn.prepare_cached(&sql)?;
     let mut rows = load.query(params![task.to_string(), tenant.0, id])?;
     rows.next()?.map(read).transpose()
@@ -132,7 +142,7 @@ pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &PushFilter) -> 
     };
     let troubled = if filter.troubled { " AND (c.letters > 0 OR c.state <> 0)" } else { "" };
     let sql = format!(
-        "{} WHERE c.tenant_id = ?1 AND (c.task, c.config_id) > (?2, ?3) AND (?4 IS NULL OR c.task = ?4){troubled}
+        "{} WHERE c.tenant_id = ?1 AND t.hidden = 0 AND (c.task, c.config_id) > (?2, ?3) AND (?4 IS NULL OR c.task = ?4){troubled}
          ORDER BY c.task, c.config_id LIMIT ?5",
         *SELECT
     );
@@ -176,7 +186,9 @@ fn visit(batch: &Batch<'_>, after: Option<&(TenantId, String)>) -> Result<Visite
             None => (at, wrapped) = (first(), true),
         }
     }
-    Ok(Visited { due, last: Some((TenantId(at.0), at.1)), is_round: false })
+    // Where it stands may be before the first pair.
+    let last = (at.0 > i64::MIN).then_some((TenantId(at.0), at.1));
+    Ok(Visited { due, last, is_round: false })
 }
 
 pub(super) fn claim(batch: &Batch<'_>, claim: &PushClaim) -> Result<Claimed> {
@@ -197,7 +209,10 @@ pub(super) fn claim(batch: &Batch<'_>, claim: &PushClaim) -> Result<Claimed> {
         let share = i64::try_from(share).unwrap_or(i64::MAX);
         let mut rows = oldest.query(params![tenant.0, receiver, batch.now.0, share])?;
         while let Some(row) = rows.next()? {
-            found.push(read(row)?);
+            match read(row) {
+                Ok(row) => found.push(row),
+                Err(error) => tracing::error!(%error, "a push configuration that is due cannot be read"),
+            }
         }
         for (config, generation) in found {
             take.execute(params![config.task.to_string(), config.config.id, claim.term.holder.as_str(), until])?;
@@ -207,7 +222,7 @@ pub(super) fn claim(batch: &Batch<'_>, claim: &PushClaim) -> Result<Claimed> {
     Ok(Claimed { leases, after, is_round })
 }
 
-pub(super) fn settle(batch: &Batch<'_>, lease: &PushLease, settlement: &Settlement) -> Result<u64> {
+pub(super) fn settle(batch: &Batch<'_>, lease: &PushLease, settlement: &Settlement) -> Result<()> {
     let Settlement { told, state, attempt, record, next } = settlement;
     let (keeps, due, when_owed) = match next {
         Next::Keep => (true, Some(batch.now.after(lease.term.lasts).0), false),
@@ -215,7 +230,7 @@ pub(super) fn settle(batch: &Batch<'_>, lease: &PushLease, settlement: &Settleme
         Next::Idle => (false, Some(batch.now.0), true),
         Next::Rest => (false, None, false),
     };
-    let owed: Option<i64> = batch
+    let settled = batch
         .conn
         .prepare_cached(
             "UPDATE push_configs
@@ -223,30 +238,25 @@ pub(super) fn settle(batch: &Batch<'_>, lease: &PushLease, settlement: &Settleme
                  owner = CASE WHEN ?9 THEN owner END,
                  due_at = CASE WHEN NOT ?11 OR owed > ?3 OR ?4 > 0 THEN ?10 END
              WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1) AND config_id = ?2 AND generation = ?12
-               AND owner = ?13 AND tenant_id = ?14
-             RETURNING owed",
+               AND owner = ?13 AND tenant_id = ?14",
         )?
-        .query_row(
-            params![
-                lease.config.task.to_string(),
-                lease.config.config.id,
-                codec::signed(told.seq),
-                told.part,
-                *state as i64,
-                attempt,
-                i64::try_from(record.letters.len()).unwrap_or(i64::MAX),
-                record.encode()?,
-                keeps,
-                due,
-                when_owed,
-                codec::signed(lease.generation),
-                lease.term.holder.as_str(),
-                lease.config.tenant.0,
-            ],
-            |row| row.get(0),
-        )
-        .optional()?;
-    owed.map(codec::unsigned).ok_or(Error::LeaseLost)
+        .execute(params![
+            lease.config.task.to_string(),
+            lease.config.config.id,
+            codec::signed(told.seq),
+            told.part,
+            *state as i64,
+            attempt,
+            i64::try_from(record.letters.len()).unwrap_or(i64::MAX),
+            record.encode()?,
+            keeps,
+            due,
+            when_owed,
+            codec::signed(lease.generation),
+            lease.term.holder.as_str(),
+            lease.config.tenant.0,
+        ])?;
+    if settled == 0 { Err(Error::LeaseLost) } else { Ok(()) }
 }
 
 pub(super) fn replay(batch: &Batch<'_>, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize> {
@@ -259,8 +269,8 @@ pub(super) fn replay(batch: &Batch<'_>, tenant: TenantId, task: TaskId, id: &str
         .conn
         .prepare_cached(
             "UPDATE push_configs
-             SET record = ?4, state = 0, attempt = 0, generation = generation + 1, owner = NULL,
-                 due_at = CASE WHEN owner IS NULL THEN ?5 ELSE due_at END
+             SET record = ?4, state = 0, attempt = 0, generation = generation + 1,
+                 due_at = CASE WHEN owner IS NULL OR due_at IS NULL THEN ?5 ELSE due_at END
              WHERE task = (SELECT pk FROM a2a_tasks WHERE task_id = ?1) AND config_id = ?2 AND generation = ?3",
         )?
         .execute(params![task.to_string(), id, codec::signed(generation), config.record.encode()?, batch.now.0])?;

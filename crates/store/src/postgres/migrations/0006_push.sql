@@ -9,7 +9,8 @@ CREATE TABLE push_configs (
   seq        bigint NOT NULL,                 -- the last event that was told
   owed       bigint NOT NULL,                 -- the last event that there may be to tell of
   due_at     bigint,
-  generation bigint NOT NULL DEFAULT 0,
+  generation bigint NOT NULL,                 -- begins anywhere: one that is made anew is another one
+  bytes      bigint NOT NULL,                 -- what it takes, about
   part       integer NOT NULL DEFAULT 0,      -- of the last event's notifications; 0 when all were told
   attempt    integer NOT NULL DEFAULT 0,
   letters    integer NOT NULL DEFAULT 0,      -- dead letters

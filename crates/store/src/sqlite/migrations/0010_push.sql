@@ -12,6 +12,7 @@ CREATE TABLE push_configs (
   sealed     BLOB NOT NULL,                 -- token and credentials, encrypted
   dialect    INTEGER NOT NULL,              -- 1 for 1.0, 3 for 0.3
   chunks     INTEGER NOT NULL,
+  bytes      INTEGER NOT NULL,              -- what all of that takes, about
   created_at INTEGER NOT NULL,
   seq        INTEGER NOT NULL,              -- the last event that was told
   part       INTEGER NOT NULL DEFAULT 0,    -- of its notifications; 0 when all were
@@ -19,7 +20,7 @@ CREATE TABLE push_configs (
   state      INTEGER NOT NULL DEFAULT 0,    -- 0 active, 1 the receiver is gone, 2 stopped by its dead letters
   due_at     INTEGER,
   owner      TEXT,
-  generation INTEGER NOT NULL DEFAULT 0,
+  generation INTEGER NOT NULL,              -- begins anywhere: one that is made anew is another one
   attempt    INTEGER NOT NULL DEFAULT 0,
   letters    INTEGER NOT NULL DEFAULT 0,    -- dead letters
   record     TEXT NOT NULL DEFAULT '{}',    -- dead letters and the last attempts, as JSON
