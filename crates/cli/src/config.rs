@@ -286,8 +286,10 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
     }
     let mut layer: Layer = toml::from_str(&text).map_err(wrong)?;
     // A path in a file is meant from where the file is, whoever starts the server from wherever.
-    if let (Some(directory), Some(base)) = (&layer.data_dir, path.parent()) {
-        layer.data_dir = Some(base.join(directory));
+    if let Some(base) = path.parent() {
+        for place in [&mut layer.data_dir, &mut layer.key_file, &mut layer.tls_cert, &mut layer.tls_key] {
+            *place = place.take().map(|place| base.join(place));
+        }
     }
     if let (Some(store), Some(base)) = (&layer.store, path.parent())
         && let Some(directory) = store.expose().strip_prefix("sqlite:").filter(|directory| !directory.is_empty())
@@ -576,11 +578,13 @@ mod tests {
 
     #[test]
     fn paths_in_the_file_are_meant_from_there() {
-        let (_keep, path) =
-            file("data_dir = \"data\"\nstore = \"sqlite:journal\"\ntrust.keys = \"https://a=keys/a.json\"\n");
+        let (_keep, path) = file(
+            "data_dir = \"data\"\nkey_file = \"push.key\"\nstore = \"sqlite:journal\"\ntrust.keys = \"https://a=keys/a.json\"\n",
+        );
         let config = load(Layer::default(), Some(&path), &environment(&[])).unwrap();
         let config = config.check(&environment(&[])).unwrap();
         assert_eq!(config.data_dir, path.parent().unwrap().join("data"));
+        assert_eq!(config.keys.key_file, Some(path.parent().unwrap().join("push.key")));
         assert_eq!(config.location.directory(), Some(path.parent().unwrap().join("journal").as_path()));
         assert_eq!(config.keys.trust.keys().0[0].file, path.parent().unwrap().join("keys/a.json"));
     }

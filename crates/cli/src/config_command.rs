@@ -10,6 +10,7 @@ use crate::{
         keys::{Slot, keys},
         process_environment,
     },
+    courier,
     failure::Failure,
     findings::{self, Finding, Level},
     output::{self, Format},
@@ -110,7 +111,10 @@ fn check(args: &Check) -> Result<(), Failure> {
 /// Whether the server would start with it.
 pub(crate) fn configuration(settings: &Settings) -> Finding {
     let file = settings.file().map(|file| file.display().to_string());
-    match settings.check(&process_environment).and_then(|config| config.check_certificate()) {
+    match settings.check(&process_environment).and_then(|config| {
+        config.check_certificate()?;
+        courier::options(&config).map(drop)
+    }) {
         Ok(()) => Finding::ok("configuration", file.unwrap_or("no file: environment and defaults".to_owned())),
         Err(failure) => Finding::failure("configuration", failure),
     }

@@ -64,21 +64,21 @@ impl Carrier for Courier {
         self.connector.check_url(&parsed).await.map_err(|error| match error {
             Error::Url { reason, .. } => reason,
             // The same words whatever is there.
-            _ => "this address may not be called; whoever runs this server decides that by `egress.allow`".to_owned(),
+            _ => "this address may not be called; whoever runs this server decides that by `egress.allow` and `egress.ports`".to_owned(),
         })?;
         let host = parsed.host_str().unwrap_or_default();
         Ok(format!("{host}:{}", parsed.port_or_known_default().unwrap_or_default()))
     }
 
-    async fn carry(&self, parcel: Parcel) -> Option<Answer> {
+    async fn carry(&self, parcel: Parcel) -> Result<Answer, String> {
         let Parcel { url, headers, body } = parcel;
-        let url = Url::parse(&url).ok()?;
+        let url = Url::parse(&url).map_err(|error| error.to_string())?;
         let header = |(name, value): (&'static str, String)| {
             let mut value = HeaderValue::from_str(&value).ok()?;
             value.set_sensitive(true);
             Some((HeaderName::from_static(name), value))
         };
-        let headers = headers.into_iter().map(header).collect::<Option<_>>()?;
+        let headers = headers.into_iter().map(header).collect::<Option<_>>().ok_or("a header cannot be sent")?;
         let request = Request {
             method: Method::POST,
             url: &url,
@@ -88,18 +88,19 @@ impl Carrier for Courier {
             streaming: false,
             http2: false,
         };
-        let response = match self.connector.send(request).await {
-            Ok(response) => response,
-            Err(error) => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::debug!(%error, cause, "a notification did not arrive");
-                return None;
+        let response = self.connector.send(request).await.map_err(|error| {
+            let mut said = error.to_string();
+            let mut cause = std::error::Error::source(&error);
+            while let Some(next) = cause {
+                said = format!("{said}: {next}");
+                cause = next.source();
             }
-        };
+            said
+        })?;
         let seconds = response.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let answer = Answer { status: response.status.as_u16(), retry_after: seconds.map(Duration::from_secs) };
         // What it says does not matter, and nobody waits for it.
         tokio::spawn(tokio::time::timeout(ANSWER_TIME, response.bytes()));
-        Some(answer)
+        Ok(answer)
     }
 }

@@ -141,8 +141,7 @@ async fn list(args: &List) -> Result<(), Failure> {
         return Ok(());
     }
     let row = |config: &Outbox| {
-        let waits =
-            if config.owed > config.told { format!("{} of {}", config.told, config.owed) } else { "-".to_owned() };
+        let told = format!("{} of {}", config.told, config.owed.max(config.told));
         let state = if config.attempt > 0 {
             format!("{}, attempt {}", config.state, config.attempt)
         } else {
@@ -152,7 +151,7 @@ async fn list(args: &List) -> Result<(), Failure> {
             config.task_id.clone(),
             output::harmless(&config.id),
             state,
-            waits,
+            told,
             config.dead_letters.len().to_string(),
             output::harmless(&config.url),
         ]
@@ -206,8 +205,9 @@ async fn replay(args: &Resend) -> Result<(), Failure> {
     }
     match args.common.output {
         Format::Json => output::line(&serde_json::to_string(&Replayed { replayed }).unwrap_or_default()),
-        Format::Text if replayed == 1 => output::line("1 dead letter is sent again"),
-        Format::Text => output::line(&format!("{replayed} dead letters are sent again")),
+        Format::Text if replayed == 0 => output::line("there is no dead letter to send again; what waits is tried now"),
+        Format::Text if replayed == 1 => output::line("1 dead letter will be sent again"),
+        Format::Text => output::line(&format!("{replayed} dead letters will be sent again")),
     }
     Ok(())
 }

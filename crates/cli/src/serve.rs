@@ -6,7 +6,7 @@ use agents::{
     AgentFiles, KINDS, Reader,
     guard::{self, Guard},
 };
-use exchange::{Agents, Exchange};
+use exchange::{Agents, Exchange, push::KeyError};
 use server::Server;
 use store::{InstanceId, Presence};
 use tokio::{
@@ -78,9 +78,14 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let _files = load_agents(&config, &agents, instance)?;
 
     let options = exchange::Options { push: courier::options(&config)?, ..config.exchange.clone() };
-    let exchange = Exchange::start(store, agents, options)
-        .await
-        .map_err(|error| Failure::failed("cannot start the exchange").caused_by(&error))?;
+    let exchange = Exchange::start(store, agents, options).await.map_err(|error| match &error {
+        KeyError::Wrapped | KeyError::OtherKey => {
+            Failure::usage("cannot open the keys for notifications").because(error.to_string()).hint(
+                "give the file by --key-file, SB_KEY_FILE or `key_file`; without it only `push.enabled = false` starts",
+            )
+        }
+        _ => Failure::failed("cannot start").caused_by(&error),
+    })?;
 
     let options = server::Options { drain: GRACE, ..config.edge.clone() };
     let server = match Server::bind(exchange.clone(), options).await {

@@ -27,8 +27,8 @@ use crate::{Call, Caller, Error, Exchange, convert, intake::answered, operations
 pub trait Carrier: Send + Sync + 'static {
     /// Whether somebody at this URL may be told, and the host and port there; else why not, in words that a caller may read.
     async fn receiver(&self, url: &str) -> Result<String, String>;
-    /// Posts it. `None` when there was no answer in time, or no way there.
-    async fn carry(&self, parcel: Parcel) -> Option<Answer>;
+    /// Posts it. Without an answer it says why, which is for whoever runs the server and not for callers.
+    async fn carry(&self, parcel: Parcel) -> Result<Answer, String>;
 }
 
 /// What is posted. It may hold secrets and does not print.

@@ -50,7 +50,7 @@ impl Carrier for Post {
         }
     }
 
-    async fn carry(&self, parcel: Parcel) -> Option<Answer> {
+    async fn carry(&self, parcel: Parcel) -> Result<Answer, String> {
         let host = parcel.url["https://".len()..].split('/').next().unwrap().to_owned();
         let headers = parcel.headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let body = serde_json::from_slice(&parcel.body).unwrap();
@@ -65,7 +65,7 @@ impl Carrier for Post {
             Some(answers) => answers[0],
             None => 200,
         };
-        (status > 0).then_some(Answer { status, retry_after: None })
+        if status > 0 { Ok(Answer { status, retry_after: None }) } else { Err("nobody is there".to_owned()) }
     }
 }
 

@@ -142,7 +142,7 @@ pub trait Outbox: Send + Sync + 'static {
     async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)>;
     /// Writes how far a holder has come; [`Error::LeaseLost`] when somebody else holds it or it was changed. One that comes late is as good.
     async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<()>;
-    /// Has dead letters sent again, and a configuration that had stopped go on; whoever tells it has its time. Says how many letters;
+    /// Has dead letters sent again, a configuration that had stopped go on, and one that waits for another attempt be tried now; whoever tells it has its time. Says how many letters;
     /// [`Error::NotFound`] when there is no such configuration.
     async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize>;
 }

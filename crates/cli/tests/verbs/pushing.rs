@@ -39,7 +39,7 @@ fn dead_letters_are_listed_shown_and_sent_again() {
     assert_eq!((&json["deadLetters"][0]["sequence"], &json["deadLetters"][0]["attempts"]), (&1.into(), &2.into()));
     assert_eq!(json["attempts"].as_array().unwrap().len(), 8);
 
-    assert_eq!(home.ok(&["push", "replay", &task, "mine", "--sequence", "2"]), "1 dead letter is sent again\n");
+    assert_eq!(home.ok(&["push", "replay", &task, "mine", "--sequence", "2"]), "1 dead letter will be sent again\n");
     let replayed = home.json(&["push", "replay", "--all-dead"]).remove(0);
     assert!(replayed["replayed"].as_u64().unwrap() >= 3, "{replayed}");
     std::thread::sleep(Duration::from_millis(100));

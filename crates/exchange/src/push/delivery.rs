@@ -188,12 +188,14 @@ struct Telling<'a> {
     record: PushRecord,
     /// How many notifications were sent under this lease.
     sent: usize,
+    /// What the last attempt came to, for the log.
+    why: String,
 }
 
 impl<'a> Telling<'a> {
     fn new(inner: &'a Inner, push: &'a Push, lease: PushLease, until: Instant) -> Self {
         let (told, attempt, record) = (lease.config.told, lease.config.attempt, lease.config.record.clone());
-        Self { inner, push, lease, until, told, attempt, record, sent: 0 }
+        Self { inner, push, lease, until, told, attempt, record, sent: 0, why: String::new() }
     }
 
     async fn run(&mut self) -> Result<(), Stop> {
@@ -325,7 +327,10 @@ impl<'a> Telling<'a> {
                 self.record.letters[index] = self.letter(place);
                 return self.rest(PushState::Gone).await;
             }
-            Outcome::Again(_) | Outcome::Refused => self.record.letters[index] = self.letter(place),
+            Outcome::Again(_) | Outcome::Refused => {
+                self.warn(&notice, "a dead letter that was sent again is given up again");
+                self.record.letters[index] = self.letter(place);
+            }
         }
         self.attempt = 0;
         self.settle(PushState::Active, Next::Keep).await?;
@@ -360,13 +365,25 @@ impl<'a> Telling<'a> {
         let answer = match self.parcel(notice, at.as_millis() / 1000) {
             Some(parcel) => {
                 let carried = self.push.options.carrier.carry(parcel);
-                tokio::time::timeout(timeout, carried).await.ok().flatten()
+                tokio::time::timeout(timeout, carried).await.unwrap_or_else(|_| Err("no answer in time".to_owned()))
             }
-            None => None,
+            None => Err("its secrets cannot be opened".to_owned()),
         };
+        let was_put_off = self.attempt > 0;
         self.attempt += 1;
+        let (answer, why) = answer.map_or_else(|why| (None, Some(why)), |answer| (Some(answer), None));
         let status = answer.map(|answer| answer.status);
         let (outcome, word) = judge(answer);
+        self.why = why.or(status.map(|status| format!("HTTP {status}"))).unwrap_or_default();
+        match outcome {
+            Outcome::Told if was_put_off => {
+                self.say(tracing::Level::INFO, notice, "a webhook takes notifications again")
+            }
+            Outcome::Again(_) if !was_put_off => {
+                self.say(tracing::Level::WARN, notice, "a webhook does not take a notification, which is tried again");
+            }
+            _ => {}
+        }
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.record.remember(Attempt { place: notice.place, at: at.as_millis(), ms, status, outcome: word.into() });
         tracing::debug!(
@@ -443,16 +460,20 @@ impl<'a> Telling<'a> {
         }
     }
 
-    fn warn(&self, notice: &Notice, what: &str) {
+    /// For whoever runs the server: `sb push show` has the rest.
+    fn say(&self, level: tracing::Level, notice: &Notice, what: &str) {
         let config = &self.lease.config;
-        tracing::warn!(
-            task.id = %config.task,
-            push.id = %config.config.id,
-            receiver = %config.config.receiver,
-            seq = notice.place.seq,
-            attempts = self.attempt,
-            "{what}"
-        );
+        let (tenant, task, id) = (config.tenant.0, config.task, config.config.id.as_str());
+        let (receiver, seq, attempts, why) = (&config.config.receiver, notice.place.seq, self.attempt, &self.why);
+        if level == tracing::Level::INFO {
+            tracing::info!(tenant.id = tenant, task.id = %task, push.id = id, %receiver, seq, attempts, "{what}");
+        } else {
+            tracing::warn!(tenant.id = tenant, task.id = %task, push.id = id, %receiver, seq, attempts, why, "{what}");
+        }
+    }
+
+    fn warn(&self, notice: &Notice, what: &str) {
+        self.say(tracing::Level::WARN, notice, what);
     }
 }
 

@@ -82,6 +82,7 @@ impl Keys {
                 let keys = decode(&text)?;
                 // Of two who do this at once one is first, and the other finds the same keys.
                 store.replace_setting("system", SETTING, stored, Stored::of(&keys, Some(key))?).await?;
+                tracing::info!("the keys for notifications are wrapped by the key file from now on");
                 keys
             }
             (Stored::Wrapped(_), None) => return Err(KeyError::Wrapped),

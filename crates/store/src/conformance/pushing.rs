@@ -255,6 +255,12 @@ pub(super) async fn a_configuration_that_was_put_off_waits(store: Arc<dyn Store>
     let again = world.tell_one().await;
     assert_eq!((again.config.attempt, again.config.owed), (1, 4));
     assert_eq!(again.config.record.attempts[0].status, Some(500));
+    // Nobody has to wait who does not want to.
+    let put_off = Settlement { attempt: 2, ..settlement(&again, 2, Next::After(MINUTE)) };
+    world.store.settle_push(&again, put_off).await.unwrap();
+    assert!(world.tell().await.is_empty());
+    assert_eq!(world.store.replay_pushes(world.tenant, task, "a", Replay::All).await.unwrap(), 0);
+    world.tell_one().await;
 }
 
 pub(super) async fn a_configuration_that_rests_is_not_due(store: Arc<dyn Store>) {

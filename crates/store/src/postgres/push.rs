@@ -216,7 +216,7 @@ pub(super) async fn replay(writers: &Pool, tenant: TenantId, task: TaskId, id: &
         let row = load(writers, tenant, task, id).await?.ok_or(Error::NotFound)?;
         let ((mut config, generation), before) = (read(&row)?, row.try_get::<_, String>(RECORD)?);
         let replayed = config.replay(which);
-        if replayed == 0 && config.state == PushState::Active {
+        if replayed == 0 && config.state == PushState::Active && config.attempt == 0 {
             return Ok(0);
         }
         let (generation, record) = (codec::signed(generation), config.record.encode()?);

@@ -262,7 +262,7 @@ pub(super) fn settle(batch: &Batch<'_>, lease: &PushLease, settlement: &Settleme
 pub(super) fn replay(batch: &Batch<'_>, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize> {
     let (mut config, generation) = load(batch.conn, tenant, task, id)?.ok_or(Error::NotFound)?;
     let replayed = config.replay(which);
-    if replayed == 0 && config.state == PushState::Active {
+    if replayed == 0 && config.state == PushState::Active && config.attempt == 0 {
         return Ok(0);
     }
     batch
