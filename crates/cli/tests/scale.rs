@@ -25,5 +25,6 @@ mod storm;
 mod storms;
 mod verdict;
 mod wakeless;
+mod webhooks;
 
 use crate::harness::{http, log, random, sse};

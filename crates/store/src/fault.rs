@@ -14,7 +14,10 @@ static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("SB_FAUL
 /// - `wall-leases`: leases of SQLite are measured by wall clocks,
 /// - `takeover-at-once`: a lease that has run out is taken over without a last call to its holder,
 /// - `release-again`: a turn that is given back on purpose runs again, whatever its agent's policy,
-/// - `stay-held`: a task that is held for a direct reply is not shown when that takes long.
+/// - `stay-held`: a task that is held for a direct reply is not shown when that takes long,
+/// - `push-settles-first`: a notification is settled before it is sent,
+/// - `push-forgets`: a notification whose attempt failed counts as told,
+/// - `push-new-id`: a notification that is sent again has another id.
 pub fn is_on(name: &str) -> bool {
     cfg!(debug_assertions) && FAULT.as_deref() == Some(name)
 }

@@ -74,7 +74,7 @@ impl Doors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[index] = base.to_owned();
     }
 
-    fn any(&self, random: &mut Random) -> String {
+    pub(crate) fn any(&self, random: &mut Random) -> String {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all[random.index(all.len())].clone()
     }

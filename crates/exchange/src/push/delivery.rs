@@ -14,7 +14,7 @@ use std::{
 
 use store::{
     Attempt, Event, Letter, MOST_LETTERS, Next, Place, PushClaim, PushLease, PushRecord, PushState, Settlement,
-    TenantId, Term, clock,
+    TenantId, Term, clock, fault,
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -281,8 +281,14 @@ impl<'a> Telling<'a> {
 
     /// Sends the next of what is owed. Says whether to go on.
     async fn send(&mut self, notice: &Notice) -> Result<bool, Stop> {
+        if fault::is_on("push-settles-first") {
+            let told = std::mem::replace(&mut self.told, notice.then);
+            self.settle(PushState::Active, Next::Keep).await?;
+            self.told = told;
+        }
         match self.attempt(notice).await? {
             Outcome::Told => {}
+            Outcome::Again(_) if fault::is_on("push-forgets") => {}
             Outcome::Gone => {
                 self.warn(notice, "a receiver of notifications is gone");
                 return self.rest(PushState::Gone).await;
@@ -405,7 +411,10 @@ impl<'a> Telling<'a> {
             tracing::error!(task.id = %task, push.id = %id, "the secrets of a push configuration cannot be opened");
             return None;
         };
-        let message = message_id(config, notice.place);
+        let mut message = message_id(config, notice.place);
+        if fault::is_on("push-new-id") && self.attempt > 0 {
+            message = message.replacen("msg_", &format!("msg_{}-", self.attempt), 1);
+        }
         let mut headers = vec![
             ("content-type", "application/a2a+json".to_owned()),
             ("a2a-version", config.config.dialect.version().to_owned()),
