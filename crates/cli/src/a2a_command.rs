@@ -1,19 +1,17 @@
 //! `sb a2a`: the card registry. The verbs of the queue will stand beside it.
 
 use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill};
-use client::call_json;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
-use url::Url;
 
 use crate::{
     config::LogFormat,
     failure::Failure,
     logging,
     output::{self, Format},
+    routes::RouteArgs,
     table::table,
-    target::TargetArgs,
 };
 
 /// `sb a2a …`
@@ -58,13 +56,13 @@ struct Upsert {
     #[arg(long, value_name = "BINDING", requires = "endpoint", default_value = "")]
     endpoint_binding: String,
     #[command(flatten)]
-    common: Common,
+    common: RouteArgs,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
     #[command(flatten)]
-    common: Common,
+    common: RouteArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,19 +70,7 @@ struct One {
     /// The agent's id
     id: String,
     #[command(flatten)]
-    common: Common,
-}
-
-#[derive(Debug, clap::Args)]
-struct Common {
-    /// The server [env: SB_URL] [default: the local one]
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
-    /// How to print the result: `json` is one object a line
-    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
-    output: Format,
-    #[command(flatten)]
-    target: TargetArgs,
+    common: RouteArgs,
 }
 
 /// A card of the registry, as the server tells it.
@@ -123,7 +109,7 @@ async fn upsert(args: &Upsert) -> Result<(), Failure> {
     }
     // Plain data always serialises.
     let body = serde_json::to_vec(&card).unwrap_or_default();
-    let entry: Entry = args.common.call(Method::PUT, Some(&args.id), Some(body)).await?;
+    let entry: Entry = args.common.call(Method::PUT, &["v1", "cards", &args.id], &[], Some(body)).await?;
     args.common.print(&entry, &format!("kept the card of {}", entry.agent_id));
     Ok(())
 }
@@ -155,12 +141,12 @@ fn add_capabilities(card: &mut AgentCard, json: &str) -> Result<(), String> {
     Ok(())
 }
 
-async fn list(common: &Common) -> Result<(), Failure> {
+async fn list(common: &RouteArgs) -> Result<(), Failure> {
     #[derive(Deserialize)]
     struct All {
         cards: Vec<Entry>,
     }
-    let All { cards } = common.call(Method::GET, None, None).await?;
+    let All { cards } = common.call(Method::GET, &["v1", "cards"], &[], None).await?;
     if common.output == Format::Json {
         for entry in &cards {
             common.print(entry, "");
@@ -184,7 +170,7 @@ async fn list(common: &Common) -> Result<(), Failure> {
 }
 
 async fn show(args: &One) -> Result<(), Failure> {
-    let entry: Entry = args.common.call(Method::GET, Some(&args.id), None).await?;
+    let entry: Entry = args.common.call(Method::GET, &["v1", "cards", &args.id], &[], None).await?;
     match args.common.output {
         Format::Json => output::line(&output::one_line(entry.card.get())),
         Format::Text => output::print_foreign(&format!("{}\n", output::indented(entry.card.get()))),
@@ -193,39 +179,9 @@ async fn show(args: &One) -> Result<(), Failure> {
 }
 
 async fn remove(args: &One) -> Result<(), Failure> {
-    let entry: Entry = args.common.call(Method::DELETE, Some(&args.id), None).await?;
+    let entry: Entry = args.common.call(Method::DELETE, &["v1", "cards", &args.id], &[], None).await?;
     args.common.print(&entry, &format!("forgot the card of {}", entry.agent_id));
     Ok(())
-}
-
-impl Common {
-    async fn call<T: for<'de> Deserialize<'de>>(
-        &self,
-        method: Method,
-        id: Option<&str>,
-        body: Option<Vec<u8>>,
-    ) -> Result<T, Failure> {
-        let target = self.target.target(self.url.as_deref(), None)?;
-        let url = at(target.url, id);
-        let answer = call_json(&self.target.connector(), method, &url, target.token.as_ref(), body).await?;
-        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
-    }
-
-    fn print(&self, entry: &Entry, text: &str) {
-        match self.output {
-            // Plain data always serialises.
-            Format::Json => output::line(&serde_json::to_string(entry).unwrap_or_default()),
-            Format::Text => output::line(text),
-        }
-    }
-}
-
-fn at(mut base: Url, id: Option<&str>) -> Url {
-    // Fails only for URLs without a host, which `parse_url` refuses.
-    if let Ok(mut path) = base.path_segments_mut() {
-        path.pop_if_empty().extend(["v1", "cards"]).extend(id);
-    }
-    base
 }
 
 #[cfg(test)]
@@ -245,12 +201,5 @@ mod tests {
         for wrong in ["", "1", "[1]", r#"[""]"#, r#"{"streaming":"x"}"#] {
             assert!(made(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn cards_are_below_the_server() {
-        let base = client::parse_url("http://h/base/").unwrap();
-        assert_eq!(at(base.clone(), None).as_str(), "http://h/base/v1/cards");
-        assert_eq!(at(base, Some("a/b")).as_str(), "http://h/base/v1/cards/a%2Fb");
     }
 }

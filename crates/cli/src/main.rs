@@ -23,6 +23,7 @@ mod logging;
 mod output;
 mod parts;
 mod push;
+mod routes;
 mod send;
 mod serve;
 mod table;

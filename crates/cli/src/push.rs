@@ -1,18 +1,16 @@
 //! `sb push`: what became of notifications, and sending again those that were given up.
 
-use client::call_json;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use url::Url;
 
 use crate::{
     config::LogFormat,
     failure::Failure,
     logging,
     output::{self, Format},
+    routes::RouteArgs,
     table::{fields, table},
-    target::TargetArgs,
 };
 
 /// `sb push …`
@@ -36,7 +34,7 @@ enum Verb {
     )]
     Replay(Resend),
     /// Print the secret with which receivers verify signatures
-    Secret(Common),
+    Secret(RouteArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -48,7 +46,7 @@ struct List {
     #[arg(long, value_name = "ID")]
     task: Option<String>,
     #[command(flatten)]
-    common: Common,
+    common: RouteArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -58,7 +56,7 @@ struct One {
     /// The configuration's id
     id: String,
     #[command(flatten)]
-    common: Common,
+    common: RouteArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -75,19 +73,7 @@ struct Resend {
     #[arg(long, conflicts_with_all = ["task", "id", "sequence"])]
     all_dead: bool,
     #[command(flatten)]
-    common: Common,
-}
-
-#[derive(Debug, clap::Args)]
-struct Common {
-    /// The server [env: SB_URL] [default: the local one]
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
-    /// How to print the result: `json` is one object a line
-    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
-    output: Format,
-    #[command(flatten)]
-    target: TargetArgs,
+    common: RouteArgs,
 }
 
 /// A configuration, as the server tells it. What this version does not know of it is kept for `-o json`.
@@ -135,7 +121,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn list(args: &List) -> Result<(), Failure> {
-    let configs = args.common.all(args.dead, args.task.as_deref()).await?;
+    let configs = all(&args.common, args.dead, args.task.as_deref()).await?;
     if args.common.output == Format::Json {
         configs.iter().for_each(print_json);
         return Ok(());
@@ -162,7 +148,7 @@ async fn list(args: &List) -> Result<(), Failure> {
 }
 
 async fn show(args: &One) -> Result<(), Failure> {
-    let config: Outbox = args.common.call(Method::GET, &[&args.task, &args.id], &[]).await?;
+    let config: Outbox = args.common.call(Method::GET, &["v1", "push", &args.task, &args.id], &[], None).await?;
     if args.common.output == Format::Json {
         print_json(&config);
         return Ok(());
@@ -197,27 +183,24 @@ async fn show(args: &One) -> Result<(), Failure> {
 async fn replay(args: &Resend) -> Result<(), Failure> {
     let mut replayed = 0;
     if let (Some(task), Some(id)) = (&args.task, &args.id) {
-        replayed = args.common.replay(task, id, args.sequence).await?;
+        replayed = resend(&args.common, task, id, args.sequence).await?;
     } else {
-        for config in args.common.all(true, None).await? {
-            replayed += args.common.replay(&config.task_id, &config.id, None).await?;
+        for config in all(&args.common, true, None).await? {
+            replayed += resend(&args.common, &config.task_id, &config.id, None).await?;
         }
     }
-    match args.common.output {
-        Format::Json => output::line(&serde_json::to_string(&Replayed { replayed }).unwrap_or_default()),
-        Format::Text if replayed == 0 => output::line("there is no dead letter to send again; what waits is tried now"),
-        Format::Text if replayed == 1 => output::line("1 dead letter will be sent again"),
-        Format::Text => output::line(&format!("{replayed} dead letters will be sent again")),
-    }
+    let text = match replayed {
+        0 => "there is no dead letter to send again; what waits is tried now".to_owned(),
+        1 => "1 dead letter will be sent again".to_owned(),
+        _ => format!("{replayed} dead letters will be sent again"),
+    };
+    args.common.print(&Replayed { replayed }, &text);
     Ok(())
 }
 
-async fn secret(common: &Common) -> Result<(), Failure> {
-    let secret: Secret = common.call(Method::GET, &["secret"], &[]).await?;
-    match common.output {
-        Format::Json => output::line(&serde_json::to_string(&secret).unwrap_or_default()),
-        Format::Text => output::line(&secret.secret),
-    }
+async fn secret(common: &RouteArgs) -> Result<(), Failure> {
+    let secret: Secret = common.call(Method::GET, &["v1", "push", "secret"], &[], None).await?;
+    common.print(&secret, &secret.secret);
     Ok(())
 }
 
@@ -226,67 +209,29 @@ fn print_json(config: &Outbox) {
     output::line(&serde_json::to_string(config).unwrap_or_default());
 }
 
-impl Common {
-    /// All that there are, page by page.
-    async fn all(&self, dead: bool, task: Option<&str>) -> Result<Vec<Outbox>, Failure> {
-        let mut configs = Vec::new();
-        let mut after: Option<String> = None;
-        loop {
-            let mut query = Vec::new();
-            if dead {
-                query.push(("dead", "true"));
-            }
-            query.extend(task.map(|task| ("task", task)));
-            query.extend(after.as_deref().map(|after| ("after", after)));
-            let page: Page = self.call(Method::GET, &[], &query).await?;
-            configs.extend(page.configs);
-            after = page.next;
-            if after.is_none() {
-                return Ok(configs);
-            }
+/// All that there are, page by page.
+async fn all(common: &RouteArgs, dead: bool, task: Option<&str>) -> Result<Vec<Outbox>, Failure> {
+    let mut configs = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let mut query = Vec::new();
+        if dead {
+            query.push(("dead", "true"));
+        }
+        query.extend(task.map(|task| ("task", task)));
+        query.extend(after.as_deref().map(|after| ("after", after)));
+        let page: Page = common.call(Method::GET, &["v1", "push"], &query, None).await?;
+        configs.extend(page.configs);
+        after = page.next;
+        if after.is_none() {
+            return Ok(configs);
         }
     }
-
-    async fn replay(&self, task: &str, id: &str, sequence: Option<u64>) -> Result<u64, Failure> {
-        let sequence = sequence.map(|number| number.to_string());
-        let query: Vec<(&str, &str)> = sequence.iter().map(|number| ("sequence", number.as_str())).collect();
-        let answer: Replayed = self.call(Method::POST, &[task, id, "replay"], &query).await?;
-        Ok(answer.replayed)
-    }
-
-    async fn call<T: for<'de> Deserialize<'de>>(
-        &self,
-        method: Method,
-        path: &[&str],
-        query: &[(&str, &str)],
-    ) -> Result<T, Failure> {
-        let target = self.target.target(self.url.as_deref(), None)?;
-        let url = at(target.url, path, query);
-        let answer = call_json(&self.target.connector(), method, &url, target.token.as_ref(), None).await?;
-        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
-    }
 }
 
-fn at(mut base: Url, path: &[&str], query: &[(&str, &str)]) -> Url {
-    // Fails only for URLs without a host, which `parse_url` refuses.
-    if let Ok(mut segments) = base.path_segments_mut() {
-        segments.pop_if_empty().extend(["v1", "push"]).extend(path);
-    }
-    if !query.is_empty() {
-        base.query_pairs_mut().extend_pairs(query);
-    }
-    base
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn outboxes_are_below_the_server() {
-        let base = client::parse_url("http://h/base/").unwrap();
-        assert_eq!(at(base.clone(), &[], &[]).as_str(), "http://h/base/v1/push");
-        let one = at(base, &["t", "a/b", "replay"], &[("sequence", "4")]);
-        assert_eq!(one.as_str(), "http://h/base/v1/push/t/a%2Fb/replay?sequence=4");
-    }
+async fn resend(common: &RouteArgs, task: &str, id: &str, sequence: Option<u64>) -> Result<u64, Failure> {
+    let sequence = sequence.map(|number| number.to_string());
+    let query: Vec<(&str, &str)> = sequence.iter().map(|number| ("sequence", number.as_str())).collect();
+    let answer: Replayed = common.call(Method::POST, &["v1", "push", task, id, "replay"], &query, None).await?;
+    Ok(answer.replayed)
 }

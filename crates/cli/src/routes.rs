@@ -1,0 +1,74 @@
+//! Verbs that ask the server itself, by routes of its own and not by the protocol: which server, how to print, and the call.
+
+use client::call_json;
+use http::Method;
+use serde::{Serialize, de::DeserializeOwned};
+use url::Url;
+
+use crate::{
+    failure::Failure,
+    output::{self, Format},
+    target::TargetArgs,
+};
+
+/// The options that they share.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RouteArgs {
+    /// The server [env: SB_URL] [default: the local one]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// How to print the result: `json` is one object a line
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+}
+
+impl RouteArgs {
+    /// Calls a route, whose path is given by its segments below the server.
+    pub(crate) async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<Vec<u8>>,
+    ) -> Result<T, Failure> {
+        let target = self.target.target(self.url.as_deref(), None)?;
+        let url = at(target.url, path, query);
+        let answer = call_json(&self.target.connector(), method, &url, target.token.as_ref(), body).await?;
+        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
+    }
+
+    /// Prints a result: itself as JSON, or a text for people.
+    pub(crate) fn print(&self, result: &impl Serialize, text: &str) {
+        match self.output {
+            // Plain data always serialises.
+            Format::Json => output::line(&serde_json::to_string(result).unwrap_or_default()),
+            Format::Text => output::line(text),
+        }
+    }
+}
+
+fn at(mut base: Url, path: &[&str], query: &[(&str, &str)]) -> Url {
+    // Fails only for URLs without a host, which `parse_url` refuses.
+    if let Ok(mut segments) = base.path_segments_mut() {
+        segments.pop_if_empty().extend(path);
+    }
+    if !query.is_empty() {
+        base.query_pairs_mut().extend_pairs(query);
+    }
+    base
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_below_the_server() {
+        let base = client::parse_url("http://h/base/").unwrap();
+        assert_eq!(at(base.clone(), &["v1", "cards"], &[]).as_str(), "http://h/base/v1/cards");
+        let one = at(base, &["v1", "push", "t", "a/b"], &[("sequence", "4")]);
+        assert_eq!(one.as_str(), "http://h/base/v1/push/t/a%2Fb?sequence=4");
+    }
+}
