@@ -150,7 +150,10 @@ pub fn validate_list_push_configs(
 ) -> Result<(), Error> {
     id("tenant", &request.tenant, limits)?;
     required_id("taskId", &request.task_id, limits)?;
-    id("pageToken", &request.page_token, limits)?;
+    // A token has an id in it.
+    if request.page_token.len() > 2 * limits.id_bytes {
+        return Err(Error::invalid("pageToken", format!("must be at most {} bytes long", 2 * limits.id_bytes)));
+    }
     if !(0..=100).contains(&request.page_size) {
         return Err(Error::invalid("pageSize", "must be from 1 to 100"));
     }

@@ -1,6 +1,10 @@
 //! Who brings notifications to webhooks: over the guarded connector, with what the configuration allows.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    fs,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use client::{
@@ -9,19 +13,35 @@ use client::{
 };
 use exchange::push::{Answer, Carrier, Parcel, PushOptions};
 use http::{HeaderName, HeaderValue, Method, header};
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use crate::{config::Config, failure::Failure};
 
-/// How much of an answer is read, so that its connection can be used again, and for how long.
+/// Nothing of an answer is read but its head; no connection is used again.
 const ANSWER_BYTES: usize = 16 * 1024;
-const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// A key file has to be as hard to guess as the keys that it wraps.
 const KEY_BYTES: usize = 32;
 
 struct Courier {
     connector: Connector,
+}
+
+/// Strangers are called on a thread of its own: what they answer costs whoever reads it, and that must not be the threads that serve.
+fn runtime() -> Result<&'static Runtime, String> {
+    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name("courier").enable_all().build().map_err(|error| error.to_string())
+    });
+    made.as_ref().map_err(Clone::clone)
+}
+
+/// Does something there; when nobody waits for it any more, it ends.
+async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
+    AbortOnDropHandle::new(runtime()?.spawn(work)).await.map_err(|error| error.to_string())
 }
 
 /// How notifications are sent, if they are.
@@ -61,7 +81,9 @@ impl Carrier for Courier {
             return Err("must not have spaces or control characters".to_owned());
         }
         let parsed = Url::parse(url).map_err(|_| "is not a URL".to_owned())?;
-        self.connector.check_url(&parsed).await.map_err(|error| match error {
+        let (connector, asked) = (self.connector.clone(), parsed.clone());
+        let checked = apart(async move { connector.check_url(&asked).await }).await?;
+        checked.map_err(|error| match error {
             Error::Url { reason, .. } => reason,
             // The same words whatever is there.
             _ => "this address may not be called; whoever runs this server decides that by `egress.allow` and `egress.ports`".to_owned(),
@@ -71,36 +93,37 @@ impl Carrier for Courier {
     }
 
     async fn carry(&self, parcel: Parcel) -> Result<Answer, String> {
-        let Parcel { url, headers, body } = parcel;
-        let url = Url::parse(&url).map_err(|error| error.to_string())?;
-        let header = |(name, value): (&'static str, String)| {
-            let mut value = HeaderValue::from_str(&value).ok()?;
-            value.set_sensitive(true);
-            Some((HeaderName::from_static(name), value))
-        };
-        let headers = headers.into_iter().map(header).collect::<Option<_>>().ok_or("a header cannot be sent")?;
-        let request = Request {
-            method: Method::POST,
-            url: &url,
-            token: None,
-            headers,
-            body: Some(body.into()),
-            streaming: false,
-            http2: false,
-        };
-        let response = self.connector.send(request).await.map_err(|error| {
-            let mut said = error.to_string();
-            let mut cause = std::error::Error::source(&error);
-            while let Some(next) = cause {
-                said = format!("{said}: {next}");
-                cause = next.source();
-            }
-            said
-        })?;
-        let seconds = response.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let answer = Answer { status: response.status.as_u16(), retry_after: seconds.map(Duration::from_secs) };
-        // What it says does not matter, and nobody waits for it.
-        tokio::spawn(tokio::time::timeout(ANSWER_TIME, response.bytes()));
-        Ok(answer)
+        apart(post(self.connector.clone(), parcel)).await?
     }
+}
+
+async fn post(connector: Connector, parcel: Parcel) -> Result<Answer, String> {
+    let Parcel { url, headers, body } = parcel;
+    let url = Url::parse(&url).map_err(|error| error.to_string())?;
+    let header = |(name, value): (&'static str, String)| {
+        let mut value = HeaderValue::from_str(&value).ok()?;
+        value.set_sensitive(true);
+        Some((HeaderName::from_static(name), value))
+    };
+    let headers = headers.into_iter().map(header).collect::<Option<_>>().ok_or("a header cannot be sent")?;
+    let request = Request {
+        method: Method::POST,
+        url: &url,
+        token: None,
+        headers,
+        body: Some(body.into()),
+        streaming: false,
+        http2: false,
+    };
+    let response = connector.send(request).await.map_err(|error| {
+        let mut said = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(next) = cause {
+            said = format!("{said}: {next}");
+            cause = next.source();
+        }
+        said
+    })?;
+    let seconds = response.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    Ok(Answer { status: response.status.as_u16(), retry_after: seconds.map(Duration::from_secs) })
 }

@@ -199,7 +199,12 @@ impl Connector {
             .no_proxy()
             .tcp_nodelay(true);
         if let Policy::Tenant(guard) = &self.inner.policy {
-            builder = builder.dns_resolver(Checked::new(guard, reach));
+            // Who answers there is a stranger: no connection is kept for it once it has answered, which could be many and cost on,
+            // and where it might choose it speaks the simpler protocol.
+            builder = builder.dns_resolver(Checked::new(guard, reach)).pool_max_idle_per_host(0);
+            if secure {
+                builder = builder.http1_only();
+            }
         }
         if !secure {
             builder = builder.tls_certs_only([]);

@@ -6,7 +6,10 @@ mod rig;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -32,6 +35,24 @@ struct Post {
     answers: Mutex<HashMap<String, Vec<u16>>>,
     /// Hosts that answer nothing before they may.
     silent: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// How many wait for those now.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// One that waits, until it does not.
+struct Waits(Arc<AtomicUsize>);
+
+impl Waits {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +78,7 @@ impl Carrier for Post {
         self.got.lock().unwrap().push(Got { host: host.clone(), headers, body });
         let silent = self.silent.lock().unwrap().get(&host).cloned();
         if let Some(silent) = silent {
+            let _waits = Waits::new(&self.waiting);
             silent.acquire().await.unwrap().forget();
         }
         let mut answers = self.answers.lock().unwrap();
@@ -411,6 +433,40 @@ async fn a_receiver_that_hangs_delays_no_other_and_no_task() {
     post.until("slow", |told| told.len() == 3).await;
     silence.add_permits(10_000);
     post.until("slow", |told| told.iter().filter(|word| *word == "input_required").count() == 20).await;
+}
+
+/// As many receivers that hang as would take all places: those that answer have theirs.
+#[tokio::test]
+async fn receivers_that_hang_leave_places_to_those_that_answer() {
+    let post = Arc::new(Post::default());
+    let push = PushOptions {
+        timeout: Duration::from_millis(400),
+        attempts: 1000,
+        slots: 64,
+        per_tenant: 8,
+        per_receiver: 2,
+        ..options(&post)
+    };
+    let rig = rig(push).await;
+    for host in ["s1", "s2", "s3", "s4", "s5", "s6"] {
+        post.silence(host);
+        for _ in 0..6 {
+            send_with(&rig, "ask", config(&format!("https://{host}/x"))).await.unwrap();
+        }
+    }
+    // All places are theirs until it is known that they do not answer.
+    let mut most = 0;
+    for round in 0..300 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let waiting = post.waiting.load(SeqCst);
+        assert!(waiting <= 8, "{waiting}");
+        if round >= 150 {
+            most = most.max(waiting);
+        }
+    }
+    assert!((1..=4).contains(&most), "{most} of eight places are for those that do not answer");
+    send_with(&rig, "ask", config("https://quick/x")).await.unwrap();
+    post.until("quick", |told| told.last().is_some_and(|last| last == "input_required")).await;
 }
 
 /// The server stops in the middle; another one goes on where it was, with the same ids.

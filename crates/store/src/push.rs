@@ -189,6 +189,8 @@ pub struct PushClaim {
     pub per_receiver: usize,
     /// Whom the claimer is telling now, each as often as it does.
     pub busy: Vec<(TenantId, String)>,
+    /// Who has not answered of late: such receivers have one place each, and half of their tenant's together.
+    pub silent: Vec<(TenantId, String)>,
     /// The pair that was visited last: the next one is first in line.
     pub after: Option<(TenantId, String)>,
 }
@@ -331,13 +333,20 @@ impl PushClaim {
         let mut lines = Vec::new();
         for tenant in lease::in_line(tenants, self.after.as_ref().map(|(tenant, _)| *tenant)) {
             let receivers: Vec<&String> = due.iter().filter(|(of, _)| *of == tenant).map(|(_, to)| to).collect();
-            let room: Vec<usize> = receivers
-                .iter()
-                .map(|to| {
-                    let busy = self.busy.iter().filter(|(of, other)| *of == tenant && other == *to).count();
-                    self.per_receiver.saturating_sub(busy)
-                })
-                .collect();
+            let is_silent = |to: &String| self.silent.iter().any(|(of, other)| *of == tenant && other == to);
+            let waits = self.busy.iter().filter(|(of, to)| *of == tenant && is_silent(to)).count();
+            let mut for_silent = (self.per_tenant / 2).max(1).saturating_sub(waits);
+            let mut room = Vec::new();
+            for to in &receivers {
+                let busy = self.busy.iter().filter(|(of, other)| *of == tenant && other == *to).count();
+                if is_silent(to) {
+                    let one = usize::from(busy == 0 && for_silent > 0);
+                    for_silent -= one;
+                    room.push(one);
+                } else {
+                    room.push(self.per_receiver.saturating_sub(busy));
+                }
+            }
             let shares = lease::share(self.per_tenant.saturating_sub(held(tenant)), &room);
             // One place of the line for each that may be taken, the receivers in turn.
             let each = receivers.into_iter().zip(shares).map(|(to, share)| vec![(tenant, to.clone()); share]);

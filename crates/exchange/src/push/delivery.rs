@@ -8,6 +8,7 @@
 //! configuration that had many to tell gives way after [`BURST`].
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -35,17 +36,25 @@ const MARGIN: Duration = Duration::from_secs(5);
 const BURST: usize = 32;
 
 /// How long a claim that has found nothing waits before it goes on with the round.
-const PACE: Duration = Duration::from_millis(50);
+const PACE: Duration = Duration::from_millis(10);
 
-/// How many events of a log are read at once.
+/// How many events of a log are read at once, as long as they are small.
 const PAGE: usize = 64;
+
+/// About how many bytes that may be. Whoever is told waits, and what was read for it with it.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// Whom this instance is telling now.
 #[derive(Default)]
 struct Busy {
     with: Mutex<Vec<(TenantId, String)>>,
+    /// Who has not answered the last time: it has to leave places to those that do.
+    silent: Mutex<HashSet<(TenantId, String)>>,
     freed: Notify,
 }
+
+/// So many silent receivers are remembered.
+const MOST_SILENT: usize = 10_000;
 
 /// What an attempt came to.
 enum Outcome {
@@ -120,6 +129,7 @@ async fn claim(
             per_tenant: options.per_tenant,
             per_receiver: options.per_receiver,
             busy: with,
+            silent: busy.silent().iter().cloned().collect(),
             after: after.clone(),
         };
         let claimed = inner.store.claim_pushes(claim).await?;
@@ -134,8 +144,7 @@ async fn claim(
             let (inner, busy) = (Arc::clone(inner), Arc::clone(busy));
             let done = Done { busy, whom };
             inner.tracker.clone().spawn(async move {
-                let _done = done;
-                tell(&inner, lease, until).await;
+                tell(&inner, lease, until, &done).await;
             });
         }
     }
@@ -162,13 +171,29 @@ impl Busy {
     fn lock(&self) -> MutexGuard<'_, Vec<(TenantId, String)>> {
         self.with.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn silent(&self) -> MutexGuard<'_, HashSet<(TenantId, String)>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Done {
+    /// Notes whether the receiver answers.
+    fn answered(&self, answered: bool) {
+        let mut silent = self.busy.silent();
+        if answered {
+            silent.remove(&self.whom);
+        } else if silent.len() < MOST_SILENT {
+            silent.insert(self.whom.clone());
+        }
+    }
 }
 
 /// Tells one configuration what it is owed.
-async fn tell(inner: &Inner, lease: PushLease, until: Instant) {
+async fn tell(inner: &Inner, lease: PushLease, until: Instant, done: &Done) {
     let Some(push) = &inner.push else { return };
     let (task, id) = (lease.config.task, lease.config.config.id.clone());
-    let mut telling = Telling::new(inner, push, lease, until);
+    let mut telling = Telling::new(inner, push, lease, until, done);
     match telling.run().await {
         Ok(()) | Err(Stop::Lost) => {}
         Err(Stop::Store(error)) => {
@@ -181,6 +206,7 @@ async fn tell(inner: &Inner, lease: PushLease, until: Instant) {
 struct Telling<'a> {
     inner: &'a Inner,
     push: &'a Push,
+    done: &'a Done,
     lease: PushLease,
     until: Instant,
     told: Place,
@@ -190,12 +216,14 @@ struct Telling<'a> {
     sent: usize,
     /// What the last attempt came to, for the log.
     why: String,
+    /// How many events are read next.
+    page: usize,
 }
 
 impl<'a> Telling<'a> {
-    fn new(inner: &'a Inner, push: &'a Push, lease: PushLease, until: Instant) -> Self {
+    fn new(inner: &'a Inner, push: &'a Push, lease: PushLease, until: Instant, done: &'a Done) -> Self {
         let (told, attempt, record) = (lease.config.told, lease.config.attempt, lease.config.record.clone());
-        Self { inner, push, lease, until, told, attempt, record, sent: 0, why: String::new() }
+        Self { inner, push, done, lease, until, told, attempt, record, sent: 0, why: String::new(), page: 2 }
     }
 
     async fn run(&mut self) -> Result<(), Stop> {
@@ -212,9 +240,13 @@ impl<'a> Telling<'a> {
         let mut read = teller.reads_after();
         loop {
             let events = self.events(read).await?;
-            for event in &events {
+            if events.is_empty() {
+                break;
+            }
+            // Each goes when it was told: some are large, and a receiver takes its time.
+            for event in events {
                 read = event.seq;
-                let notices = match teller.add(event) {
+                let notices = match teller.add(&event) {
                     Ok(notices) => notices,
                     Err(error) => {
                         self.skip(event.seq, &error).await?;
@@ -229,9 +261,6 @@ impl<'a> Telling<'a> {
                         return Ok(());
                     }
                 }
-            }
-            if events.len() < PAGE {
-                break;
             }
         }
         self.told = Place { seq: read.max(self.told.seq), part: 0 };
@@ -268,7 +297,10 @@ impl<'a> Telling<'a> {
     async fn events(&mut self, after: u64) -> Result<Vec<Event>, Stop> {
         self.keep_lease().await?;
         let (tenant, task) = (self.lease.config.tenant, self.lease.config.task);
-        self.inner.store.events(tenant, task, after, PAGE).await.map_err(Stop::Store)
+        let events = self.inner.store.events(tenant, task, after, self.page).await.map_err(Stop::Store)?;
+        let bytes: usize = events.iter().map(|event| event.body.len()).sum();
+        self.page = if bytes > PAGE_BYTES { 1 } else { (self.page * 2).min(PAGE) };
+        Ok(events)
     }
 
     /// Makes sure that an attempt that begins now ends within the lease.
@@ -349,15 +381,15 @@ impl<'a> Telling<'a> {
         let mut read = teller.reads_after();
         loop {
             let events = self.events(read).await?;
-            for event in &events {
+            if events.is_empty() {
+                return Ok(None);
+            }
+            for event in events {
                 read = event.seq;
-                let notices = teller.add(event).unwrap_or_default();
+                let notices = teller.add(&event).unwrap_or_default();
                 if read == place.seq {
                     return Ok(notices.into_iter().find(|notice| notice.place == place));
                 }
-            }
-            if events.len() < PAGE {
-                return Ok(None);
             }
         }
     }
@@ -378,6 +410,7 @@ impl<'a> Telling<'a> {
         let was_put_off = self.attempt > 0;
         self.attempt += 1;
         let (answer, why) = answer.map_or_else(|why| (None, Some(why)), |answer| (Some(answer), None));
+        self.done.answered(answer.is_some());
         let status = answer.map(|answer| answer.status);
         let (outcome, word) = judge(answer);
         self.why = why.or(status.map(|status| format!("HTTP {status}"))).unwrap_or_default();

@@ -157,7 +157,11 @@ impl Teller {
 
     fn sum_up(&mut self, event: &Event) -> store::Result<()> {
         if let EventKind::Created { .. } = event.kind {
-            self.sum = Some(newborn(self.task, event)?);
+            let mut newborn = newborn(self.task, event)?;
+            if self.dialect == Dialect::V1 {
+                newborn.history.clear();
+            }
+            self.sum = Some(newborn);
             return Ok(());
         }
         let Some(sum) = &mut self.sum else { return Ok(()) };

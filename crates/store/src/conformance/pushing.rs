@@ -21,7 +21,7 @@ impl World {
 
     fn push_claim(&self, slots: usize) -> PushClaim {
         let term = Term { holder: self.me(), lasts: MINUTE };
-        PushClaim { term, slots, per_tenant: 100, per_receiver: 100, busy: Vec::new(), after: None }
+        PushClaim { term, slots, per_tenant: 100, per_receiver: 100, busy: Vec::new(), silent: Vec::new(), after: None }
     }
 
     /// Leases whatever is due.
@@ -461,6 +461,15 @@ pub(super) async fn what_does_not_answer_holds_up_nobody_else(store: Arc<dyn Sto
     };
     assert_eq!((count(world.tenant, "slow"), count(world.tenant, "quick")), (2, 1));
     assert_eq!((count(other.tenant, "slow"), count(other.tenant, "quick")), (1, 1));
+    // Who does not answer has one place, and all such together half of their tenant's.
+    for lease in &taken {
+        world.store.settle_push(lease, settlement(lease, 2, Next::After(NOTHING))).await.unwrap();
+    }
+    let silent = vec![(world.tenant, "slow:443".to_owned())];
+    let some = world.store.claim_pushes(PushClaim { silent, ..claim.clone() }).await.unwrap().leases;
+    let slow = some.iter().filter(|it| it.config.tenant == world.tenant && it.config.config.id == "slow").count();
+    assert_eq!(slow, 1);
+    let taken = some;
     // With room for one the tenant after the last is served.
     for lease in &taken {
         world.store.settle_push(lease, settlement(lease, 2, Next::After(NOTHING))).await.unwrap();
