@@ -19,9 +19,6 @@ use url::Url;
 
 use crate::{config::Config, failure::Failure};
 
-/// Nothing of an answer is read but its head; no connection is used again.
-const ANSWER_BYTES: usize = 16 * 1024;
-
 /// A key file has to be as hard to guess as the keys that it wraps.
 const KEY_BYTES: usize = 32;
 
@@ -52,7 +49,8 @@ pub(crate) fn options(config: &Config) -> Result<Option<PushOptions>, Failure> {
     }
     let guard = Guard { allow: egress.allow().0, ports: egress.ports.clone().map(|ports| ports.0), ..Guard::default() };
     let timeout = push.timeout().0;
-    let limits = Limits { connect_timeout: timeout, total_timeout: Some(timeout), body_cap: ANSWER_BYTES };
+    // Of an answer nothing is read but its head.
+    let limits = Limits { connect_timeout: timeout, total_timeout: Some(timeout), ..Limits::default() };
     let connector = Connector::new(Policy::Tenant(Arc::new(guard)), limits);
     let key_file = config.keys.key_file.as_ref().map(|file| {
         let failure = || Failure::usage(format!("cannot use the key file {}", file.display()));

@@ -4,8 +4,8 @@
 //! is finished with its turn. Who asked for chunks is told each as it comes. In 0.3 every notification is the task as it stood at that
 //! event.
 //!
-//! What an event is told by depends on the log up to it and on nothing else: the same place has the same words whenever and by
-//! whomever it is told.
+//! What an event is told by depends on the log up to it and on what the configuration asked for, and on nothing else: as long as that stays, the same
+//! place has the same words whenever and by whomever it is told.
 
 use std::collections::HashSet;
 

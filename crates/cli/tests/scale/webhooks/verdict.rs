@@ -109,22 +109,26 @@ impl Verdict {
 
     /// Nothing that was promised was broken.
     pub(crate) fn is_clean(&self) -> bool {
-        let broken = [
-            self.lost,
-            self.skipped,
-            self.late,
-            self.early,
-            self.renamed,
-            self.wrong,
-            self.forged,
-            self.after_deletion,
-            self.after_leaving,
-            self.unsettled,
-            self.given_up,
-            self.cut,
-            self.wrong_streams,
-        ];
-        self.told > 0 && broken.into_iter().all(|count| count == 0)
+        self.told > 0 && self.broken().into_iter().all(|(_, count)| count == 0)
+    }
+
+    /// How often each promise was broken.
+    fn broken(&self) -> [(&'static str, usize); 13] {
+        [
+            ("lost", self.lost),
+            ("skipped", self.skipped),
+            ("late", self.late),
+            ("early", self.early),
+            ("renamed", self.renamed),
+            ("wrong", self.wrong),
+            ("forged", self.forged),
+            ("after deletion", self.after_deletion),
+            ("after leaving", self.after_leaving),
+            ("unsettled", self.unsettled),
+            ("given up", self.given_up),
+            ("cut", self.cut),
+            ("wrong streams", self.wrong_streams),
+        ]
     }
 
     /// Every fate there is has befallen somebody.
@@ -302,9 +306,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "kills {}, tasks {}, webhooks {} (deleted {}, left {}), told {}, attempts {} {:?}, repeated {} (needless {}), followed {}; \
-             lost {}, skipped {}, late {}, early {}, renamed {}, wrong {}, forged {}, after deletion {}, after leaving {}, \
-             unsettled {}, given up {}, cut {}, wrong streams {}",
+            "kills {}, tasks {}, webhooks {} (deleted {}, left {}), told {}, attempts {} {:?}, repeated {} (needless {}), followed {};",
             self.kills,
             self.tasks,
             self.hooks,
@@ -315,21 +317,11 @@ impl fmt::Display for Verdict {
             self.fates,
             self.repeated,
             self.needless,
-            self.followed,
-            self.lost,
-            self.skipped,
-            self.late,
-            self.early,
-            self.renamed,
-            self.wrong,
-            self.forged,
-            self.after_deletion,
-            self.after_leaving,
-            self.unsettled,
-            self.given_up,
-            self.cut,
-            self.wrong_streams
+            self.followed
         )?;
+        for (what, count) in self.broken() {
+            write!(f, " {what} {count}")?;
+        }
         for sample in &self.samples {
             write!(f, "\n  {sample}")?;
         }
