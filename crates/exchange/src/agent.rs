@@ -116,9 +116,16 @@ pub struct Turn {
     pub resumed: bool,
     /// Set when the task is canceled. An agent that heeds it returns [`Outcome::Canceled`].
     pub cancel: CancellationToken,
-    pub(crate) tenant: TenantId,
-    pub(crate) store: Arc<dyn Journal>,
-    pub(crate) context_limit: usize,
+    /// What was said before it.
+    pub past: Past,
+}
+
+/// What was said before a turn: read from the journal when an agent asks for it, or told by whoever made the turn.
+pub struct Past(Source);
+
+enum Source {
+    Journal { tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize },
+    Told { history: Vec<Message>, context_history: Vec<Message> },
 }
 
 /// How a turn ends.
@@ -203,23 +210,51 @@ pub enum Note {
     },
 }
 
-/// Something said during a turn.
+/// Something said during a turn, on the way of an [`Output`] to whoever makes it durable.
 #[derive(Debug)]
-pub(crate) enum Said {
-    Status { auth_required: bool, message: Option<Message>, metadata: Option<JsonObject> },
-    Artifact { artifact: Artifact, append: bool, last_chunk: bool, metadata: Option<JsonObject> },
+pub enum Said {
+    /// WORKING, or AUTH_REQUIRED while the turn goes on.
+    Status {
+        /// Which of the two.
+        auth_required: bool,
+        /// What is said with it.
+        message: Option<Message>,
+        /// The event's own metadata.
+        metadata: Option<JsonObject>,
+    },
+    /// An artifact or a chunk of one, whose id may be empty: see [`Output::artifact`].
+    Artifact {
+        /// The artifact.
+        artifact: Artifact,
+        /// Whether it goes on with one that is there.
+        append: bool,
+        /// Whether nothing more of it comes.
+        last_chunk: bool,
+        /// The event's own metadata.
+        metadata: Option<JsonObject>,
+    },
+    /// Something that callers do not see.
     Note(Note),
+    /// What the agent needs to go on from here.
     Keep(Bytes),
+    /// The agent waits for an answer, which has to come once all that was said before is durable. Whoever receives this must
+    /// send one then; where it is dropped instead, the agent stands still until it is dropped too.
     Flush(oneshot::Sender<()>),
 }
 
 /// Where an agent says things. Cheap to clone. Waiting in a call is back-pressure from the journal.
 #[derive(Debug, Clone)]
 pub struct Output {
-    pub(crate) sender: mpsc::Sender<Said>,
+    sender: mpsc::Sender<Said>,
 }
 
 impl Output {
+    /// An output, and where all that is said there arrives. So many things may be on the way before who speaks has to wait.
+    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<Said>) {
+        let (sender, said) = mpsc::channel(capacity);
+        (Self { sender }, said)
+    }
+
     /// WORKING, with a message for the caller.
     pub async fn status(&self, message: Option<Message>, metadata: Option<JsonObject>) {
         self.say(Said::Status { auth_required: false, message, metadata }).await;
@@ -267,24 +302,44 @@ impl Output {
         }
     }
 
-    async fn say(&self, said: Said) {
+    /// Something that is in its form already.
+    pub async fn say(&self, said: Said) {
         // A closed channel means that the turn is over for the journal; the agent is about to be dropped.
         let _ = self.sender.send(said).await;
+    }
+}
+
+impl Past {
+    /// A past that is known: for turns of agents that run where there is no journal. `history` is the task's messages, ending
+    /// with the turn's own; `context_history` is what came before in the context, in other tasks.
+    pub fn told(history: Vec<Message>, context_history: Vec<Message>) -> Self {
+        Self(Source::Told { history, context_history })
+    }
+
+    /// A past that the journal has, with so many messages of other tasks at most.
+    pub(crate) fn journal(tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize) -> Self {
+        Self(Source::Journal { tenant, store, context_limit })
     }
 }
 
 impl Turn {
     /// This task's messages, ending with this turn's.
     pub async fn history(&self) -> store::Result<Vec<Message>> {
-        self.store.history(self.tenant, self.task).await
+        match &self.past.0 {
+            Source::Journal { tenant, store, .. } => store.history(*tenant, self.task).await,
+            Source::Told { history, .. } => Ok(history.clone()),
+        }
     }
 
     /// What came before in the context, in other tasks, capped; nothing where the caller's surface has no memory.
     pub async fn context_history(&self) -> store::Result<Vec<Message>> {
-        if self.context_limit == 0 {
-            return Ok(Vec::new());
+        match &self.past.0 {
+            Source::Journal { context_limit: 0, .. } => Ok(Vec::new()),
+            Source::Journal { tenant, store, context_limit } => {
+                store.context_history(*tenant, &self.agent, &self.context, self.task, *context_limit).await
+            }
+            Source::Told { context_history, .. } => Ok(context_history.clone()),
         }
-        self.store.context_history(self.tenant, &self.agent, &self.context, self.task, self.context_limit).await
     }
 
     /// The text of the message's text parts.

@@ -22,12 +22,13 @@ mod scribe;
 mod send;
 mod streams;
 mod turn;
+pub mod words;
 mod worker;
 
 use std::{sync::Arc, time::Duration};
 
 pub use a2a::RESUME_CURSOR;
-pub use agent::{Agent, Note, OnCrash, Outcome, Output, Profile, ReplyMode, ReplyText, Turn, text_of};
+pub use agent::{Agent, Note, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Said, Turn, text_of};
 pub use call::{Call, Caller, Rules};
 pub use cursor::{Frame, Frames};
 pub use error::Error;

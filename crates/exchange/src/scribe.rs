@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use store::{Draft, TaskId, TurnEnd, clock};
 use tokio::sync::oneshot;
 
-use crate::{Outcome, ReplyText, agent::Said};
+use crate::{Outcome, ReplyText, Said};
 
 /// Pieces of text are joined up to this size; more is worth a commit of its own.
 const JOIN_BYTES: usize = 2 << 10;

@@ -9,10 +9,10 @@ use a2a::{Message, Part, PartContent, Role};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use store::{Append, TurnEnd, View, fault};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
-    Entry, Inner, OnCrash, Outcome, Output, Profile, ReplyMode, ReplyText, Turn,
+    Entry, Inner, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Turn,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe},
     worker::{self, Begin, Running},
@@ -161,7 +161,8 @@ async fn run(
             return retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, why).await;
         }
     };
-    let (sender, mut said) = mpsc::channel(SAID);
+    let (output, mut said) = Output::channel(SAID);
+    let context_limit = if lease.remembers { inner.options.context_limit } else { 0 };
     let agent_turn = Turn {
         agent: lease.agent.clone(),
         task: lease.task,
@@ -172,11 +173,9 @@ async fn run(
         state: scribe.state().cloned(),
         resumed,
         cancel: running.cancel.clone(),
-        tenant: lease.tenant,
-        store: inner.journal(),
-        context_limit: if lease.remembers { inner.options.context_limit } else { 0 },
+        past: Past::journal(lease.tenant, inner.journal(), context_limit),
     };
-    let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, Output { sender })).catch_unwind());
+    let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, output)).catch_unwind());
     let mut deadline = pin!(tokio::time::sleep(profile.timeout.unwrap_or(NEVER)));
     let mut grace = pin!(async {
         running.cancel.cancelled().await;

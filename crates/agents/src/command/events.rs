@@ -1,16 +1,13 @@
-//! Output as events: one JSON object a line, in the shapes of an A2A 1.0 StreamResponse, or `{"keep": …}`: what the program
-//! wants to be given when it is started again.
+//! Output as events: one JSON object a line, which [`exchange::words`] reads.
 //!
-//! Ids may be left out; the exchange fills them in. A state that ends the turn is kept until the program
-//! exits, and nothing may follow it. Whatever does not fit is an error that names the line.
+//! A state that ends the turn is kept until the program exits, and nothing may follow it. Whatever does not fit is an
+//! error that names the line.
 
-use std::collections::BTreeMap;
-
-use a2a::{
-    JsonObject, Limits, Message, Part, StreamResponse, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent,
+use a2a::{Limits, Message, Part, TaskState};
+use exchange::{
+    Outcome, Output, Said,
+    words::{self, Word},
 };
-use exchange::{Outcome, Output};
-use serde_json::value::RawValue;
 
 /// The longest line.
 const LINE_BYTES: usize = 1 << 20;
@@ -26,12 +23,6 @@ pub(super) struct Events {
     lines: u64,
     /// What the program has said about the turn's end.
     ending: Ending,
-}
-
-/// What a line says.
-enum Line {
-    Response(Box<StreamResponse>),
-    Keep(Box<RawValue>),
 }
 
 #[derive(Debug, Default)]
@@ -86,111 +77,32 @@ impl Events {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
-        let result = match self.read(line) {
-            Ok(Line::Response(event)) => self.act(*event, out).await,
-            Ok(Line::Keep(state)) => {
-                out.keep(Box::<str>::from(state).into_boxed_bytes()).await;
-                Ok(())
+        let word = self.read(line).map_err(|why| format!("line {}: {why}: {}", self.lines, excerpt(line)))?;
+        match word {
+            Word::Said(said) => {
+                match &said {
+                    Said::Status { auth_required: true, message, .. } => {
+                        let parts = message.as_ref().map(|message| message.parts.clone());
+                        self.ending = Ending::Auth(parts.unwrap_or_default());
+                    }
+                    // What is kept says nothing about the turn.
+                    Said::Keep(_) => {}
+                    _ => self.ending = Ending::Open,
+                }
+                out.say(said).await;
             }
-            Err(why) => Err(why),
-        };
-        result.map_err(|why| format!("line {}: {why}: {}", self.lines, excerpt(line)))
+            Word::End { state, outcome } => self.ending = Ending::Said(outcome, state),
+            Word::Message(message) => self.ending = Ending::Message(message),
+        }
+        Ok(())
     }
 
-    fn read(&self, line: &[u8]) -> Result<Line, String> {
+    fn read(&self, line: &[u8]) -> Result<Word, String> {
         match &self.ending {
-            Ending::Said(_, state) => return Err(format!("nothing may follow {state}")),
-            Ending::Message(_) => return Err("nothing may follow a message".to_owned()),
-            Ending::Open | Ending::Auth(_) => {}
+            Ending::Said(_, state) => Err(format!("nothing may follow {state}")),
+            Ending::Message(_) => Err("nothing may follow a message".to_owned()),
+            Ending::Open | Ending::Auth(_) => words::read(line, &Limits::default()),
         }
-        if std::str::from_utf8(line).is_err() {
-            return Err("not UTF-8 text".to_owned());
-        }
-        if let Ok(mut members) = serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(line)
-            && let Some(state) = members.remove("keep")
-        {
-            let alone = members.is_empty();
-            return alone.then_some(Line::Keep(state)).ok_or_else(|| "`keep` stands alone on its line".to_owned());
-        }
-        a2a::decode(line).map(|event| Line::Response(Box::new(event))).map_err(|error| describe(&error))
-    }
-
-    async fn act(&mut self, event: StreamResponse, out: &Output) -> Result<(), String> {
-        match event {
-            StreamResponse::Task(_) => {
-                return Err("a program says statusUpdate, artifactUpdate or message, not task".to_owned());
-            }
-            StreamResponse::Message(message) => {
-                check_message("message", &message)?;
-                self.ending = Ending::Message(message);
-            }
-            StreamResponse::ArtifactUpdate(update) => {
-                let TaskArtifactUpdateEvent { artifact, append, last_chunk, metadata, .. } = update;
-                check_parts("artifactUpdate.artifact.parts", &artifact.parts)?;
-                check_object("artifactUpdate.artifact.metadata", artifact.metadata.as_ref())?;
-                check_object("artifactUpdate.metadata", metadata.as_ref())?;
-                self.ending = Ending::Open;
-                out.artifact(artifact, append, last_chunk, metadata).await;
-            }
-            StreamResponse::StatusUpdate(update) => self.status(update, out).await?,
-        }
-        Ok(())
-    }
-
-    async fn status(&mut self, update: TaskStatusUpdateEvent, out: &Output) -> Result<(), String> {
-        let TaskStatusUpdateEvent { status, metadata, .. } = update;
-        check_object("statusUpdate.metadata", metadata.as_ref())?;
-        if let Some(message) = &status.message {
-            check_message("statusUpdate.status.message", message)?;
-        }
-        let message = status.message;
-        let parts = || message.as_ref().map(|message| message.parts.clone()).unwrap_or_default();
-        let outcome = match status.state {
-            TaskState::Working => {
-                self.ending = Ending::Open;
-                out.status(message, metadata).await;
-                return Ok(());
-            }
-            TaskState::AuthRequired => {
-                self.ending = Ending::Auth(parts());
-                out.auth_required(message, metadata).await;
-                return Ok(());
-            }
-            TaskState::Completed => Outcome::Completed(parts()),
-            TaskState::InputRequired => Outcome::InputRequired(parts()),
-            TaskState::Rejected => Outcome::Rejected(parts()),
-            TaskState::Failed => Outcome::Failed(parts()),
-            TaskState::Canceled => Outcome::Canceled,
-            TaskState::Unspecified => return Err("statusUpdate.status.state is required".to_owned()),
-            TaskState::Submitted => return Err(format!("{} is not for a program to say", status.state)),
-        };
-        self.ending = Ending::Said(outcome, status.state);
-        Ok(())
-    }
-}
-
-fn check_message(path: &str, message: &Message) -> Result<(), String> {
-    check_parts(&format!("{path}.parts"), &message.parts)?;
-    check_object(&format!("{path}.metadata"), message.metadata.as_ref())
-}
-
-fn check_parts(path: &str, parts: &[Part]) -> Result<(), String> {
-    a2a::validate::validate_parts(path, parts, &Limits::default()).map_err(|error| describe(&error))
-}
-
-/// What goes into the journal must come out of it again: deeper nesting than readers allow stays outside.
-fn check_object(path: &str, object: Option<&JsonObject>) -> Result<(), String> {
-    match object {
-        Some(object) if object.depth() > Limits::default().json_depth => Err(format!("{path} nests too deep")),
-        _ => Ok(()),
-    }
-}
-
-fn describe(error: &a2a::Error) -> String {
-    match error.violations.first() {
-        Some(violation) if violation.field.is_empty() => violation.description.clone(),
-        Some(violation) => format!("{} {}", violation.field, violation.description),
-        None => error.message.clone(),
     }
 }
 
