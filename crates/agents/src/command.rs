@@ -44,36 +44,36 @@ pub const KIND: Kind = Kind { name: "command", moved: &["timeout", "concurrency"
 /// Bytes taken from the program at once.
 const READ_BYTES: usize = 16 << 10;
 
-/// What to run and how: the table `[command]` of a file.
+/// What to run and how: the table `[command]` of a file, or one that was made without a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CommandSpec {
+pub struct Program {
     /// The program, which is always there, and its arguments.
-    argv: Vec<String>,
+    pub argv: Vec<String>,
     /// Where it runs; an absolute path once the file's directory is known.
     #[serde(default)]
-    cwd: PathBuf,
+    pub cwd: PathBuf,
     /// What its output means.
     #[serde(default)]
-    output: OutputMode,
+    pub output: OutputMode,
     /// How long it has between SIGTERM and SIGKILL.
     #[serde(default = "default_grace")]
-    grace: Span,
+    pub grace: Span,
     /// How many bytes it may print in one turn.
     #[serde(default = "default_max_output")]
-    max_output: Size,
+    pub max_output: Size,
     /// Variables it gets.
     #[serde(default)]
-    env: BTreeMap<String, String>,
-    /// Names of the server's variables that it gets.
+    pub env: BTreeMap<String, String>,
+    /// Names of this process's variables that it gets.
     #[serde(default)]
-    pass_env: Vec<String>,
+    pub pass_env: Vec<String>,
 }
 
 /// What a program's output means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum OutputMode {
+pub enum OutputMode {
     /// All of it is the text of one artifact.
     #[default]
     Text,
@@ -83,7 +83,7 @@ enum OutputMode {
 
 /// A program that takes turns.
 struct CommandAgent {
-    spec: CommandSpec,
+    program: Program,
     instance: Arc<str>,
 }
 
@@ -125,32 +125,50 @@ fn default_max_output() -> Size {
 }
 
 fn build(table: Table<'_>, context: &Context) -> Result<Built, String> {
-    let spec = CommandSpec::read(table, context)?;
-    if spec.max_output.0 == 0 {
-        return Err("`command.max_output`: must be more than zero".to_owned());
-    }
-    let warnings = spec.problems();
-    Ok((Arc::new(CommandAgent { spec, instance: Arc::clone(&context.instance) }), warnings))
+    let mut program: Program = table.read()?;
+    program.cwd = context.resolve(&program.cwd);
+    program.into_agent(Arc::clone(&context.instance))
 }
 
-impl CommandSpec {
-    fn read(table: Table<'_>, context: &Context) -> Result<Self, String> {
-        let mut spec: Self = table.read()?;
-        if spec.argv.first().is_none_or(String::is_empty) {
+impl Program {
+    /// A program in a directory, with the defaults of the table `[command]`.
+    pub fn new(argv: Vec<String>, cwd: PathBuf) -> Self {
+        Self {
+            argv,
+            cwd,
+            output: OutputMode::default(),
+            grace: default_grace(),
+            max_output: default_max_output(),
+            env: BTreeMap::new(),
+            pass_env: Vec::new(),
+        }
+    }
+
+    /// Makes an agent of it. What it starts carries the mark of the instance, for [`crate::guard`].
+    pub fn into_agent(self, instance: Arc<str>) -> Result<Built, String> {
+        self.check()?;
+        let warnings = self.problems();
+        Ok((Arc::new(CommandAgent { program: self, instance }), warnings))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.argv.first().is_none_or(String::is_empty) {
             return Err("`command.argv` needs a program".to_owned());
         }
-        if spec.argv.iter().any(|argument| argument.contains('\0')) {
+        if self.argv.iter().any(|argument| argument.contains('\0')) {
             return Err("`command.argv` holds a NUL character".to_owned());
         }
         let is_name = |name: &&String| !name.is_empty() && !name.contains(['=', '\0']);
-        if let Some(name) = spec.env.keys().chain(&spec.pass_env).find(|name| !is_name(name)) {
+        if let Some(name) = self.env.keys().chain(&self.pass_env).find(|name| !is_name(name)) {
             return Err(format!("`{}` is not a name of an environment variable", name.escape_default()));
         }
-        if let Some((name, _)) = spec.env.iter().find(|(_, value)| value.contains('\0')) {
+        if let Some((name, _)) = self.env.iter().find(|(_, value)| value.contains('\0')) {
             return Err(format!("`command.env.{name}` holds a NUL character"));
         }
-        spec.cwd = context.resolve(&spec.cwd);
-        Ok(spec)
+        if self.max_output.0 == 0 {
+            return Err("`command.max_output`: must be more than zero".to_owned());
+        }
+        Ok(())
     }
 
     /// What will go wrong when it is run: a program or a directory that is not there.
@@ -159,7 +177,7 @@ impl CommandSpec {
         if !self.cwd.is_dir() {
             problems.push(format!("tasks will fail: `{}` is not a directory", self.cwd.display()));
         }
-        let program = self.program();
+        let program = self.path();
         let (found, place) = if program.is_absolute() {
             (program.is_file(), "there")
         } else {
@@ -172,8 +190,8 @@ impl CommandSpec {
         problems
     }
 
-    /// The program: as it stands when PATH is to be searched, and otherwise seen from `cwd`.
-    fn program(&self) -> PathBuf {
+    /// The program's own: as it stands when PATH is to be searched, and otherwise seen from `cwd`.
+    fn path(&self) -> PathBuf {
         let program = Path::new(&self.argv[0]);
         if program.components().count() > 1 { self.cwd.join(program) } else { program.to_owned() }
     }
@@ -186,12 +204,12 @@ impl Agent for CommandAgent {
             Ok(input) => input,
             Err(why) => return Outcome::Retry(why),
         };
-        let mut process = match Process::spawn(&self.spec, &self.instance) {
+        let mut process = match Process::spawn(&self.program, &self.instance) {
             Ok(process) => process,
-            Err(error) => return refused(&self.spec, &error),
+            Err(error) => return refused(&self.program, &error),
         };
         tracing::debug!(agent.name = %turn.agent, task.id = %turn.task, pid = process.id(), "started a program");
-        let mut reader = match self.spec.output {
+        let mut reader = match self.program.output {
             OutputMode::Text => Reader::Text(Text::default()),
             OutputMode::Events => Reader::Events(Events::default()),
         };
@@ -241,7 +259,7 @@ impl CommandAgent {
                 () = turn.cancel.cancelled(), if !canceled => {
                     canceled = true;
                     process.terminate();
-                    kill_at = Some(Instant::now() + self.spec.grace.0);
+                    kill_at = Some(Instant::now() + self.program.grace.0);
                 }
                 () = at(kill_at) => {
                     kill_at = None;
@@ -298,7 +316,7 @@ impl CommandAgent {
 
     async fn take(&self, bytes: &[u8], total: &mut u64, reader: &mut Reader, out: &Output) -> Result<(), String> {
         *total += bytes.len() as u64;
-        let Size(allowed) = self.spec.max_output;
+        let Size(allowed) = self.program.max_output;
         if *total > allowed {
             return Err(format!("the program printed more than {allowed} bytes"));
         }
@@ -365,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_small_table_gets_the_defaults() {
-        let spec: CommandSpec = toml::from_str("argv = [\"cat\"]").unwrap();
+        let spec: Program = toml::from_str("argv = [\"cat\"]").unwrap();
         assert_eq!((spec.argv, spec.cwd, spec.output), (vec!["cat".to_owned()], PathBuf::new(), OutputMode::Text));
         assert_eq!((spec.grace, spec.max_output), (Span(Duration::from_secs(2)), Size(64 << 20)));
         assert!(spec.env.is_empty() && spec.pass_env.is_empty());

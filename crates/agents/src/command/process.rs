@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use store::{AgentId, TaskId};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use super::CommandSpec;
+use super::Program;
 use crate::guard;
 
-/// The server's variables that every program gets.
+/// The variables of this process that every program gets.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 /// How much of stderr is kept.
 const TAIL_BYTES: usize = 4 << 10;
@@ -40,22 +40,22 @@ pub(super) struct Tail {
 
 impl Process {
     /// Starts the program.
-    pub(super) fn spawn(spec: &CommandSpec, instance: &Arc<str>) -> io::Result<Self> {
-        let mut command = Command::new(spec.program());
+    pub(super) fn spawn(program: &Program, instance: &Arc<str>) -> io::Result<Self> {
+        let mut command = Command::new(program.path());
         command
-            .args(spec.argv.get(1..).unwrap_or_default())
-            .current_dir(&spec.cwd)
+            .args(program.argv.get(1..).unwrap_or_default())
+            .current_dir(&program.cwd)
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        for name in INHERITED.into_iter().chain(spec.pass_env.iter().map(String::as_str)) {
+        for name in INHERITED.into_iter().chain(program.pass_env.iter().map(String::as_str)) {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
         }
-        command.envs(&spec.env).env(guard::MARK, instance.as_ref());
+        command.envs(&program.env).env(guard::MARK, instance.as_ref());
         let child = command.spawn()?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         Ok(Self { child, group })
@@ -110,27 +110,27 @@ pub(super) fn unread(pipe: &impl AsFd) -> usize {
 }
 
 /// What a program that does not start makes of the turn.
-pub(super) fn refused(spec: &CommandSpec, error: &io::Error) -> Outcome {
-    let program = spec.argv.first().map(String::as_str).unwrap_or_default();
+pub(super) fn refused(program: &Program, error: &io::Error) -> Outcome {
+    let name = program.argv.first().map(String::as_str).unwrap_or_default();
     let failed = |text: String| Outcome::Failed(vec![Part::text(text)]);
     match error.kind() {
-        io::ErrorKind::NotFound if !spec.cwd.is_dir() => {
-            failed(format!("cannot start `{program}`: its directory `{}` is not there", spec.cwd.display()))
+        io::ErrorKind::NotFound if !program.cwd.is_dir() => {
+            failed(format!("cannot start `{name}`: its directory `{}` is not there", program.cwd.display()))
         }
-        io::ErrorKind::NotFound => failed(format!("cannot start `{program}`: no such program")),
-        io::ErrorKind::PermissionDenied => failed(format!("cannot start `{program}`: it is not executable")),
+        io::ErrorKind::NotFound => failed(format!("cannot start `{name}`: no such program")),
+        io::ErrorKind::PermissionDenied => failed(format!("cannot start `{name}`: it is not executable")),
         // No processes, no memory, no file descriptors, or a script that is just being written: that passes.
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory | io::ErrorKind::ExecutableFileBusy => {
-            Outcome::Retry(format!("cannot start `{program}`: {error}"))
+            Outcome::Retry(format!("cannot start `{name}`: {error}"))
         }
         _ if matches!(
             rustix::io::Errno::from_io_error(error),
             Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
         ) =>
         {
-            Outcome::Retry(format!("cannot start `{program}`: {error}"))
+            Outcome::Retry(format!("cannot start `{name}`: {error}"))
         }
-        _ => failed(format!("cannot start `{program}`: {error}")),
+        _ => failed(format!("cannot start `{name}`: {error}")),
     }
 }
 
