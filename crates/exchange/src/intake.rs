@@ -154,7 +154,15 @@ impl Exchange {
                 let newborn = newborn_snapshot(task, &agent, &context, at, &body);
                 let created = newborn.created()?;
                 let remembers = call.rules.remembers;
-                let target = Target::New { task, agent, context: Arc::clone(&context), created, hold: held, remembers };
+                let target = Target::New {
+                    task,
+                    agent,
+                    context: Arc::clone(&context),
+                    created,
+                    hold: held,
+                    remembers,
+                    post: store::Post::default(),
+                };
                 (target, Cursor::before_birth(store, tenant, task), Some(newborn))
             }
         };

@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod agent;
+mod attempts;
 mod call;
 pub mod card_keys;
 pub mod card_registry;

@@ -105,11 +105,13 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             slots: permits.len(),
             after: rounds.served.get(agent).copied(),
             resumes: entry.profile.on_crash == OnCrash::Resume,
+            most_held: None,
         };
         let claim = Claim {
             term: Term { holder: inner.holder.clone(), lasts: lease },
             room: slots.iter().map(room).collect(),
             running: if fault::is_on("takes-own") { Vec::new() } else { inner.workers.tasks() },
+            line: store::Line::Running,
         };
         let asked = Instant::now();
         let leased = inner.store.claim(claim).await?;

@@ -12,7 +12,7 @@ use store::{Append, TurnEnd, View, fault};
 use tokio::time::Instant;
 
 use crate::{
-    Entry, Inner, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Turn,
+    Entry, Inner, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Turn, attempts,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe},
     worker::{self, Begin, Running},
@@ -24,7 +24,6 @@ const SAID: usize = 64;
 const COALESCE: Duration = Duration::from_millis(20);
 /// So many events of a log are read at once.
 const LOG: usize = 256;
-const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// So many messages back the one that was interrupted is looked for.
 const REMEMBERED: u32 = 16;
 /// For clocks that are not to strike.
@@ -49,7 +48,7 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
     let Begin { turn, interrupted, rested, .. } = begin;
     let mut left = Left::Stored;
     let mut ended = match verdict(&entry.profile, running, interrupted) {
-        Some(outcome) => end_unrun(inner, running, &turn, outcome).await,
+        Some(verdict) => end_unrun(inner, running, &turn, verdict).await,
         None if inner.workers.is_releasing() => give_back(inner, running, &turn, rested).await,
         None => {
             let tries = Tries { attempt: running.lease.attempt, counted: running.lease.tries, rested };
@@ -80,12 +79,19 @@ async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, re
 }
 
 /// What the agent's policy says about a turn that was cut off, or has been tried too often.
-fn verdict(profile: &Profile, running: &Running, interrupted: bool) -> Option<Outcome> {
-    let tried = running.lease.tries.saturating_sub(1);
+fn verdict(profile: &Profile, running: &Running, interrupted: bool) -> Option<Verdict> {
     if interrupted && let Some(outcome) = on_interruption(profile, "interrupted by a crash") {
-        return Some(outcome);
+        return Some(Verdict::Ends(outcome));
     }
-    (running.lease.tries > profile.max_attempts).then(|| gave_up("interrupted", tried))
+    let tries = running.lease.tries;
+    (tries > attempts::limit(&running.lease, profile.max_attempts)).then(|| Verdict::Dead(tries.saturating_sub(1)))
+}
+
+/// How a turn ends that is not run.
+enum Verdict {
+    Ends(Outcome),
+    /// After so many attempts.
+    Dead(u32),
 }
 
 /// How a turn ends that was cut off, if it is not to run again.
@@ -97,20 +103,15 @@ fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
     }
 }
 
-fn gave_up(why: &str, attempts: u32) -> Outcome {
-    let text = match attempts {
-        1 => why.to_owned(),
-        attempts => format!("{why}; gave up after {attempts} attempts"),
-    };
-    Outcome::Failed(vec![Part::text(text)])
-}
-
 /// Ends a turn without its agent.
-async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, outcome: Outcome) -> Ended {
+async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, verdict: Verdict) -> Ended {
     let lease = &running.lease;
     let mut scribe =
         Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt, ReplyText::default());
-    end(inner, running, &mut scribe, outcome).await
+    match verdict {
+        Verdict::Ends(outcome) => end(inner, running, &mut scribe, outcome).await,
+        Verdict::Dead(tries) => give_up(inner, running, &mut scribe, "interrupted", tries).await,
+    }
 }
 
 /// What was kept before a turn.
@@ -153,7 +154,7 @@ async fn run(
         Err(error) => {
             tracing::warn!(task.id = %lease.task, %error, "what a turn begins with cannot be read");
             if tries.rested && !error.is_permanent() {
-                let at_most = Some(backoff(1));
+                let at_most = Some(attempts::backoff(lease.task, 1));
                 commit(inner, running, &mut scribe, Some(TurnEnd::Park { at_most })).await;
                 return Ended::Over;
             }
@@ -372,12 +373,27 @@ async fn retry_or_give_up(
     tries: u32,
     why: &str,
 ) -> Ended {
-    if tries >= profile.max_attempts {
-        return end(inner, running, scribe, gave_up(why, tries)).await;
+    if tries >= attempts::limit(&running.lease, profile.max_attempts) {
+        return give_up(inner, running, scribe, why, tries).await;
     }
     let (task, agent) = (running.lease.task, &running.lease.agent);
     tracing::info!(task.id = %task, agent.name = %agent, attempt = tries, error = %why, "a turn will be tried again");
-    commit(inner, running, scribe, Some(TurnEnd::Retry { after: backoff(tries) })).await.into_ended()
+    let again = TurnEnd::Retry { after: attempts::backoff(task, tries), error: why.to_owned() };
+    commit(inner, running, scribe, Some(again)).await.into_ended()
+}
+
+/// Ends a turn that was tried too often: its task is a dead letter.
+async fn give_up(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, why: &str, tries: u32) -> Ended {
+    let (task, agent) = (running.lease.task, &running.lease.agent);
+    tracing::warn!(task.id = %task, agent.name = %agent, attempts = tries, error = %why, "a task is a dead letter");
+    let end = match scribe.end(Outcome::Failed(vec![Part::text(attempts::gave_up(why, tries))])) {
+        Ok(TurnEnd::Status(status)) => Ok(TurnEnd::GiveUp { status, error: why.to_owned() }),
+        end => end,
+    };
+    match end {
+        Ok(end) => commit(inner, running, scribe, Some(end)).await.into_ended(),
+        Err(error) => fail(inner, running, scribe, &error).await.into_ended(),
+    }
 }
 
 async fn end(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, outcome: Outcome) -> Ended {
@@ -391,7 +407,7 @@ async fn end(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, outcome
 /// agent has done must not be lost to a full disk. What the journal can never take fails the turn.
 async fn commit(inner: &Inner, running: &Running, scribe: &mut Scribe, end: Option<TurnEnd>) -> Committed {
     match scribe.drafts() {
-        Ok(drafts) => match write(inner, running, Append { drafts, end }).await {
+        Ok(drafts) => match write(inner, running, Append { drafts, end, kept: None }).await {
             Ok(Committed::Refused) => Committed::Refused,
             Ok(committed) => {
                 scribe.committed();
@@ -409,7 +425,7 @@ async fn fail(inner: &Inner, running: &Running, scribe: &mut Scribe, error: &sto
     tracing::error!(task.id = %task, %error, "what an agent said cannot be kept; its turn fails");
     let outcome = Outcome::Failed(vec![Part::text("what the agent said cannot be stored")]);
     let written = match scribe.end(outcome) {
-        Ok(end) => write(inner, running, Append { drafts: Vec::new(), end: Some(end) }).await,
+        Ok(end) => write(inner, running, Append { drafts: Vec::new(), end: Some(end), ..Append::default() }).await,
         Err(error) => Err(error),
     };
     match written {
@@ -470,11 +486,6 @@ async fn at(instant: Option<Instant>) {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,
     }
-}
-
-fn backoff(attempt: u32) -> Duration {
-    let seconds = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
-    Duration::from_secs(seconds).min(MAX_BACKOFF)
 }
 
 #[cfg(test)]

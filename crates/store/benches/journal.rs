@@ -133,6 +133,7 @@ fn begin(task: TaskId, agent: &str) -> Outcome<Accept> {
             created: serde_json::to_vec(&created)?.into(),
             hold: false,
             remembers: true,
+            post: store::Post::default(),
         },
         message_id: message.message_id.clone(),
         message: serde_json::to_vec(&message)?.into(),
@@ -156,7 +157,7 @@ async fn complete(store: &dyn Store, lease: &Lease) -> Outcome<()> {
     let drafts = vec![Draft::artifact(task, CONTEXT, artifact, false, true, None, at)?];
     let reply = Message { role: Role::Agent, message_id: format!("{task}-r"), ..message(task) };
     let end = TurnEnd::Status(Draft::status(task, CONTEXT, TaskState::Completed, Some(reply), None, at)?);
-    store.append(lease, Append { drafts, end: Some(end) }).await?;
+    store.append(lease, Append { drafts, end: Some(end), ..Append::default() }).await?;
     Ok(())
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Error,
-    Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, NewPush, NewToken, Page, Position, PushClaim,
-    PushConfig, PushFilter, PushLease, Replay, Result, Settlement, Snapshot, Stats, StoredCard, Tailed, TaskHead,
-    TaskId, Tenant, TenantId, Token, Usage, View,
+    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
+    Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, Letters, NewPush, NewToken, Page,
+    Position, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry, Replay, Result, Settlement, Snapshot, Stats,
+    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -24,9 +24,9 @@ const SYSTEM: &str = "system";
 ///   [`Error::LeaseLost`].
 /// - **Scoped.** A task of another tenant is [`Error::NotFound`], as is one that never existed.
 /// - **All or nothing.** A call that returns `Err` has changed nothing.
-pub trait Store: Journal + Outbox + Registry + Installation {}
+pub trait Store: Journal + Queue + Outbox + Registry + Installation {}
 
-impl<T: Journal + Outbox + Registry + Installation> Store for T {}
+impl<T: Journal + Queue + Outbox + Registry + Installation> Store for T {}
 
 /// Tasks: what callers, workers and readers do with them.
 #[async_trait]
@@ -119,6 +119,25 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Where committed events are announced.
     fn hub(&self) -> &Hub;
+}
+
+/// Tasks that wait for whoever asks for them. They are claimed by [`Journal::claim`] with [`Line::Queue`](crate::Line::Queue); see
+/// [`crate::lease`] for what their leases mean.
+#[async_trait]
+pub trait Queue: Send + Sync + 'static {
+    /// Leases one entry by its id, whatever stands before it and although its time has not come. [`Error::NotWaiting`] when it cannot be had,
+    /// [`Error::Terminal`] when it has ended.
+    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term) -> Result<LeasedTurn>;
+    /// Up to `limit` leases of entries that have run out, of one agent or of all.
+    async fn lapsed(&self, agent: Option<AgentId>, limit: usize) -> Result<Vec<Lease>>;
+    /// What time it is, and when the next entry for each of these wishes is, or was, due, or the lease of one runs out.
+    async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)>;
+    /// A task as the queue sees it, any that callers see. Without a tenant whoever's it is.
+    async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry>;
+    /// A tenant's dead letters, the oldest first.
+    async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>>;
+    /// How many tasks of each agent stand where, and since when.
+    async fn agent_queues(&self, tenant: TenantId) -> Result<Vec<AgentQueue>>;
 }
 
 /// Notifications: who is to be told of a task, and how far that has come. See [`crate::push`] for what all of it promises.

@@ -42,6 +42,15 @@ pub enum TurnEnd {
     Retry {
         /// How long to wait.
         after: Duration,
+        /// Why it failed.
+        error: String,
+    },
+    /// It failed once too often: the task is a dead letter.
+    GiveUp {
+        /// FAILED.
+        status: Draft,
+        /// Why the last attempt failed.
+        error: String,
     },
     /// It is given back on purpose, which is not counted against the agent's limit.
     Release {

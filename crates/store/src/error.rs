@@ -18,6 +18,15 @@ pub enum Error {
     /// The lease was taken over or has been voided.
     #[error("lease lost")]
     LeaseLost,
+    /// Nobody can have the task: it does not stand in the queue, somebody has it, or it waits for its caller.
+    #[error("the task does not wait in the queue")]
+    NotWaiting,
+    /// The task is no dead letter.
+    #[error("the task is no dead letter")]
+    NotDead,
+    /// Something was written under the same lease since the caller looked.
+    #[error("the turn has moved on")]
+    Moved,
     /// The idempotency key was used with other content.
     #[error("idempotency key was used with other content")]
     IdempotencyConflict,
@@ -81,6 +90,9 @@ impl Error {
             | Self::Terminal(_)
             | Self::Illegal(_)
             | Self::LeaseLost
+            | Self::NotWaiting
+            | Self::NotDead
+            | Self::Moved
             | Self::IdempotencyConflict
             | Self::InboxFull
             | Self::TooManyTasks { .. }

@@ -38,6 +38,11 @@
 //! every session drops when the server restarts; it counts when it is still free on a second look. Even then the
 //! holder keeps its generation until somebody claims the work: one that comes back first, renews.
 //!
+//! **The queue** has tasks that no instance runs by itself ([`Line::Queue`]): whoever asks gets them, mostly workers outside. Their
+//! leases are a queue's visibility time, asked for by the second, and there is no last call: who wants more time says so
+//! before it is over. A lease that ran out is seen by [`crate::Journal::lapsed`], and the attempt ends as one that failed:
+//! the task waits again, or is a dead letter. A claim takes what nobody holds, and nothing else.
+//!
 //! **A turn can be parked** ([`crate::TurnEnd::Park`]): nobody holds it and no slot is taken, until a time or until it is woken.
 //! Then whoever has room goes on with the same attempt. It waits in the same line as other due work.
 //!
@@ -81,10 +86,14 @@ pub struct Lease {
     pub context: Arc<str>,
     /// Grows with each lease of the task; a write with an old one is refused.
     pub generation: u64,
+    /// The turn that it was given for; those behind it go on under the same lease.
+    pub turn: u32,
     /// Which attempt at the turn this is, from 1.
     pub attempt: u32,
     /// How many of the attempts count: those that were not given back on purpose.
     pub tries: u32,
+    /// How often the task may be tried, where that is its own affair.
+    pub max_attempts: Option<u32>,
     /// Its turns are told what was said before in the context.
     pub remembers: bool,
     /// The event with which the agent last kept its state, if it has: what the turn goes on from.
@@ -106,11 +115,23 @@ pub struct LeasedTurn {
     pub canceled: bool,
 }
 
+/// What a claim is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Line {
+    /// What instances run by themselves.
+    #[default]
+    Running,
+    /// What waits in the queue for whoever asks: of one tenant, or of all of them.
+    Queue(Option<TenantId>),
+}
+
 /// A wish for work.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// On whose behalf.
     pub term: Term,
+    /// What kind of work.
+    pub line: Line,
     /// Of which agents, and how much of each.
     pub room: Vec<Room>,
     /// What the claimer is at work on, or about to be. A lease of these that it still has is never taken for one that ran
@@ -129,6 +150,8 @@ pub struct Room {
     pub after: Option<TenantId>,
     /// Another attempt at a turn goes on where the one before last kept its state.
     pub resumes: bool,
+    /// Of a queue: how many of its entries may be held at once, by all.
+    pub most_held: Option<usize>,
 }
 
 /// What [`crate::Journal::next_due`] found.
@@ -158,7 +181,12 @@ impl LeaseTime {
 impl Holder {
     /// A worker that is not an instance. Its death cannot be proven; its leases run out.
     pub fn worker(name: &str) -> Self {
-        Self(format!("worker:{name}").into())
+        Self(format!("{WORKER}{name}").into())
+    }
+
+    /// What it is called: the name of a worker, or the id of an instance.
+    pub fn name(&self) -> &str {
+        holder_name(&self.0)
     }
 
     /// As it stands in `owner`.
@@ -187,7 +215,21 @@ impl fmt::Display for Holder {
 impl Claim {
     /// A claim of this much by someone who runs nothing yet.
     pub fn new(term: Term, room: Vec<Room>) -> Self {
-        Self { term, room, running: Vec::new() }
+        Self { term, line: Line::Running, room, running: Vec::new() }
+    }
+
+    /// A claim of so many entries of an agent's queue.
+    pub fn of_queue(term: Term, tenant: Option<TenantId>, room: Room) -> Self {
+        Self { line: Line::Queue(tenant), ..Self::new(term, vec![room]) }
+    }
+
+    /// Whether a task is of the kind that is asked for. What somebody holds leaves the queue in another way, whatever its time
+    /// (see [`crate::Journal::lapsed`]).
+    pub(crate) fn is_about(&self, queued: bool, tenant: TenantId, is_held: bool) -> bool {
+        match self.line {
+            Line::Running => !queued,
+            Line::Queue(only) => queued && !is_held && only.is_none_or(|only| only == tenant),
+        }
     }
 
     /// Whether the claimer may have a task that is due. What it runs itself it has already.
@@ -205,8 +247,16 @@ impl Claim {
 impl Room {
     /// So many turns of this agent, whoever's come first.
     pub fn new(agent: AgentId, slots: usize) -> Self {
-        Self { agent, slots, after: None, resumes: false }
+        Self { agent, slots, after: None, resumes: false, most_held: None }
     }
+}
+
+/// Tells workers from instances.
+const WORKER: &str = "worker:";
+
+/// What the holder in `owner` is called.
+pub(crate) fn holder_name(owner: &str) -> &str {
+    owner.strip_prefix(WORKER).unwrap_or(owner)
 }
 
 /// A length of time in milliseconds that a database can add to what time it is. Thousands of centuries are as good as

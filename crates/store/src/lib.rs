@@ -5,6 +5,7 @@
 //! operation means: it decides only what may follow what ([`machine`]) and in which order.
 
 pub mod archive;
+mod attempts;
 pub mod clock;
 mod codec;
 #[cfg(feature = "testing")]
@@ -22,6 +23,7 @@ mod nats;
 mod ops;
 pub mod postgres;
 pub mod push;
+pub mod queue;
 #[cfg(feature = "testing")]
 pub mod scratch;
 pub mod sqlite;
@@ -30,20 +32,22 @@ mod types;
 mod waiter;
 pub mod wake;
 
-pub use contract::{Installation, Journal, Outbox, Registry, Store};
+pub use attempts::FailedAttempt;
+pub use contract::{Installation, Journal, Outbox, Queue, Registry, Store};
 pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
 pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
-pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Room, Term};
+pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Line, Room, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
 pub use push::{
     Attempt, Claimed, Letter, MOST_CONFIGS, MOST_LETTERS, NewPush, Next, Place, PushClaim, PushConfig, PushFilter,
     PushLease, PushRecord, PushState, Replay, Settlement,
 };
+pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, NewToken, Page, PageKey, Position, Quota, Snapshot, Start, Stats, StoredCard, Tailed, Target,
+    IdempotencyKey, NewToken, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats, StoredCard, Tailed, Target,
     TaskHead, Tenant, Token, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};

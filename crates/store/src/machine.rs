@@ -23,6 +23,8 @@ pub enum Step {
         /// Another message waits.
         waiting: bool,
     },
+    /// The running turn is to be tried again by whoever asks next.
+    Requeue,
     /// A cancel that finds no running turn, or whose grace is over.
     Cancel,
 }
@@ -55,6 +57,7 @@ pub fn next(state: TaskState, step: Step) -> Result<TaskState, Refusal> {
         Step::End { state: to @ (Failed | Rejected | Canceled), .. } => Ok(to),
         Step::End { waiting: true, .. } => Ok(Working),
         Step::End { state: to, .. } => Ok(to),
+        Step::Requeue => Ok(Submitted),
         Step::Cancel => Ok(Canceled),
     }
 }

@@ -21,9 +21,9 @@ pub(crate) use self::{
     append::append,
     cancel::{force, mark, reveal, wake},
     columns::task_columns,
-    lease::claim,
+    lease::{claim, claim_task},
     push::{put_push, remove_push},
-    row::{Hidden, Owes, TaskRow},
+    row::{Dead, Hidden, Owes, TaskRow},
 };
 use crate::{AgentId, Claim, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId};
 

@@ -19,6 +19,7 @@ mod instances;
 mod lease;
 mod pool;
 mod push;
+mod queue;
 mod read;
 mod registry;
 pub(crate) mod schema;
@@ -52,11 +53,11 @@ pub use self::{
     url::{BadUrl, Url, masked},
 };
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Event,
-    Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page,
-    Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot, Stats,
-    Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
-    waiter::Counters,
+    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
+    Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters, NewPush,
+    Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Replay, Result,
+    Settlement, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage,
+    View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -252,6 +253,33 @@ impl Journal for PostgresStore {
 
     fn hub(&self) -> &Hub {
         &self.hub
+    }
+}
+
+#[async_trait]
+impl Queue for PostgresStore {
+    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term) -> Result<LeasedTurn> {
+        self.writer.run(Need::task(task, true), move |batch| ops::claim_task(batch, tenant, task, &term)).await
+    }
+
+    async fn lapsed(&self, agent: Option<AgentId>, limit: usize) -> Result<Vec<Lease>> {
+        queue::lapsed(&self.readers, agent.as_ref(), limit).await
+    }
+
+    async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {
+        queue::next(&self.readers, wishes).await
+    }
+
+    async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry> {
+        queue::entry(&self.readers, tenant, task).await
+    }
+
+    async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>> {
+        queue::dead_letters(&self.readers, tenant, &letters).await
+    }
+
+    async fn agent_queues(&self, tenant: TenantId) -> Result<Vec<AgentQueue>> {
+        queue::agent_queues(&self.readers, tenant).await
     }
 }
 

@@ -9,6 +9,7 @@ mod inspect;
 pub(crate) mod instances;
 mod lease;
 mod push;
+mod queue;
 mod read;
 mod readers;
 mod registry;
@@ -34,11 +35,11 @@ pub use self::{
 };
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Error,
-    Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, Outbox, Page,
-    Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement, Snapshot, Stats,
-    Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View, Wake, hub::LOOK, ops,
-    waiter::Counters,
+    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
+    Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
+    NewPush, Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Replay,
+    Result, Settlement, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token,
+    Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -267,6 +268,37 @@ impl Journal for SqliteStore {
 
     fn hub(&self) -> &Hub {
         &self.hub
+    }
+}
+
+#[async_trait]
+impl Queue for SqliteStore {
+    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term) -> Result<LeasedTurn> {
+        self.writer.run(move |batch| ops::claim_task(batch, tenant, task, &term)).await
+    }
+
+    async fn lapsed(&self, agent: Option<AgentId>, limit: usize) -> Result<Vec<Lease>> {
+        let ticks = self.ticks.clone();
+        self.readers.run(move |conn| queue::lapsed(conn, agent.as_ref(), limit, clock::read(conn, &ticks)?)).await
+    }
+
+    async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {
+        let (wishes, ticks) = (wishes.to_vec(), self.ticks.clone());
+        self.readers.run(move |conn| Ok((clock::read(conn, &ticks)?, queue::next(conn, &wishes)?))).await
+    }
+
+    async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry> {
+        let ticks = self.ticks.clone();
+        self.readers.run(move |conn| queue::entry(conn, tenant, task, clock::read(conn, &ticks)?)).await
+    }
+
+    async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>> {
+        let ticks = self.ticks.clone();
+        self.readers.run(move |conn| queue::dead_letters(conn, tenant, &letters, clock::read(conn, &ticks)?)).await
+    }
+
+    async fn agent_queues(&self, tenant: TenantId) -> Result<Vec<AgentQueue>> {
+        self.readers.run(move |conn| queue::agent_queues(conn, tenant)).await
     }
 }
 

@@ -180,6 +180,8 @@ pub enum Target {
         hold: bool,
         /// Its turns are told what was said before in the context.
         remembers: bool,
+        /// How it waits.
+        post: Post,
     },
     /// A task that exists.
     Continue {
@@ -190,6 +192,23 @@ pub enum Target {
         /// The SUBMITTED status, used when the turn is not leased at once and none runs.
         submitted: Draft,
     },
+}
+
+/// How a task waits for its turns. The default is run by instances as soon as one can.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Post {
+    /// It waits in the queue for whoever asks for it.
+    pub queued: bool,
+    /// Who has published it.
+    pub from: Arc<str>,
+    /// Of two that wait the higher one comes first.
+    pub priority: u8,
+    /// How often it may be tried, where that is its own affair.
+    pub max_attempts: Option<u32>,
+    /// How long nobody gets it, unless by its id.
+    pub delay: Duration,
+    /// The dead letter that it repeats, which is none from then on. [`Error::NotDead`](crate::Error::NotDead) when it is none.
+    pub replays: Option<TaskId>,
 }
 
 impl Target {
@@ -245,6 +264,9 @@ pub struct Append {
     pub drafts: Vec<Draft>,
     /// The end of the turn.
     pub end: Option<TurnEnd>,
+    /// Only if that is the event with which the turn's state was last kept, else it is [`Error::Moved`](crate::Error::Moved): for those who
+    /// have no other way to know that nobody else has written under the same lease.
+    pub kept: Option<u64>,
 }
 
 /// The outcome of [`Journal::append`](crate::Journal::append).

@@ -64,6 +64,7 @@ fn begin(task: TaskId, n: u8, leased: bool) -> Accept {
             created: format!("{{\"task\": {{ \"n\":{n}.0 }}}}").into(),
             hold: n % 5 == 4,
             remembers: n.is_multiple_of(3),
+            post: store::Post::default(),
         },
         message_id: format!("m-{n}"),
         message: serde_json::to_vec(&message("m", Role::User, "héllo\n\"quoted\"\u{1}")).unwrap().into(),
@@ -90,7 +91,7 @@ fn push(id: &str, n: u8) -> NewPush {
 
 async fn end(store: &dyn Store, lease: &Lease, state: TaskState) {
     let said = TurnEnd::Status(status(lease.task, state, Some("that is all")));
-    store.append(lease, Append { drafts: Vec::new(), end: Some(said) }).await.unwrap();
+    store.append(lease, Append { drafts: Vec::new(), end: Some(said), ..Append::default() }).await.unwrap();
 }
 
 /// A store with something of everything: tasks that wait, run, ask, are hidden and have ended.
@@ -128,7 +129,7 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
                 Draft::artifact(task, CONTEXT, artifact.clone(), false, false, None, clock::now()).unwrap(),
                 Draft::artifact(task, CONTEXT, artifact, true, true, None, clock::now()).unwrap(),
             ];
-            store.append(&lease, Append { drafts, end: None }).await.unwrap();
+            store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap();
         }
         match n % 4 {
             1 => end(store, &lease, TaskState::Completed).await,
@@ -136,7 +137,10 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
             // Given back on purpose.
             3 if n == 19 => {
                 store
-                    .append(&lease, Append { drafts: Vec::new(), end: Some(TurnEnd::Release { begun: true }) })
+                    .append(
+                        &lease,
+                        Append { drafts: Vec::new(), end: Some(TurnEnd::Release { begun: true }), ..Append::default() },
+                    )
                     .await
                     .unwrap();
             }
@@ -579,7 +583,7 @@ async fn artifacts_of_before_and_after_an_upgrade_go_to_sqlite_together() {
     for n in 0..4 {
         let artifact = Artifact { artifact_id: format!("a{n}"), parts: vec![Part::text("x")], ..Artifact::default() };
         let drafts = vec![Draft::artifact(task, CONTEXT, artifact, false, false, None, clock::now()).unwrap()];
-        store.append(&lease, Append { drafts, end: None }).await.unwrap();
+        store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap();
     }
     end(store.as_ref(), &lease, TaskState::Completed).await;
     store.close().await;

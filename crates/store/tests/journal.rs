@@ -72,6 +72,7 @@ fn begin(task: TaskId) -> Accept {
             created: "{}".into(),
             hold: false,
             remembers: true,
+            post: store::Post::default(),
         },
         message_id: "m".into(),
         message: serde_json::to_vec(&message).unwrap().into(),
@@ -95,7 +96,7 @@ async fn running(store: &dyn Store) -> Lease {
 
 async fn end(store: &dyn Store, lease: &Lease, state: TaskState, says: Option<&str>) {
     let end = Some(TurnEnd::Status(status(lease.task, state, says)));
-    store.append(lease, Append { drafts: vec![], end }).await.unwrap();
+    store.append(lease, Append { drafts: vec![], end, ..Append::default() }).await.unwrap();
 }
 
 async fn total(store: &dyn Store) -> u64 {
@@ -274,7 +275,7 @@ async fn a_lease_is_its_holders_whoever_writes() {
     let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
     for (store, seq) in [(&one, 3), (&two, 4), (&one, 5)] {
         let drafts = vec![status(lease.task, TaskState::Working, Some("on it"))];
-        assert_eq!(store.append(&lease, Append { drafts, end: None }).await.unwrap().seq, seq);
+        assert_eq!(store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap().seq, seq);
         assert_eq!(store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), []);
     }
     // The right generation is of no use to anybody else.

@@ -109,6 +109,7 @@ impl Instance {
                 created: "{}".into(),
                 hold: false,
                 remembers: true,
+                post: store::Post::default(),
             },
             message_id: task.to_string(),
             message: "{}".into(),

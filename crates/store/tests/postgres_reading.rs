@@ -81,7 +81,10 @@ impl Story {
         let context = self.dice.pick(&CONTEXTS).into();
         let created = format!("{{\"task\":{{\"id\":\"{task}\"}}}}").into();
         let hold = self.dice.roll(4) == 0;
-        let accept = self.accept(task, Target::New { task, agent, context, created, hold, remembers: true });
+        let accept = self.accept(
+            task,
+            Target::New { task, agent, context, created, hold, remembers: true, post: store::Post::default() },
+        );
         let tenant = self.dice.pick(&self.tenants);
         let outcome = self.store.accept(tenant, accept).await;
         if let Ok(accepted) = &outcome {
@@ -143,7 +146,7 @@ impl Story {
                 Some(TurnEnd::Status(self.status(lease.task, state)))
             }
         };
-        let outcome = self.store.append(&lease, Append { drafts, end }).await;
+        let outcome = self.store.append(&lease, Append { drafts, end, ..Append::default() }).await;
         self.outcomes.push(format!("say {outcome:?}"));
     }
 

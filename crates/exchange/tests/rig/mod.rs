@@ -137,6 +137,7 @@ impl Rig {
                 created: "{}".into(),
                 hold: false,
                 remembers: true,
+                post: store::Post::default(),
             },
             message_id: message.message_id.clone(),
             message: serde_json::to_vec(&message).unwrap().into(),

@@ -17,10 +17,11 @@ use std::{
 use a2a::Message;
 use async_trait::async_trait;
 use store::{
-    Accept, Accepted, AgentId, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed, Due, Error,
-    Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, NewPush, NewToken,
-    Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Registry, Replay, Result, Settlement,
-    Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Token, Usage, View,
+    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
+    Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
+    NewPush, NewToken, Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry,
+    Registry, Replay, Result, Settlement, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant,
+    TenantId, Term, Token, Usage, View, Wish,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -265,6 +266,17 @@ over_the_line! {
 
     fn hub(&self) -> &Hub {
         &self.hub
+    }
+}
+
+over_the_line! {
+    Queue {
+        claim_task(tenant: TenantId, task: TaskId, term: Term) -> LeasedTurn;
+        lapsed(agent: Option<AgentId>, limit: usize) -> Vec<Lease>;
+        next_queued(wishes: &[Wish]) -> (LeaseTime, Vec<Option<LeaseTime>>);
+        entry(tenant: Option<TenantId>, task: TaskId) -> QueueEntry;
+        dead_letters(tenant: TenantId, letters: Letters) -> Vec<QueueEntry>;
+        agent_queues(tenant: TenantId) -> Vec<AgentQueue>;
     }
 }
 

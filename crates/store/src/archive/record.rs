@@ -190,6 +190,22 @@ pub(super) struct Task {
     pub(super) kept: i64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) kept_before: i64,
+    /// It stands in the queue (1).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) queued: i64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) from_agent: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) priority: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) max_attempts: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replays: Option<String>,
+    /// It is a dead letter (1), or one that was replayed (2).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) dead: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) errors: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -194,7 +194,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
                    status_message, status_turn, seq, hidden,
                    CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
                    owner IS NOT NULL OR interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases,
-                   parking = 1, kept, kept_before
+                   parking = 1, kept, kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors
                  FROM a2a_tasks ORDER BY task_id";
     each(conn, writer, tasks, |row| {
         Ok(Record::Task(Box::new(Task {
@@ -222,6 +222,13 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             parking: row.get(21)?,
             kept: row.get(22)?,
             kept_before: row.get(23)?,
+            queued: row.get(24)?,
+            from_agent: row.get(25)?,
+            priority: row.get(26)?,
+            max_attempts: row.get(27)?,
+            replays: row.get(28)?,
+            dead: row.get(29)?,
+            errors: row.get(30)?,
         })))
     })?;
     // Two loops and no join, so that nothing is sorted and nothing has to fit into memory.
@@ -408,9 +415,10 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                 conn,
                 "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at,
                    status_at, status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt,
-                   turn, waiting, cancel_mark, remembers, releases, parking, kept, kept_before)
+                   turn, waiting, cancel_mark, remembers, releases, parking, kept, kept_before, queued,
+                   from_agent, priority, max_attempts, replays, dead, errors)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-                   ?21, ?22, ?23, ?24, ?25)",
+                   ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)",
                 params![
                     pk,
                     r.id,
@@ -437,6 +445,13 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                     r.parking,
                     r.kept,
                     r.kept_before,
+                    r.queued,
+                    r.from_agent,
+                    r.priority,
+                    r.max_attempts,
+                    r.replays,
+                    r.dead,
+                    r.errors,
                 ],
             )
         }

@@ -196,7 +196,7 @@ pub(super) async fn a_message_waits_behind_one_that_is_due(store: Arc<dyn Store>
     let due = world.lease_one().await;
     assert_eq!(turn_says(&due.turn), "one");
     // Waiting for another attempt is running, too.
-    world.finish(&due.lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    world.finish(&due.lease, TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() }).await.unwrap();
     let third = world.accept(world.leased(world.more(task, "three"))).await.unwrap();
     assert!(third.lease.is_none());
     assert_eq!((third.turn, third.ahead), (3, 2));

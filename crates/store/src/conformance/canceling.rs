@@ -67,7 +67,7 @@ pub(super) async fn the_mark_overrules_every_end(store: Arc<dyn Store>) {
 
 pub(super) async fn the_mark_ends_released_and_due_work(store: Arc<dyn Store>) {
     let world = World::new(store).await;
-    for end in [TurnEnd::Release { begun: true }, TurnEnd::Retry { after: MINUTE }] {
+    for end in [TurnEnd::Release { begun: true }, TurnEnd::Retry { after: MINUTE, error: "no luck".to_owned() }] {
         let (task, lease) = world.running("hello").await;
         world.store.mark_cancel(world.tenant, task).await.unwrap();
         assert_eq!(world.finish(&lease, end).await.unwrap().state, Canceled);

@@ -180,7 +180,7 @@ pub(super) async fn a_holder_has_a_last_call(store: Arc<dyn Store>) {
     let released = lease_of(world.begin("released").1).await;
     let retried = lease_of(world.begin("retried").1).await;
     world.finish(&released, TurnEnd::Release { begun: true }).await.unwrap();
-    world.finish(&retried, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    world.finish(&retried, TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() }).await.unwrap();
     let never = world.waiting("never").await;
     let claim = |lasts| {
         let term = Term { holder: world.me(), lasts };
@@ -251,7 +251,7 @@ pub(super) async fn a_lease_belongs_to_its_holder(store: Arc<dyn Store>) {
     for holder in [other.clone(), world.me()] {
         let stolen = Lease { holder, ..lease.clone() };
         let stolen_ones = std::slice::from_ref(&stolen);
-        let append = Append { drafts: vec![artifact(task, "a", "stolen", false)], end: None };
+        let append = Append { drafts: vec![artifact(task, "a", "stolen", false)], end: None, ..Append::default() };
         let refused = world.store.append(&stolen, append).await;
         assert!(matches!(refused, Err(Error::LeaseLost)), "{refused:?}");
         let refused = world.end(&stolen, Completed, None).await;

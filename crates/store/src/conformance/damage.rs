@@ -62,7 +62,7 @@ pub async fn run_damaged(store: Arc<dyn Store>, damage: impl Fn(TaskId, Damage))
     }
     let (talking, lease) = world.running("hello").await;
     world.append(&lease, vec![status(talking, a2a::TaskState::Working, Some("on it"))]).await.unwrap();
-    world.finish(&lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    world.finish(&lease, TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() }).await.unwrap();
     damage(talking, Damage::StatusMessage);
     tick().await;
     let (newer, lease) = world.running("hello").await;

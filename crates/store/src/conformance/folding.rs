@@ -324,7 +324,7 @@ impl Story {
             15 => TurnEnd::Park { at_most: None },
             // Only the first words of a task that is held are one.
             0 | 1 | 10..14 => reply(task, &text),
-            2 | 3 => TurnEnd::Retry { after: NOTHING },
+            2 | 3 => TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() },
             4 | 5 => TurnEnd::Release { begun: true },
             6 => TurnEnd::Status(status(task, TaskState::Completed, said)),
             7 => {
@@ -342,7 +342,7 @@ impl Story {
         let lease = self.dice.pick(lease);
         let drafts = if self.dice.once_in(2) { Vec::new() } else { self.drafts(lease.task) };
         let end = if self.dice.once_in(3) { Some(self.end(lease.task)) } else { None };
-        let appended = allowed(self.world.store.append(&lease, Append { drafts, end }).await);
+        let appended = allowed(self.world.store.append(&lease, Append { drafts, end, ..Append::default() }).await);
         if appended.is_some_and(|appended| appended.next.is_some()) {
             // The lease is kept for the next turn.
             self.leases.push(lease);

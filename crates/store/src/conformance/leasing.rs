@@ -100,7 +100,7 @@ pub(super) async fn a_stale_lease_writes_nothing(store: Arc<dyn Store>) {
     let ends = [
         TurnEnd::Status(status(task, Completed, None)),
         TurnEnd::Release { begun: true },
-        TurnEnd::Retry { after: NOTHING },
+        TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() },
         reply(task, "stale"),
     ];
     for end in ends {
@@ -132,7 +132,7 @@ pub(super) async fn no_length_of_time_is_too_long(store: Arc<dyn Store>) {
     assert!(world.accept(accept).await.unwrap().duplicate);
     assert!(world.store.renew(std::slice::from_ref(&lease), ever).await.unwrap().is_empty());
     assert!(world.lease().await.is_empty());
-    world.finish(&lease, TurnEnd::Retry { after: ever }).await.unwrap();
+    world.finish(&lease, TurnEnd::Retry { after: ever, error: "no luck".to_owned() }).await.unwrap();
     assert!(world.lease().await.is_empty());
     let due = world.store.next_due(std::slice::from_ref(&world.agent)).await.unwrap();
     assert!(due.next.is_some_and(|next| next.since(due.now) > MINUTE));
@@ -142,7 +142,10 @@ pub(super) async fn no_length_of_time_is_too_long(store: Arc<dyn Store>) {
 pub(super) async fn a_retry_waits_until_it_is_due(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
-    let appended = world.finish(&lease, TurnEnd::Retry { after: Duration::from_millis(150) }).await.unwrap();
+    let appended = world
+        .finish(&lease, TurnEnd::Retry { after: Duration::from_millis(150), error: "no luck".to_owned() })
+        .await
+        .unwrap();
     assert_eq!((appended.state, appended.seq), (Working, 2), "another attempt is no event");
     assert!(matches!(world.append(&lease, vec![]).await, Err(Error::LeaseLost)));
     assert!(world.lease().await.is_empty());
@@ -150,7 +153,7 @@ pub(super) async fn a_retry_waits_until_it_is_due(store: Arc<dyn Store>) {
     let again = world.lease_one().await;
     assert!(!again.interrupted);
     assert_eq!((again.lease.attempt, again.turn.number), (2, 1));
-    world.finish(&again.lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    world.finish(&again.lease, TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() }).await.unwrap();
     let third = world.lease_one().await;
     assert_eq!(third.lease.attempt, 3);
     world.end(&third.lease, Failed, Some("enough")).await.unwrap();
@@ -177,7 +180,7 @@ pub(super) async fn a_release_is_an_attempt_that_is_not_counted(store: Arc<dyn S
     assert_eq!((last.kind, attempt_of(&last)), (AGAIN, Some(2)));
 
     // Attempts of every kind are told; only those that were not given back are tries.
-    world.finish(&again.lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    world.finish(&again.lease, TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() }).await.unwrap();
     let third = world.lease_one().await;
     assert_eq!((third.lease.attempt, third.lease.tries, third.interrupted), (3, 2, false));
     world.finish(&third.lease, TurnEnd::Release { begun: true }).await.unwrap();
@@ -207,7 +210,7 @@ pub(super) async fn an_attempt_clears_the_artifacts_of_the_last(store: Arc<dyn S
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
     world.append(&lease, vec![artifact(task, "a", "half", false), artifact(task, "b", "gone", false)]).await.unwrap();
-    world.finish(&lease, TurnEnd::Retry { after: NOTHING }).await.unwrap();
+    world.finish(&lease, TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() }).await.unwrap();
     let again = world.lease_one().await;
     assert!(world.task(task).await.artifacts.is_empty());
     world.append(&again.lease, vec![artifact(task, "a", "whole", true)]).await.unwrap();

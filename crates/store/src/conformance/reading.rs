@@ -389,7 +389,7 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     assert!(matches!(store.reveal(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.wake(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(other.accept(other.more(task, "more")).await, Err(Error::NotFound)));
-    let end = Append { drafts: vec![], end: Some(TurnEnd::Release { begun: true }) };
+    let end = Append { drafts: vec![], end: Some(TurnEnd::Release { begun: true }), ..Append::default() };
     assert!(matches!(store.append(&stolen, end).await, Err(Error::NotFound)));
     assert_eq!(store.renew(std::slice::from_ref(&stolen), NOTHING).await.unwrap(), [stolen]);
     let page = store.list(tenant, everything()).await.unwrap();

@@ -22,6 +22,7 @@ pub(super) async fn events_are_numbered_without_gaps(store: Arc<dyn Store>) {
     let end = Append {
         drafts: vec![artifact(task, "b", "three", false)],
         end: Some(TurnEnd::Status(status(task, Completed, Some("done")))),
+        ..Append::default()
     };
     let appended = world.store.append(&lease, end).await.unwrap();
     assert_eq!((appended.seq, appended.state), (7, Completed));
@@ -43,7 +44,7 @@ pub(super) async fn concurrent_writers_leave_no_gap(store: Arc<dyn Store>) {
                 let _ = store.accept(tenant, more).await;
             } else {
                 let drafts = vec![artifact(task, "a", "x", true), artifact(task, "a", "y", true)];
-                store.append(&lease, Append { drafts, end: None }).await.unwrap();
+                store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap();
             }
         }));
     }
@@ -114,6 +115,7 @@ pub(super) async fn a_refused_append_changes_nothing(store: Arc<dyn Store>) {
     let bad_end = Append {
         drafts: vec![artifact(task, "a", "x", false)],
         end: Some(TurnEnd::Status(status(task, Submitted, None))),
+        ..Append::default()
     };
     assert!(world.store.append(&lease, bad_end).await.is_err());
     assert_eq!((world.task(task).await, world.events(task).await), before);
@@ -217,7 +219,8 @@ pub(super) async fn output_shows_a_held_task(store: Arc<dyn Store>) {
     assert_eq!(world.task(failing).await.state, Failed);
 
     let (both, lease) = world.held("hello").await;
-    let append = Append { drafts: vec![artifact(both, "a", "x", false)], end: Some(reply(both, "done")) };
+    let append =
+        Append { drafts: vec![artifact(both, "a", "x", false)], end: Some(reply(both, "done")), ..Append::default() };
     world.store.append(&lease, append).await.unwrap();
     assert_eq!(world.task(both).await.state, Completed);
     assert_eq!(world.total().await, 3);
@@ -237,7 +240,10 @@ pub(super) async fn a_held_task_can_be_revealed(store: Arc<dyn Store>) {
 
 pub(super) async fn a_held_task_that_is_put_off_is_revealed(store: Arc<dyn Store>) {
     let world = World::new(store).await;
-    for (end, interrupted) in [(TurnEnd::Retry { after: NOTHING }, false), (TurnEnd::Release { begun: true }, true)] {
+    for (end, interrupted) in [
+        (TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() }, false),
+        (TurnEnd::Release { begun: true }, true),
+    ] {
         let (task, lease) = world.held("hello").await;
         let appended = world.finish(&lease, end).await.unwrap();
         assert_eq!((appended.state, appended.seq), (Working, 3));
@@ -253,7 +259,11 @@ pub(super) async fn a_held_task_that_is_put_off_is_revealed(store: Arc<dyn Store
 
     // What is said shows it as well; nothing has to be revealed then.
     let (task, lease) = world.held("hello").await;
-    let append = Append { drafts: vec![artifact(task, "a", "x", false)], end: Some(TurnEnd::Release { begun: true }) };
+    let append = Append {
+        drafts: vec![artifact(task, "a", "x", false)],
+        end: Some(TurnEnd::Release { begun: true }),
+        ..Append::default()
+    };
     world.store.append(&lease, append).await.unwrap();
     assert_eq!(world.kinds(task).await, [HELD, STARTED, ARTIFACT]);
 

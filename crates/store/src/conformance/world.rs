@@ -55,6 +55,7 @@ impl World {
             created: serde_json::to_vec(&created).unwrap().into(),
             hold: false,
             remembers: true,
+            post: crate::Post::default(),
         };
         let accept = Accept {
             target,
@@ -119,11 +120,11 @@ impl World {
     }
 
     pub(super) async fn append(&self, lease: &Lease, drafts: Vec<Draft>) -> Result<Appended> {
-        self.store.append(lease, Append { drafts, end: None }).await
+        self.store.append(lease, Append { drafts, end: None, ..Append::default() }).await
     }
 
     pub(super) async fn finish(&self, lease: &Lease, end: TurnEnd) -> Result<Appended> {
-        self.store.append(lease, Append { drafts: Vec::new(), end: Some(end) }).await
+        self.store.append(lease, Append { drafts: Vec::new(), end: Some(end), ..Append::default() }).await
     }
 
     pub(super) async fn end(&self, lease: &Lease, state: TaskState, says: Option<&str>) -> Result<Appended> {

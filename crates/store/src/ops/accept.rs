@@ -1,10 +1,13 @@
 //! Taking a message in: a new task or the continuation of one.
 
+use std::sync::Arc;
+
 use a2a::TaskState;
 
-use super::{Hidden, Made, TaskRow, Tx, push};
+use super::{Dead, Hidden, Made, TaskRow, Tx, push};
 use crate::{
     Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Start, Target, TenantId, Term, machine::Step,
+    queue,
 };
 
 pub(crate) fn accept(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<Accepted> {
@@ -25,14 +28,31 @@ pub(crate) fn accept(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Res
 
 /// A message that begins a task. Returns the key of the task's row.
 fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Accepted)> {
-    let Target::New { task, agent, context, created, hold, remembers } = &accept.target else {
+    let Target::New { task, agent, context, created, hold, remembers, post } = &accept.target else {
         return Err(Error::NotFound);
     };
+    let replayed = match post.replays {
+        Some(letter) => Some(tx.load(tenant, letter)?.visible()?),
+        None => None,
+    };
+    if replayed.as_ref().is_some_and(|letter| letter.dead != Dead::Letter) {
+        return Err(Error::NotDead);
+    }
     tx.check_quota(tenant, accept.quota, true)?;
+    if let Some(mut letter) = replayed {
+        letter.dead = Dead::Replayed;
+        letter.changed();
+        letter.save(tx)?;
+    }
     let hidden = if *hold { Hidden::Undecided } else { Hidden::No };
     let pk = tx.new_key()?;
     let mut row = TaskRow::new(pk, *task, tenant, agent.clone(), context.clone(), hidden, accept.at);
     row.remembers = *remembers;
+    row.queued = post.queued;
+    row.from = Arc::clone(&post.from);
+    row.priority = post.priority.min(queue::HIGHEST);
+    row.max_attempts = post.max_attempts;
+    row.replays = post.replays.map(|letter| letter.to_string());
     if let Some(new) = &accept.push {
         push::Room::of(tx, &row, new)?.put(tx, &mut row, new, 0, accept.at)?;
     }
@@ -44,7 +64,7 @@ fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Ac
     } else {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
         row.waiting = 1;
-        row.due_at = Some(tx.now().0);
+        row.due_at = Some(tx.now().after(post.delay).0);
         tx.poke();
     }
     let accepted = outcome(&row, turn, 0);
@@ -69,6 +89,8 @@ fn proceed(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, 
         None => None,
     };
     let ahead = turns_ahead(tx, &row)?;
+    // What stands in the queue waits for whoever asks, whoever has room for it.
+    let lease = accept.lease.as_ref().filter(|_| !row.queued);
     let turn = row.turn + row.waiting + 1;
 
     row.changed();
@@ -84,7 +106,7 @@ fn proceed(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, 
     if running {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
         row.waiting += 1;
-    } else if let Some(term) = &accept.lease {
+    } else if let Some(term) = lease {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "in_progress", accept.at)?;
         start(tx, &mut row, accept, term)?;
     } else {

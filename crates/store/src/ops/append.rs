@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use a2a::TaskState;
+use a2a::{JsonObject, TaskState};
 
 use super::{
     Tx, push,
-    row::{Hidden, Owes, Parking, TaskRow, step_from},
+    row::{Dead, Hidden, Owes, Parking, TaskRow, step_from},
 };
 use crate::{
     Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Result, Turn, TurnEnd, clock, draft::Content, fault,
@@ -20,12 +20,15 @@ const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 enum Decision {
     /// It does not.
     Goes,
-    /// With this status; `next` when another message waits and the lease is kept for it.
-    Ends { status: Draft, next: Option<Turn> },
+    /// With this status; `next` when another message waits and the lease is kept for it. `dead` when that was the last attempt, and why it
+    /// failed.
+    Ends { status: Draft, next: Option<Turn>, dead: Option<String> },
+    /// With this status, and another message waits in the queue.
+    Queues { status: Draft },
     /// With a direct reply. The status is only kept as what was said.
     Replies { reply: Draft, status: Draft },
     /// It does not, but another attempt has to finish it.
-    Again { due: LeaseTime, released: bool, interrupted: bool },
+    Again { due: LeaseTime, released: bool, interrupted: bool, error: Option<String> },
     /// It does not, and rests until then.
     Parks { due: LeaseTime },
     /// Another attempt was wanted, but the task was canceled.
@@ -39,6 +42,9 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
     let unfenced = fault::is_on("no-fence") && !row.state.is_terminal();
     if !holds && !unfenced {
         return Err(Error::LeaseLost);
+    }
+    if append.kept.is_some_and(|kept| kept != row.kept) {
+        return Err(Error::Moved);
     }
     let decision = decide(tx, &row, append)?;
     if append.drafts.is_empty() && matches!(decision, Decision::Goes) {
@@ -59,8 +65,13 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
     let mut next_turn = None;
     match decision {
         Decision::Goes => {}
-        Decision::Ends { status, next } => {
+        Decision::Ends { status, next, dead } => {
             let state = status.state().unwrap_or(TaskState::Unspecified);
+            if let Some(error) = &dead {
+                row.failed(error, status.at);
+                // A cancel mark has the last word.
+                row.dead = if state == TaskState::Failed { Dead::Letter } else { Dead::No };
+            }
             row.set_status(tx, &status, EventKind::Status { state, ends_turn: true })?;
             row.end_turn(tx)?;
             if next.is_some() {
@@ -70,13 +81,31 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
             }
             next_turn = next;
         }
+        Decision::Queues { status } => {
+            let state = status.state().unwrap_or(TaskState::Unspecified);
+            row.set_status(tx, &status, EventKind::Status { state, ends_turn: true })?;
+            row.end_turn(tx)?;
+            row.release(Some(tx.now().0));
+            tx.poke();
+        }
         Decision::Replies { reply, status } => {
             row.reply(tx, &reply, &status)?;
             push::remove_all(tx, &mut row)?;
             row.end_turn(tx)?;
             row.release(None);
         }
-        Decision::Again { due, released, interrupted } => {
+        Decision::Again { due, released, interrupted, error } => {
+            let at = clock::now();
+            if let Some(error) = &error {
+                row.failed(error, at);
+            }
+            // In the queue it waits again, and says so; elsewhere it goes on by itself.
+            if row.queued {
+                let state = row.next(Step::Requeue)?;
+                let draft =
+                    Draft::status(row.task, &row.context, state, None, waits_again(&row, error.as_deref()), at)?;
+                row.set_status(tx, &draft, EventKind::Status { state, ends_turn: false })?;
+            }
             // Who waits for a direct reply has to learn of the task: it may take a while from here.
             if row.hidden == Hidden::Undecided {
                 row.reveal(tx)?;
@@ -111,12 +140,16 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
             Content::Reply => return Err(Error::Illegal(TaskState::Completed)),
         }
     }
-    let again = |due, released, interrupted| {
-        if row.cancel_mark { Decision::Canceled } else { Decision::Again { due, released, interrupted } }
+    let again = |due, released, interrupted, error| {
+        if row.cancel_mark { Decision::Canceled } else { Decision::Again { due, released, interrupted, error } }
     };
     match &append.end {
         None => Ok(Decision::Goes),
         Some(TurnEnd::Status(status)) => end(tx, row, state, status),
+        Some(TurnEnd::GiveUp { status, error }) => match end(tx, row, state, status)? {
+            Decision::Ends { status, next, .. } => Ok(Decision::Ends { status, next, dead: Some(error.clone()) }),
+            decision => Ok(decision),
+        },
         Some(TurnEnd::Reply { reply, otherwise }) => {
             let is_first = row.hidden == Hidden::Undecided && !append.drafts.iter().any(Draft::is_output);
             if is_first && !row.cancel_mark && row.waiting == 0 {
@@ -130,8 +163,8 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
                 end(tx, row, state, otherwise)
             }
         }
-        Some(TurnEnd::Retry { after }) => Ok(again(tx.now().after(*after), false, false)),
-        Some(TurnEnd::Release { begun }) => Ok(again(tx.now(), true, *begun)),
+        Some(TurnEnd::Retry { after, error }) => Ok(again(tx.now().after(*after), false, false, Some(error.clone()))),
+        Some(TurnEnd::Release { begun }) => Ok(again(tx.now(), true, *begun, None)),
         Some(TurnEnd::Park { at_most }) => {
             // What it would wait for has happened: it is told so, a cancel too. Who was told of that and rests all the same
             // has had its chance.
@@ -149,6 +182,10 @@ fn end(tx: &mut impl Tx, row: &TaskRow, state: TaskState, status: &Draft) -> Res
     let wanted = status.state().unwrap_or(TaskState::Unspecified);
     let waiting = row.waiting > 0;
     let becomes = step_from(state, Step::End { state: wanted, canceled: row.cancel_mark, waiting })?;
+    // Whoever works on an entry is done with it; what waits behind it waits for whoever asks next.
+    if becomes == TaskState::Working && row.queued {
+        return Ok(Decision::Queues { status: status.with_state(step_from(state, Step::Requeue)?)? });
+    }
     let status = if becomes == wanted { status.clone() } else { status.with_state(becomes)? };
     let next = if becomes == TaskState::Working {
         let waiting = row.waiting_turn(tx)?;
@@ -156,7 +193,13 @@ fn end(tx: &mut impl Tx, row: &TaskRow, state: TaskState, status: &Draft) -> Res
     } else {
         None
     };
-    Ok(Decision::Ends { status, next })
+    Ok(Decision::Ends { status, next, dead: None })
+}
+
+/// What a status says of an entry that waits again.
+fn waits_again(row: &TaskRow, error: Option<&str>) -> Option<JsonObject> {
+    let error = error?;
+    JsonObject::from_value(&serde_json::json!({ "attempt": row.attempt, "error": error }))
 }
 
 fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {

@@ -3,7 +3,10 @@
 
 use bytes::Bytes;
 
-use super::{Hidden, TaskRow, row::Parking};
+use super::{
+    Hidden, TaskRow,
+    row::{Dead, Parking},
+};
 use crate::{Result, TaskId, TenantId, codec};
 
 /// Hands the columns beside the keys to a macro, as `[name type-in-SQL type-here]`: those that are written once, and after
@@ -15,7 +18,12 @@ macro_rules! task_columns {
             [agent_id text &'a str]
             [context_id text &'a str]
             [created_at bigint i64]
-            [remembers boolean bool];
+            [remembers boolean bool]
+            [queued boolean bool]
+            [from_agent text &'a str]
+            [priority bigint i64]
+            [max_attempts bigint Option<i64>]
+            [replays text Option<&'a str>];
             [state text &'a str]
             [updated_at bigint i64]
             [status_at bigint i64]
@@ -37,6 +45,8 @@ macro_rules! task_columns {
             [kept bigint i64]
             [kept_before bigint i64]
             [pushes bigint i64]
+            [dead bigint i64]
+            [errors text Option<&'a str>]
         }
     };
 }
@@ -80,6 +90,11 @@ impl<'a> Columns<'a> {
             context_id: &row.context,
             created_at: row.created_at,
             remembers: row.remembers,
+            queued: row.queued,
+            from_agent: &row.from,
+            priority: row.priority.into(),
+            max_attempts: row.max_attempts.map(i64::from),
+            replays: row.replays.as_deref(),
             state: codec::state_name(row.state),
             updated_at: row.updated_at,
             status_at: row.status_at,
@@ -102,6 +117,8 @@ impl<'a> Columns<'a> {
             kept: codec::signed(row.kept),
             kept_before: codec::signed(row.kept_before),
             pushes: row.pushes.into(),
+            dead: row.dead as i64,
+            errors: row.errors.as_deref(),
         }
     }
 
@@ -111,6 +128,13 @@ impl<'a> Columns<'a> {
         let (hidden, created_at) = (Hidden::from_code(self.hidden), codec::time(self.created_at));
         let mut row = TaskRow::new(pk, task, tenant, agent, self.context_id.into(), hidden, created_at);
         row.remembers = self.remembers;
+        row.queued = self.queued;
+        row.from = self.from_agent.into();
+        row.priority = u8::try_from(self.priority).unwrap_or(0);
+        row.max_attempts = self.max_attempts.map(codec::small);
+        row.replays = self.replays.map(str::to_owned);
+        row.dead = Dead::from_code(self.dead);
+        row.errors = self.errors.map(str::to_owned);
         row.state = codec::parse_state(self.state)?;
         row.updated_at = self.updated_at;
         row.status_at = self.status_at;

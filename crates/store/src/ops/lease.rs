@@ -3,7 +3,9 @@
 use a2a::{JsonObject, TaskState, Timestamp};
 
 use super::{TaskRow, Tx};
-use crate::{Claim, Draft, Error, EventKind, LeasedTurn, Result, Start, Term, Turn, clock, machine::Step};
+use crate::{
+    Claim, Draft, Error, EventKind, LeasedTurn, Result, Start, TaskId, TenantId, Term, Turn, clock, machine::Step,
+};
 
 /// What a due task needs.
 enum Work {
@@ -11,6 +13,19 @@ enum Work {
     First(Turn),
     /// Another attempt at the current turn.
     Again(Turn),
+}
+
+/// Takes one entry of the queue by its id.
+pub(crate) fn claim_task(tx: &mut impl Tx, tenant: TenantId, task: TaskId, term: &Term) -> Result<LeasedTurn> {
+    let row = tx.load(tenant, task)?.visible()?;
+    if row.state.is_terminal() {
+        return Err(Error::Terminal(row.state));
+    }
+    if !row.queued || row.owner.is_some() || row.due_at.is_none() || row.cancel_mark {
+        return Err(Error::NotWaiting);
+    }
+    let work = find_work(tx, &row)?.ok_or(Error::NotWaiting)?;
+    take(tx, row, work, term, false, clock::now())?.ok_or(Error::NotWaiting)
 }
 
 pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::{NewMessage, Tx};
 use crate::{
-    AgentId, Draft, Error, Event, EventKind, Holder, Lease, LeaseTime, Result, TaskId, TenantId, Term, Turn, clock,
-    draft::Content, machine,
+    AgentId, Draft, Error, Event, EventKind, Holder, Lease, LeaseTime, QueueEntry, Result, TaskId, TenantId, Term,
+    Turn, attempts, clock, codec, draft::Content, lease::holder_name, machine,
 };
 
 /// Whether callers see a task (`a2a_tasks.hidden`).
@@ -48,6 +48,27 @@ impl Parking {
         match code {
             1 => Self::Parked,
             2 => Self::Woken,
+            _ => Self::No,
+        }
+    }
+}
+
+/// Whether a task has failed for good after its attempts, and what became of that (`a2a_tasks.dead`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dead {
+    No = 0,
+    /// It stays until somebody decides.
+    Letter = 1,
+    /// Another task repeats it.
+    Replayed = 2,
+}
+
+impl Dead {
+    /// As it is stored.
+    pub(crate) fn from_code(code: i64) -> Self {
+        match code {
+            1 => Self::Letter,
+            2 => Self::Replayed,
             _ => Self::No,
         }
     }
@@ -99,6 +120,18 @@ pub(crate) struct TaskRow {
     pub(crate) waiting: u32,
     pub(crate) cancel_mark: bool,
     pub(crate) remembers: bool,
+    /// It waits for whoever asks for it; no instance runs it by itself.
+    pub(crate) queued: bool,
+    /// Who has published it.
+    pub(crate) from: Arc<str>,
+    pub(crate) priority: u8,
+    /// How often it may be tried, where that is its own affair.
+    pub(crate) max_attempts: Option<u32>,
+    /// The dead letter that it repeats.
+    pub(crate) replays: Option<String>,
+    pub(crate) dead: Dead,
+    /// Why attempts failed, as JSON.
+    pub(crate) errors: Option<String>,
     /// How many push configurations it has.
     pub(crate) pushes: u32,
     /// What of that which was logged is to be told.
@@ -153,6 +186,13 @@ impl TaskRow {
             waiting: 0,
             cancel_mark: false,
             remembers: true,
+            queued: false,
+            from: Arc::default(),
+            priority: 0,
+            max_attempts: None,
+            replays: None,
+            dead: Dead::No,
+            errors: None,
             pushes: 0,
             owes: Owes::Nothing,
             counted: None,
@@ -187,6 +227,32 @@ impl TaskRow {
         self.due_at.is_some()
     }
 
+    /// As the queue sees it.
+    pub(crate) fn into_entry(self, first: Bytes, now: LeaseTime) -> Result<QueueEntry> {
+        let lease = self.lease();
+        Ok(QueueEntry {
+            task: self.task,
+            tenant: self.tenant,
+            state: self.state,
+            queued: self.queued,
+            dead: self.dead == Dead::Letter,
+            priority: self.priority,
+            attempts: self.attempt,
+            max_attempts: self.max_attempts,
+            errors: attempts::read(self.errors.as_deref()),
+            replays: self.replays.as_deref().map(codec::parse_task).transpose()?,
+            created_at: codec::time(self.created_at),
+            status_at: codec::time(self.status_at),
+            due_in: self.due_at.map(|due| LeaseTime(due).since(now)),
+            lease,
+            canceled: self.cancel_mark,
+            first,
+            agent: self.agent,
+            context: self.context,
+            from: self.from,
+        })
+    }
+
     /// What the machine says to `step`.
     pub(super) fn next(&self, step: machine::Step) -> Result<TaskState> {
         step_from(self.state, step)
@@ -217,7 +283,7 @@ impl TaskRow {
     }
 
     /// The lease of it, if somebody has one.
-    pub(super) fn lease(&self) -> Option<Lease> {
+    pub(crate) fn lease(&self) -> Option<Lease> {
         let holder = Holder::stored(self.owner.as_deref()?);
         Some(Lease {
             holder,
@@ -226,8 +292,10 @@ impl TaskRow {
             agent: self.agent.clone(),
             context: Arc::clone(&self.context),
             generation: self.generation,
+            turn: self.turn,
             attempt: self.attempt,
             tries: self.attempt.saturating_sub(self.releases),
+            max_attempts: self.max_attempts,
             remembers: self.remembers,
             kept: self.kept,
         })
@@ -354,6 +422,13 @@ impl TaskRow {
         self.overdue = false;
         self.parking = Parking::No;
         self.due_at = due_at;
+    }
+
+    /// Remembers why an attempt failed.
+    pub(super) fn failed(&mut self, error: &str, at: Timestamp) {
+        self.touched_only = false;
+        let holder = self.owner.as_deref().map_or("", holder_name);
+        self.errors = Some(attempts::with(self.errors.as_deref(), self.attempt, holder, error, at));
     }
 
     /// Nobody holds it, and the same attempt goes on at `due`.

@@ -6,6 +6,7 @@
 //! nobody else can count before the commit (test: `concurrent_appends_leave_no_gap`).
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap, btree_map},
     sync::Arc,
 };
@@ -225,6 +226,7 @@ impl Batch {
     /// Whether a lease of it could be given: it is due as far as this batch goes, and all that it takes was read.
     fn is_due(&self, row: &TaskRow, claim: &Claim) -> bool {
         row.due_at.is_some_and(|due| due <= self.now.0)
+            && claim.is_about(row.queued, row.tenant, row.owner.is_some())
             && claim.may_have(row.owner.as_deref(), row.task)
             && self.inboxes.get(&row.task).is_some_and(|inbox| inbox.values().all(|waiting| waiting.body.is_some()))
     }
@@ -302,7 +304,7 @@ impl Tx for Batch {
             let mut lines = Vec::new();
             for tenant in lease::in_line(waiting.keys().copied().collect(), room.after) {
                 let mut rows = waiting.remove(&tenant).unwrap_or_default();
-                rows.sort_by_key(|row| row.due_at);
+                rows.sort_by_key(|row| (Reverse(row.priority), row.due_at));
                 lines.push(rows);
             }
             taken.extend(lease::one_by_one(lines).into_iter().take(room.slots).cloned());

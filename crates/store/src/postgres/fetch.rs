@@ -1,7 +1,7 @@
 //! Reading and locking what a batch of operations needs, in one round trip (a few more when work is claimed).
 //!
 //! **Nobody waits in a circle.** Every transaction of every instance takes its locks in one order: idempotency keys,
-//! then tasks, then tenants at their bound, then counters, each sorted. What is claimed comes by `SKIP LOCKED`: it
+//! then tasks, then agents whose queue has a bound, then tenants at their bound, then counters, each sorted. What is claimed comes by `SKIP LOCKED`: it
 //! never waits, so it may come in any order (test: `instances_that_write_the_same_tasks_do_not_deadlock`).
 //!
 //! **A key has one first use.** The keys of a batch are inserted before its operations run. An insert of a key that
@@ -38,7 +38,8 @@ use super::{
     writer::Session,
 };
 use crate::{
-    Accept, Append, Claim, Error, LeaseTime, Quota, Result, Room, Target, TaskId, TenantId, TurnEnd, codec, lease,
+    Accept, Append, Claim, Error, LeaseTime, Line, Quota, Result, Room, Target, TaskId, TenantId, TurnEnd, codec,
+    lease,
     ops::{TaskRow, columns, columns::Columns, task_columns},
 };
 
@@ -95,10 +96,10 @@ struct Reserve {
 
 impl Need {
     pub(super) fn accept(tenant: TenantId, accept: &Accept) -> Self {
-        let (task, turn, begins) = match &accept.target {
-            Target::New { task, .. } => (*task, 1, true),
+        let (task, turn, replays, begins) = match &accept.target {
+            Target::New { task, post, .. } => (*task, 1, post.replays, true),
             // Which turn it will be is known when it was accepted.
-            Target::Continue { task, .. } => (*task, 0, false),
+            Target::Continue { task, .. } => (*task, 0, None, false),
         };
         let reserve = accept.idempotency.as_ref().map(|key| {
             let keep = key.keep.map(lease::millis);
@@ -106,7 +107,7 @@ impl Need {
         });
         let quota = Quota { tasks: accept.quota.tasks.filter(|_| begins), bytes: accept.quota.bytes };
         Self {
-            task: (!begins).then_some(task),
+            task: if begins { replays } else { Some(task) },
             inbox: !begins,
             key: reserve,
             quota: (quota != Quota::default()).then_some((tenant, quota)),
@@ -209,7 +210,7 @@ const FIND: &str = "SELECT i.tenant_id, i.key, i.fingerprint, i.task, i.turn, i.
      JOIN idempotency i ON i.tenant_id = k.tenant_id AND i.key = k.key";
 
 /// The begin of every statement whose rows [`read_row`] reads, from `t`.
-fn select() -> String {
+pub(super) fn select() -> String {
     format!("SELECT t.task_id, {} FROM", columns::list(columns::all(), |(name, sql)| format!("t.{name}::{sql}")))
 }
 
@@ -232,12 +233,12 @@ macro_rules! line {
     () => {
         "WITH RECURSIVE line (agent, tenant_id, due_at) AS (
        (SELECT a.agent, h.tenant_id, h.due_at FROM unnest($1::text[]) AS a (agent) CROSS JOIN LATERAL (
-          SELECT t.tenant_id, t.due_at FROM a2a_tasks t WHERE t.agent_id = a.agent AND t.due_at IS NOT NULL
+          SELECT t.tenant_id, t.due_at FROM a2a_tasks t WHERE t.agent_id = a.agent AND t.due_at IS NOT NULL AND NOT t.queued
           ORDER BY t.tenant_id, t.due_at LIMIT 1) h)
        UNION ALL
        SELECT l.agent, h.tenant_id, h.due_at FROM line l CROSS JOIN LATERAL (
           SELECT t.tenant_id, t.due_at FROM a2a_tasks t
-          WHERE t.agent_id = l.agent AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL
+          WHERE t.agent_id = l.agent AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL AND NOT t.queued
           ORDER BY t.tenant_id, t.due_at LIMIT 1) h) "
     };
 }
@@ -249,12 +250,43 @@ const LINE: &str = concat!(line!(), "SELECT agent, tenant_id FROM line WHERE due
 /// `$3` tasks of each agent `$1` and tenant `$2`, but none of `$4`. Which of them `$5` may have: see `lease.rs`.
 static CLAIM: Sql = Sql::new(|| {
     let due = "FROM a2a_tasks t
-       WHERE t.agent_id = w.agent AND t.tenant_id = w.tenant_id AND t.due_at <= lease_now()
+       WHERE t.agent_id = w.agent AND t.tenant_id = w.tenant_id AND t.due_at <= lease_now() AND NOT t.queued
          AND NOT t.task_id = ANY ($4::uuid[])
          AND (t.owner IS NULL OR t.owner <> $5 OR NOT t.task_id = ANY ($6::uuid[]))
        ORDER BY t.due_at LIMIT w.share FOR UPDATE SKIP LOCKED";
     let shares = "unnest($1::text[], $2::bigint[], $3::bigint[]) AS w (agent, tenant_id, share)";
     format!("{} {shares} CROSS JOIN LATERAL (SELECT * {due}) t", select()).leak()
+});
+
+/// How many entries of an agent's queue `$1` may still be held, if `$2` may be in all. Nobody else counts at the same time.
+const HELD: &str = "SELECT greatest($2::bigint - (SELECT count(*) FROM a2a_tasks t
+       WHERE t.agent_id = $1 AND t.queued AND t.owner IS NOT NULL AND t.due_at IS NOT NULL), 0)";
+const HELD_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, $2))::text";
+
+/// The tenants in the queue of an agent `$1`, or the one `$2`, the priorities of what waits there, and up to `$3` of each.
+const QUEUE_LINE: &str = "WITH RECURSIVE line (tenant_id) AS (
+       (SELECT min(t.tenant_id) FROM a2a_tasks t WHERE t.agent_id = $1 AND t.due_at IS NOT NULL AND t.queued)
+       UNION ALL
+       SELECT (SELECT min(t.tenant_id) FROM a2a_tasks t
+          WHERE t.agent_id = $1 AND t.tenant_id > l.tenant_id AND t.due_at IS NOT NULL AND t.queued)
+       FROM line l WHERE l.tenant_id IS NOT NULL AND $2::bigint IS NULL)
+     SELECT l.tenant_id, p.level, w.n
+     FROM (SELECT tenant_id FROM line WHERE $2::bigint IS NULL AND tenant_id IS NOT NULL
+           UNION ALL SELECT $2::bigint WHERE $2::bigint IS NOT NULL) l
+       CROSS JOIN generate_series(0, 9) AS p (level)
+       CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM a2a_tasks t
+          WHERE t.agent_id = $1 AND t.tenant_id = l.tenant_id AND t.queued AND t.priority = p.level
+            AND t.due_at <= lease_now() AND t.owner IS NULL
+          ORDER BY t.due_at LIMIT $3) due) w
+     WHERE w.n > 0 ORDER BY l.tenant_id, p.level DESC";
+
+/// `$4` entries of the agent `$1`, the tenant `$2` and the priority `$3`, but none of `$5`.
+static QUEUE_CLAIM: Sql = Sql::new(|| {
+    let due = "a2a_tasks t
+       WHERE t.agent_id = $1 AND t.tenant_id = $2 AND t.queued AND t.priority = $3
+         AND t.due_at <= lease_now() AND t.owner IS NULL AND NOT t.task_id = ANY ($5::uuid[])
+       ORDER BY t.due_at LIMIT $4 FOR UPDATE OF t SKIP LOCKED";
+    format!("{} {due}", select()).leak()
 });
 
 const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', m.body FROM messages m
@@ -272,6 +304,9 @@ const QUOTA: &str = "SELECT n.tenant_id, n.near, greatest(n.bound - n.reach, 0):
          CROSS JOIN (SELECT count(*) + 1 AS n FROM instances) i
        ORDER BY q.place OFFSET 0) n";
 
+/// Makes the locks of agents whose queue has a bound different from other advisory locks.
+const HELD_LOCKS: i64 = 0x5357_4845_4c44_0000;
+
 const NOW: &str = "SELECT lease_now()";
 
 /// The push configurations of tasks, with the bytes that each takes. Nobody adds or removes one without the task's lock.
@@ -281,8 +316,24 @@ const USAGE: &str = "SELECT u.tenant_id, sum(u.tasks)::bigint, sum(u.bytes)::big
      WHERE u.tenant_id = ANY ($1::bigint[]) GROUP BY u.tenant_id";
 
 /// Prepared on every writing session.
-pub(super) fn statements() -> [&'static str; 11] {
-    [RESERVE, FIND, *LOCK, INBOX, LINE, *CLAIM, CLAIMED_INBOX, QUOTA, USAGE, NOW, PUSHES]
+pub(super) fn statements() -> [&'static str; 15] {
+    [
+        RESERVE,
+        FIND,
+        *LOCK,
+        INBOX,
+        LINE,
+        *CLAIM,
+        CLAIMED_INBOX,
+        QUOTA,
+        USAGE,
+        NOW,
+        PUSHES,
+        HELD,
+        HELD_LOCK,
+        QUEUE_LINE,
+        *QUEUE_CLAIM,
+    ]
 }
 
 /// Begins a transaction and reads into `batch` what its operations need.
@@ -403,6 +454,12 @@ async fn claim(session: &Session, needs: &Needs) -> Result<Vec<Row>, tokio_postg
     let mut claimed: Vec<Row> = Vec::new();
     let mut taken: Vec<Uuid> = Vec::new();
     for claim in &needs.claims {
+        if let Line::Queue(only) = claim.line {
+            for room in &claim.room {
+                claimed.extend(claim_queue(session, room, only, &mut taken).await?);
+            }
+            continue;
+        }
         let agents: Vec<&str> = claim.room.iter().map(|room| room.agent.as_str()).collect();
         let line = session.query_if(!agents.is_empty(), LINE, &[&agents]).await?;
         let mut stands = Stand::all(claim, &line)?;
@@ -421,6 +478,58 @@ async fn claim(session: &Session, needs: &Needs) -> Result<Vec<Row>, tokio_postg
             }
             claimed.extend(rows);
             stands = Stand::again(stands, &found);
+        }
+    }
+    Ok(claimed)
+}
+
+/// Locks what is claimed of a queue: of each tenant the higher first, then the older. What others are taking is passed over, and
+/// the next in line comes in its place.
+async fn claim_queue(
+    session: &Session,
+    room: &Room,
+    only: Option<TenantId>,
+    taken: &mut Vec<Uuid>,
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let agent = room.agent.as_str();
+    let mut slots = i64::try_from(room.slots).unwrap_or(i64::MAX);
+    if let Some(most) = room.most_held {
+        session.query(HELD_LOCK, &[&agent, &HELD_LOCKS]).await?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        if let Some(row) = session.query(HELD, &[&agent, &most]).await?.first() {
+            slots = slots.min(row.try_get(0)?);
+        }
+    }
+    if slots <= 0 {
+        return Ok(Vec::new());
+    }
+    let only = only.map(|tenant| tenant.0);
+    // As many more as this batch has taken already: those are counted, and cannot be had.
+    let reach = slots.saturating_add(i64::try_from(taken.len()).unwrap_or(0));
+    let line = session.query(QUEUE_LINE, &[&agent, &only, &reach]).await?;
+    let mut levels: BTreeMap<TenantId, Vec<(i32, usize)>> = BTreeMap::new();
+    for row in &line {
+        let waiting = usize::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0);
+        levels.entry(TenantId(row.try_get(0)?)).or_default().push((row.try_get(1)?, waiting));
+    }
+    let tenants = lease::in_line(levels.keys().copied().collect(), room.after);
+    let waiting: Vec<usize> =
+        tenants.iter().map(|tenant| levels[tenant].iter().map(|(_, waiting)| waiting).sum()).collect();
+    let shares = lease::share(usize::try_from(slots).unwrap_or(0), &waiting);
+    let mut claimed = Vec::new();
+    for (tenant, share) in tenants.into_iter().zip(shares) {
+        let mut left = share;
+        for (level, _) in &levels[&tenant] {
+            if left == 0 {
+                break;
+            }
+            let wanted = i64::try_from(left).unwrap_or(i64::MAX);
+            let rows = session.query(*QUEUE_CLAIM, &[&agent, &tenant.0, level, &wanted, &*taken]).await?;
+            left = left.saturating_sub(rows.len());
+            for row in &rows {
+                taken.push(row.try_get(0)?);
+            }
+            claimed.extend(rows);
         }
     }
     Ok(claimed)
@@ -545,7 +654,7 @@ impl QuotaColumns {
 }
 
 /// A row of a statement that begins with [`select`].
-fn read_row(row: &Row) -> Result<TaskRow> {
+pub(super) fn read_row(row: &Row) -> Result<TaskRow> {
     let mut next = 0;
     macro_rules! get {
         ($([$once:ident $once_sql:ident $once_type:ty])*; $([$name:ident $sql:ident $type:ty])*) => {

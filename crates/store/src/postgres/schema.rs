@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_queue_view.sql"),
     include_str!("migrations/0005_cards.sql"),
     include_str!("migrations/0006_push.sql"),
+    include_str!("migrations/0007_queue.sql"),
 ];
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.

@@ -11,12 +11,12 @@ use crate::{
 
 /// Work of one agent and tenant that may run now, oldest first.
 pub(super) static DUE: LazyLock<String> = LazyLock::new(|| {
-    format!("{} WHERE agent_id = ?1 AND tenant_id = ?2 AND due_at <= ?3 ORDER BY due_at", *row::SELECT)
+    format!("{} WHERE agent_id = ?1 AND tenant_id = ?2 AND due_at <= ?3 AND queued = 0 ORDER BY due_at", *row::SELECT)
 });
 
 /// The next tenant that has anything due or running with an agent, and the earliest time of it.
 pub(super) const HEAD: &str = "SELECT tenant_id, due_at FROM a2a_tasks
-     WHERE agent_id = ?1 AND tenant_id > ?2 AND due_at IS NOT NULL ORDER BY tenant_id, due_at LIMIT 1";
+     WHERE agent_id = ?1 AND tenant_id > ?2 AND due_at IS NOT NULL AND queued = 0 ORDER BY tenant_id, due_at LIMIT 1";
 
 /// A row that cannot be read is not looked at again for so long.
 const STEP_ASIDE: Duration = Duration::from_secs(60 * 60);
@@ -141,11 +141,17 @@ fn rows_of(
             }
         }
     }
+    set_aside(batch, unreadable)?;
+    Ok(found)
+}
+
+/// What cannot be read is not looked at again for a while.
+pub(super) fn set_aside(batch: &Batch<'_>, unreadable: Vec<i64>) -> Result<()> {
     for pk in unreadable {
         let later = batch.now.after(STEP_ASIDE).0;
         batch.conn.prepare_cached("UPDATE a2a_tasks SET due_at = ?2 WHERE pk = ?1")?.execute(params![pk, later])?;
     }
-    Ok(found)
+    Ok(())
 }
 
 pub(super) fn renew(batch: &mut Batch<'_>, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>> {

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0008_queue_view.sql"),
     include_str!("migrations/0009_cards.sql"),
     include_str!("migrations/0010_push.sql"),
+    include_str!("migrations/0011_queue.sql"),
 ];
 
 /// How long a connection waits for another process's write.

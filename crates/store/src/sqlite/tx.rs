@@ -5,11 +5,11 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::{
-    lease, push, row,
+    lease, push, queue, row,
     writer::{Batch, Hot},
 };
 use crate::{
-    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId, codec,
+    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Line, NewPush, Quota, Result, TaskId, TenantId, codec,
     ops::{FirstUse, Made, NewMessage, Owes, TaskRow, Tx, columns::Columns, task_columns},
 };
 
@@ -54,7 +54,10 @@ impl Tx for Batch<'_> {
     fn due(&mut self, claim: &Claim) -> Result<Vec<TaskRow>> {
         let mut due = Vec::new();
         for room in &claim.room {
-            due.extend(lease::due(self, claim, room)?);
+            due.extend(match claim.line {
+                Line::Running => lease::due(self, claim, room)?,
+                Line::Queue(only) => queue::due(self, claim, room, only)?,
+            });
         }
         Ok(due)
     }

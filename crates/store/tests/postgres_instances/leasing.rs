@@ -293,7 +293,7 @@ async fn a_forced_cancel_of_what_rests_leaves_no_message_in_progress() {
     let accept = Accept { lease: Some(Term { holder: one.instance().into(), lasts: MINUTE }), ..begin(TaskId::mint()) };
     let lease = one.accept(TENANT, accept).await.unwrap().lease.unwrap();
     let rests = store::TurnEnd::Park { at_most: None };
-    one.append(&lease, Append { drafts: vec![], end: Some(rests) }).await.unwrap();
+    one.append(&lease, Append { drafts: vec![], end: Some(rests), ..Append::default() }).await.unwrap();
     one.mark_cancel(TENANT, lease.task).await.unwrap();
     one.force_cancel(TENANT, lease.task).await.unwrap();
     let row = raw(&database).await.query_one("SELECT status FROM messages", &[]).await.unwrap();

@@ -254,9 +254,9 @@ async fn ids_may_hold_what_text_cannot() {
         Draft::artifact(lease.task, CONTEXT, artifact, append, false, None, clock::now()).unwrap()
     };
     let drafts = vec![made("one", false), made("two", false)];
-    store.append(&lease, Append { drafts, end: None }).await.unwrap();
+    store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap();
     let drafts = vec![made("three", false), made(" and more", true)];
-    store.append(&lease, Append { drafts, end: None }).await.unwrap();
+    store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap();
     let task = store.task(TENANT, lease.task, View::FULL).await.unwrap().to_task().unwrap();
     assert_eq!((task.artifacts.len(), task.artifacts[0].artifact_id.as_str()), (1, "a\0b"));
     assert_eq!(task.artifacts[0].parts[0].as_text(), Some("three and more"));

@@ -78,6 +78,7 @@ pub(crate) fn begin(task: TaskId) -> Accept {
             created: "{}".into(),
             hold: false,
             remembers: true,
+            post: store::Post::default(),
         },
         message_id: "m".into(),
         message: serde_json::to_vec(&message(task)).unwrap().into(),
@@ -119,12 +120,12 @@ pub(crate) async fn waiting(store: &dyn Store) -> TaskId {
 
 pub(crate) async fn end(store: &dyn Store, lease: &Lease, state: TaskState) -> Result<Appended> {
     let end = Some(TurnEnd::Status(status(lease.task, state)));
-    store.append(lease, Append { drafts: vec![], end }).await
+    store.append(lease, Append { drafts: vec![], end, ..Append::default() }).await
 }
 
 pub(crate) async fn say(store: &dyn Store, lease: &Lease) -> Result<Appended> {
     let drafts = vec![status(lease.task, TaskState::Working)];
-    store.append(lease, Append { drafts, end: None }).await
+    store.append(lease, Append { drafts, end: None, ..Append::default() }).await
 }
 
 /// The kinds of a task's events; the log has no gap, at most one end, and nothing after it.

@@ -1,0 +1,54 @@
+//! How often a turn is tried, how long it waits in between, and what is said when there is no other attempt.
+
+use std::time::Duration;
+
+use store::{Lease, TaskId};
+
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+
+/// How often a turn may be tried: as often as its task says, or its agent.
+pub(crate) fn limit(lease: &Lease, of_agent: u32) -> u32 {
+    lease.max_attempts.unwrap_or(of_agent)
+}
+
+/// How long to wait after so many attempts: twice as long each time, and up to half of it less, so that what failed together does not come
+/// back together. Where in that half is the task's own affair: the same task waits as long on every instance.
+pub(crate) fn backoff(task: TaskId, attempt: u32) -> Duration {
+    let seconds = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
+    let longest = Duration::from_secs(seconds).min(MAX_BACKOFF);
+    let mut hash = attempt.wrapping_mul(0x9e37_79b9);
+    for byte in task.to_string().bytes() {
+        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    }
+    longest.mul_f64(0.5 + f64::from(hash >> 16) / f64::from(u16::MAX) / 2.0)
+}
+
+/// What a turn says that was tried too often.
+pub(crate) fn gave_up(why: &str, attempts: u32) -> String {
+    match attempts {
+        0 | 1 => why.to_owned(),
+        attempts => format!("{why}; gave up after {attempts} attempts"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_differ() {
+        let waits = |attempt: u32| {
+            let mut waits: Vec<Duration> = (0..200).map(|_| backoff(TaskId::mint(), attempt)).collect();
+            waits.sort();
+            waits
+        };
+        for (attempt, longest) in [(1, 1), (2, 2), (5, 16), (7, 60), (64, 60), (u32::MAX, 60)] {
+            let longest = Duration::from_secs(longest);
+            let waits = waits(attempt);
+            assert!(waits[0] >= longest / 2 && waits[199] <= longest, "{attempt}: {:?} to {:?}", waits[0], waits[199]);
+            assert!(waits[199] - waits[0] > longest / 4, "{attempt}: they are spread");
+        }
+        let task = TaskId::mint();
+        assert_eq!(backoff(task, 3), backoff(task, 3));
+    }
+}
