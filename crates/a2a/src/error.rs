@@ -70,6 +70,8 @@ pub enum ErrorKind {
     RequestTimeout,
     /// The name is taken.
     AlreadyExists,
+    /// What is asked for is not possible as things stand; the reason says why.
+    Conflict,
     PayloadTooLarge,
     /// The request itself has a media type that the route does not read.
     UnsupportedMediaType,
@@ -103,7 +105,7 @@ pub enum Grpc {
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::ParseError,
         Self::InvalidRequest,
         Self::MethodNotFound,
@@ -125,6 +127,7 @@ impl ErrorKind {
         Self::MethodNotAllowed,
         Self::RequestTimeout,
         Self::AlreadyExists,
+        Self::Conflict,
         Self::PayloadTooLarge,
         Self::UnsupportedMediaType,
         Self::ResourceExhausted,
@@ -162,6 +165,7 @@ impl ErrorKind {
             Self::MethodNotAllowed => (-32600, 405, Grpc::Unimplemented, "METHOD_NOT_ALLOWED"),
             Self::RequestTimeout => (-32000, 408, Grpc::DeadlineExceeded, "REQUEST_TIMEOUT"),
             Self::AlreadyExists => (-32000, 409, Grpc::AlreadyExists, "ALREADY_EXISTS"),
+            Self::Conflict => (-32000, 409, Grpc::FailedPrecondition, "CONFLICT"),
             Self::PayloadTooLarge => (-32600, 413, Grpc::ResourceExhausted, "PAYLOAD_TOO_LARGE"),
             Self::UnsupportedMediaType => (-32005, 415, Grpc::InvalidArgument, "UNSUPPORTED_MEDIA_TYPE"),
             Self::ResourceExhausted => (-32000, 429, Grpc::ResourceExhausted, "RESOURCE_EXHAUSTED"),

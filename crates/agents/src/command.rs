@@ -18,7 +18,7 @@ use std::{
 
 use a2a::{Message, Part};
 use async_trait::async_trait;
-use exchange::{Agent, Outcome, Output, Turn};
+use exchange::{Agent, Delivery, Outcome, Output, Turn};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::{
@@ -148,7 +148,8 @@ impl Program {
     pub fn into_agent(self, instance: Arc<str>) -> Result<Built, String> {
         self.check()?;
         let warnings = self.problems();
-        Ok((Arc::new(CommandAgent { program: self, instance }), warnings))
+        let agent = Arc::new(CommandAgent { program: self, instance });
+        Ok(Built { agent, delivery: Delivery::Run, warnings })
     }
 
     fn check(&self) -> Result<(), String> {

@@ -111,10 +111,11 @@ impl Reader {
         let path = std::path::absolute(path).map_err(|error| format!("its directory is not known: {error}"))?;
         let directory = named.as_deref().or_else(|| path.parent()).unwrap_or(&path).to_owned();
         let context = Context { instance: Arc::clone(&self.instance), directory, relative: Cell::new(false) };
-        let (agent, more) = (kind.build)(own, &context)?;
-        warnings.extend(more);
+        let built = (kind.build)(own, &context)?;
+        profile.delivery = built.delivery;
+        warnings.extend(built.warnings);
         let relative = named.is_none() && context.relative.get();
-        Ok(AgentFile { entry: Entry::new(profile, agent), warnings, relative })
+        Ok(AgentFile { entry: Entry::new(profile, built.agent), warnings, relative })
     }
 
     fn kind(&self, top: &mut Table<'_>) -> Result<&Kind, String> {

@@ -9,12 +9,12 @@ use std::{
     sync::Arc,
 };
 
-use exchange::Agent;
+use exchange::{Agent, Delivery};
 
-use crate::{command, file::Table};
+use crate::{command, file::Table, queue};
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[command::KIND];
+pub const KINDS: &[Kind] = &[command::KIND, queue::KIND];
 
 /// One kind of agent.
 #[derive(Clone, Copy)]
@@ -27,8 +27,15 @@ pub struct Kind {
     pub build: fn(Table<'_>, &Context) -> Result<Built, String>,
 }
 
-/// An agent, and what its operator should know: each a sentence about the agent, without its name.
-pub type Built = (Arc<dyn Agent>, Vec<String>);
+/// An agent of a kind.
+pub struct Built {
+    /// What runs.
+    pub agent: Arc<dyn Agent>,
+    /// Who does its work.
+    pub delivery: Delivery,
+    /// What its operator should know: each a sentence about the agent, without its name.
+    pub warnings: Vec<String>,
+}
 
 /// What a file does not say of itself.
 pub struct Context {

@@ -6,6 +6,7 @@ pub mod file;
 pub mod guard;
 pub mod kind;
 mod numbers;
+pub mod queue;
 pub mod units;
 mod watch;
 

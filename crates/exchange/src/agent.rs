@@ -45,6 +45,8 @@ pub struct Profile {
     pub reply: ReplyMode,
     /// Where the text of its completed turns stands.
     pub reply_text: ReplyText,
+    /// Who does its work.
+    pub delivery: Delivery,
     /// How many of its turns run at once on this instance.
     pub concurrency: usize,
     /// How often a turn is tried.
@@ -69,6 +71,19 @@ pub enum ReplyMode {
     Task,
     /// With a direct message when its first output is one.
     Auto,
+}
+
+/// Who does an agent's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delivery {
+    /// Instances run it.
+    #[default]
+    Run,
+    /// Workers ask for it: its tasks wait in the queue.
+    Queue {
+        /// How many of its entries they may hold at once, all together.
+        most_held: Option<usize>,
+    },
 }
 
 /// Where the text of a completed turn stands.
@@ -373,6 +388,7 @@ impl Profile {
             extensions: Vec::new(),
             reply: ReplyMode::Task,
             reply_text: ReplyText::Artifact,
+            delivery: Delivery::Run,
             concurrency: 8,
             max_attempts: 3,
             on_crash: OnCrash::Retry,

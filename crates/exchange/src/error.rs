@@ -38,6 +38,18 @@ pub enum Error {
         /// How many it may have.
         limit: usize,
     },
+    /// Whoever holds the entry now, it is not this worker.
+    #[error("{0}")]
+    LeaseLost(String),
+    /// The entry cannot be had.
+    #[error("{0}")]
+    NotWaiting(String),
+    /// The task is no dead letter.
+    #[error("the task `{0}` is no dead letter")]
+    NotDead(String),
+    /// No instance runs the agent.
+    #[error("no agent `{0}` is run here: its entries wait for a worker that consumes them")]
+    NotRun(String),
     /// No more work is taken.
     #[error("the server is shutting down")]
     Stopping,
@@ -80,6 +92,7 @@ impl Error {
             Self::NothingToFollow(_) => ErrorKind::UnsupportedOperation,
             Self::PushNotSupported => ErrorKind::PushNotificationNotSupported,
             Self::TooManyStreams { .. } => ErrorKind::ResourceExhausted,
+            Self::LeaseLost(_) | Self::NotWaiting(_) | Self::NotDead(_) | Self::NotRun(_) => ErrorKind::Conflict,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Store(error) => store_kind(error),
         }
@@ -116,6 +129,10 @@ impl From<Error> for a2a::Error {
             Error::TooManyStreams { limit } => {
                 plain(&error).with_metadata("limitStreams", limit.to_string()).with_retry_after(RETRY_SOON)
             }
+            Error::LeaseLost(_) => plain(&error).with_reason("LEASE_LOST"),
+            Error::NotWaiting(_) => plain(&error).with_reason("NOT_WAITING"),
+            Error::NotDead(_) => plain(&error).with_reason("NOT_A_DEAD_LETTER"),
+            Error::NotRun(_) => plain(&error).with_reason("AGENT_NOT_RUN_HERE"),
             Error::Store(error) => of_store(&error),
             error => plain(&error),
         }

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use a2a::{ErrorKind, Message, SendMessageRequest, TaskState, Timestamp};
 use bytes::Bytes;
 use store::{
-    Accept, Accepted, AgentId, Draft, IdempotencyKey, NewPush, Snapshot, Target, TaskHead, TaskId, TenantId, Term,
-    Turn, clock,
+    Accept, Accepted, AgentId, Draft, IdempotencyKey, NewPush, Post, Snapshot, Target, TaskHead, TaskId, TenantId,
+    Term, Turn, clock,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
@@ -154,15 +154,10 @@ impl Exchange {
                 let newborn = newborn_snapshot(task, &agent, &context, at, &body);
                 let created = newborn.created()?;
                 let remembers = call.rules.remembers;
-                let target = Target::New {
-                    task,
-                    agent,
-                    context: Arc::clone(&context),
-                    created,
-                    hold: held,
-                    remembers,
-                    post: store::Post::default(),
-                };
+                let queued = entry.as_ref().is_some_and(|entry| !entry.is_run());
+                let post = Post { queued, ..Post::default() };
+                let target =
+                    Target::New { task, agent, context: Arc::clone(&context), created, hold: held, remembers, post };
                 (target, Cursor::before_birth(store, tenant, task), Some(newborn))
             }
         };
@@ -217,7 +212,7 @@ impl Exchange {
 
     /// A free slot of the agent, unless others wait for one.
     fn try_slot(&self, entry: Option<&Entry>) -> Option<OwnedSemaphorePermit> {
-        let entry = entry?;
+        let entry = entry.filter(|entry| entry.is_run())?;
         let permit = if entry.has_backlog() { None } else { Arc::clone(&entry.slots).try_acquire_owned().ok() };
         if permit.is_none() {
             entry.set_backlog(true);
@@ -310,7 +305,13 @@ fn idempotency(call: &Call, subject: &Subject, message: &mut Message) -> Result<
 }
 
 /// The task as its first event shows it.
-fn newborn_snapshot(task: TaskId, agent: &AgentId, context: &Arc<str>, at: Timestamp, message: &Bytes) -> Snapshot {
+pub(crate) fn newborn_snapshot(
+    task: TaskId,
+    agent: &AgentId,
+    context: &Arc<str>,
+    at: Timestamp,
+    message: &Bytes,
+) -> Snapshot {
     Snapshot {
         task,
         agent: agent.clone(),

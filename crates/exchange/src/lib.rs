@@ -17,6 +17,7 @@ mod intake;
 mod operations;
 mod page_token;
 pub mod push;
+pub mod queue;
 mod registry;
 mod scheduler;
 mod scribe;
@@ -29,7 +30,9 @@ mod worker;
 use std::{sync::Arc, time::Duration};
 
 pub use a2a::RESUME_CURSOR;
-pub use agent::{Agent, Note, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Said, Turn, text_of};
+pub use agent::{
+    Agent, Delivery, Note, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Said, Turn, text_of,
+};
 pub use call::{Call, Caller, Rules};
 pub use cursor::{Frame, Frames};
 pub use error::Error;
@@ -99,6 +102,7 @@ pub(crate) struct Inner {
     pub(crate) streams: streams::Streams,
     pub(crate) page_key: page_token::Key,
     pub(crate) push: Option<push::Push>,
+    pub(crate) desk: queue::Desk,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
@@ -130,9 +134,11 @@ impl Exchange {
             options,
             page_key,
             push,
+            desk: queue::Desk::default(),
         });
         scheduler::start(&inner);
         push::start(&inner);
+        queue::start(&inner);
         Ok(Self { inner })
     }
 

@@ -161,6 +161,7 @@ impl Exchange {
             CancelMark::NotCancelable(state) => return Err(Error::NotCancelable(state)),
             CancelMark::Running => {
                 self.inner.workers.cancel(id);
+                self.inner.desk.cancel(id);
                 let ended = async {
                     loop {
                         if cursor.next().await?.kind.ends_task() {

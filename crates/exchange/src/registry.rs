@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use store::AgentId;
 use tokio::sync::Semaphore;
 
-use crate::{Agent, Caller, Profile};
+use crate::{Agent, Caller, Delivery, Profile};
 
 /// One agent: its profile, its program and its free slots.
 pub struct Entry {
@@ -44,6 +44,11 @@ impl Entry {
 
     pub(crate) fn set_backlog(&self, backlog: bool) {
         self.backlog.store(backlog, Relaxed);
+    }
+
+    /// Whether instances run it, as opposed to workers who ask for its tasks.
+    pub(crate) fn is_run(&self) -> bool {
+        self.profile.delivery == Delivery::Run
     }
 
     /// Whether this tenant may see it.

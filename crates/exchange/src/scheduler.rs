@@ -71,7 +71,8 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             return Ok(None);
         }
         // A look first: slots that are held while nothing is due would be missing for messages that come in.
-        let all = inner.agents.all();
+        let mut all = inner.agents.all();
+        all.retain(|entry| entry.is_run());
         let ids: Vec<_> = all.iter().map(|entry| entry.profile.id.clone()).collect();
         let due = inner.store.next_due(&ids).await?;
         let ahead = due.next.map(|next| next.since(due.now));

@@ -95,7 +95,7 @@ enum Verdict {
 }
 
 /// How a turn ends that was cut off, if it is not to run again.
-fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
+pub(crate) fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
     match profile.on_crash {
         OnCrash::Retry | OnCrash::Resume => None,
         OnCrash::Fail => Some(Outcome::Failed(vec![Part::text(why)])),
@@ -115,7 +115,7 @@ async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, ve
 }
 
 /// What was kept before a turn.
-enum Left {
+pub(crate) enum Left {
     /// The journal has it, if there is anything.
     Stored,
     /// The turn before has run here.
@@ -146,7 +146,7 @@ async fn run(
     let number = turn.number;
     let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt, profile.reply_text);
     let begun = async {
-        let resumed = take_up(inner, running, &mut scribe, left).await?;
+        let resumed = take_up(inner, lease, &mut scribe, left).await?;
         Ok::<_, store::Error>((resumed, offered(inner, profile, running, turn).await?))
     };
     let (resumed, message) = match begun.await {
@@ -242,8 +242,12 @@ async fn run(
 }
 
 /// Tells the scribe what was kept before, and how far this turn has come already. Says whether it has come anywhere.
-async fn take_up(inner: &Inner, running: &Running, scribe: &mut Scribe, left: &mut Left) -> store::Result<bool> {
-    let lease = &running.lease;
+pub(crate) async fn take_up(
+    inner: &Inner,
+    lease: &store::Lease,
+    scribe: &mut Scribe,
+    left: &mut Left,
+) -> store::Result<bool> {
     if let Left::Known(state) = left {
         scribe.set_state(state.take());
         return Ok(false);

@@ -152,7 +152,7 @@ fn created(value: &impl Serialize) -> Response {
     reply::json(Status::Created, value)
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     // A list would be taken for the members in their order.
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Error::new(ErrorKind::InvalidParams, "the request body must be an object"));

@@ -32,6 +32,7 @@ use crate::{
     origin::Names,
     outboxes,
     path::Place,
+    queue,
     reply::{self, Tagged},
     requests,
     surface::{mount, serve},
@@ -78,6 +79,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = mount::<admin::Route>(router, "/v1/admin");
     router = mount::<card_registry::Route>(router, "/v1/cards");
     router = mount::<outboxes::Route>(router, "/v1/push");
+    router = mount::<queue::Route>(router, "/v1/queue");
     for path in agent_cards::PATHS {
         router = router.route(path, any(serve::<AgentCard>));
     }

@@ -29,6 +29,7 @@ mod outboxes;
 mod path;
 mod protocol;
 mod query;
+mod queue;
 mod reply;
 mod requests;
 mod rest;

@@ -35,7 +35,9 @@ pub struct QueueEntry {
     pub dead: bool,
     /// Of two that wait the higher one comes first.
     pub priority: u8,
-    /// How often the current turn was tried.
+    /// The current or last turn, from 1; zero before the first.
+    pub turn: u32,
+    /// How often that was tried.
     pub attempts: u32,
     /// How often it may be tried, where that is its own affair.
     pub max_attempts: Option<u32>,

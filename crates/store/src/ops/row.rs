@@ -237,6 +237,7 @@ impl TaskRow {
             queued: self.queued,
             dead: self.dead == Dead::Letter,
             priority: self.priority,
+            turn: self.turn,
             attempts: self.attempt,
             max_attempts: self.max_attempts,
             errors: attempts::read(self.errors.as_deref()),

@@ -1,0 +1,673 @@
+//! The queue over HTTP, `/v1/queue`: the verbs of [`exchange::queue`] for workers in any language. JSON in, JSON out.
+//!
+//! Workers come with a tenant's token and get that tenant's entries, or with the admin token and get those of all tenants.
+
+use std::time::Duration;
+
+use a2a::{Error, ErrorKind, Json, Message, Timestamp, error::excerpt};
+use axum::response::Response;
+use exchange::{
+    Caller, Said,
+    queue::{self, Ack, Consume, Handed, Nack, Publish, Worker},
+    words::{self, Word},
+};
+use http::{HeaderMap, HeaderValue, header};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use store::{AgentQueue, FailedAttempt, Letters, QueueEntry, TaskId};
+
+use crate::{
+    admin::{Administrator, parse},
+    app::App,
+    auth,
+    headers::Media,
+    query::Query,
+    reply::{self, Status},
+    surface::{Admit, Surface, Visit},
+};
+
+/// How long a list is, unless somebody wants it shorter.
+const PAGE: usize = 100;
+
+/// The most dead letters that are replayed by one call.
+const REPLAYS: usize = 1000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    Publish,
+    Consume(String),
+    Entry(String),
+    Verb(String, Verb),
+    Status,
+    Letters,
+    Replay,
+}
+
+/// What is done with one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Claim,
+    Heartbeat,
+    Progress,
+    Ack,
+    Nack,
+    Execute,
+}
+
+/// Who may come: a tenant, or the administrator as a worker for all of them.
+pub(crate) struct Hand(Worker);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PublishBody {
+    from: String,
+    to: String,
+    #[serde(default)]
+    text: String,
+    payload: Option<Json>,
+    correlation_id: Option<String>,
+    #[serde(default)]
+    delay: Seconds,
+    #[serde(default)]
+    priority: u8,
+    max_attempts: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ConsumeBody {
+    max: Option<usize>,
+    lease: Option<Seconds>,
+    #[serde(default)]
+    wait: Seconds,
+    worker: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct HeartbeatBody {
+    lease: Option<String>,
+    seconds: Option<Seconds>,
+    #[serde(default)]
+    wait: Seconds,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ProgressBody {
+    lease: Option<String>,
+    /// A word on the progress.
+    text: Option<String>,
+    #[serde(default)]
+    events: Vec<Box<RawValue>>,
+    #[serde(default)]
+    end: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AckBody {
+    lease: Option<String>,
+    /// Any JSON, `null` among it.
+    #[serde(default, deserialize_with = "given")]
+    result: Option<Json>,
+    text: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct NackBody {
+    lease: Option<String>,
+    #[serde(default)]
+    error: String,
+    delay: Option<Seconds>,
+    #[serde(default)]
+    release: bool,
+    #[serde(default)]
+    fatal: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ReplayBody {
+    message_id: Option<String>,
+    to_agent: Option<String>,
+}
+
+/// A length of time in seconds, of which parts are allowed.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(try_from = "f64")]
+struct Seconds(Duration);
+
+impl TryFrom<f64> for Seconds {
+    type Error = &'static str;
+
+    fn try_from(seconds: f64) -> Result<Self, Self::Error> {
+        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| "must be a number of seconds that is not negative")
+    }
+}
+
+/// A member that is there counts, whatever its value.
+fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
+/// An entry as everybody sees it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EntryView {
+    id: String,
+    message_id: String,
+    task_id: String,
+    context_id: String,
+    /// What the publisher said it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<String>,
+    from: String,
+    to: String,
+    agent: String,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Json>,
+    status: &'static str,
+    state: &'static str,
+    priority: u8,
+    attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    created_at: Timestamp,
+    status_at: Timestamp,
+    /// Until it can be had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available_in_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claimed_by: Option<String>,
+    /// Until its lease runs out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_left_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    canceled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<Failed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replays: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Failed {
+    attempt: u32,
+    at: Timestamp,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    worker: String,
+    error: String,
+}
+
+/// An entry in a worker's hands.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HandedView {
+    #[serde(flatten)]
+    entry: EntryView,
+    attempt: u32,
+    turn: u32,
+    lease: String,
+    lease_seconds: f64,
+    message: Message,
+    history: Vec<Message>,
+    context_history: Vec<Message>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+struct HandedList {
+    messages: Vec<HandedView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BeatView {
+    canceled: bool,
+    lease_seconds: f64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    id: String,
+    status: &'static str,
+    state: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusView {
+    #[serde(flatten)]
+    counts: Counts,
+    agents: Vec<AgentView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentView {
+    agent: String,
+    #[serde(flatten)]
+    counts: Counts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_pending_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_dlq_seconds: Option<f64>,
+}
+
+/// How many entries there are of each status.
+#[derive(Serialize, Default, Clone, Copy)]
+struct Counts {
+    pending: u64,
+    in_progress: u64,
+    acked: u64,
+    failed: u64,
+    dlq: u64,
+    canceled: u64,
+    input_required: u64,
+    rejected: u64,
+    auth_required: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LettersView {
+    messages: Vec<EntryView>,
+    /// What `after` is for the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ReplayedList {
+    replayed: Vec<ReplayedView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReplayedView {
+    message_id: String,
+    new_message_id: String,
+    to_agent: String,
+}
+
+impl Surface for Route {
+    type Caller = Hand;
+
+    fn at(segments: &[&str]) -> Option<Self> {
+        let ["v1", "queue", segments @ ..] = segments else { return None };
+        match segments {
+            ["publish"] => Some(Self::Publish),
+            ["status"] => Some(Self::Status),
+            ["dlq"] => Some(Self::Letters),
+            ["dlq", "replay"] => Some(Self::Replay),
+            ["messages", id] => Some(Self::Entry((*id).to_owned())),
+            ["messages", id, verb] => {
+                let verb = match *verb {
+                    "claim" => Verb::Claim,
+                    "heartbeat" => Verb::Heartbeat,
+                    "progress" => Verb::Progress,
+                    "ack" => Verb::Ack,
+                    "nack" => Verb::Nack,
+                    "execute" => Verb::Execute,
+                    _ => return None,
+                };
+                Some(Self::Verb((*id).to_owned(), verb))
+            }
+            [agent, "consume"] => Some(Self::Consume((*agent).to_owned())),
+            _ => None,
+        }
+    }
+
+    fn allow(&self) -> &'static str {
+        match self {
+            Self::Publish | Self::Consume(_) | Self::Verb(..) | Self::Replay => "POST, OPTIONS",
+            Self::Entry(_) | Self::Status | Self::Letters => "GET, HEAD, OPTIONS",
+        }
+    }
+
+    async fn answer(self, mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
+        match self {
+            Self::Publish => publish(visit).await,
+            Self::Consume(agent) => {
+                let body: ConsumeBody = body(&mut visit).await?;
+                let handed = visit.app.exchange.consume(&visit.caller.0, &agent, consume(body)).await?;
+                let messages = handed.into_iter().map(handed_view).collect::<Result<_, _>>()?;
+                Ok(reply::json(Status::Ok, &HandedList { messages }))
+            }
+            Self::Entry(id) => {
+                let entry = visit.app.exchange.queue_entry(&visit.caller.0, &id).await?;
+                Ok(reply::json(Status::Ok, &entry_view(entry)))
+            }
+            Self::Verb(id, verb) => on_entry(visit, &id, verb).await,
+            Self::Status => {
+                let queues = visit.app.exchange.queue_status(tenant(&visit.caller)?).await?;
+                Ok(reply::json(Status::Ok, &status_view(queues)))
+            }
+            Self::Letters => {
+                let query = visit.query()?;
+                Ok(reply::json(Status::Ok, &letters(visit.app, tenant(&visit.caller)?, &query).await?))
+            }
+            Self::Replay => replay(visit).await,
+        }
+    }
+
+    fn mark(headers: &mut HeaderMap) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+}
+
+impl Admit for Hand {
+    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
+        if auth::is_for_admin(headers) {
+            Administrator::admit(app, headers).await?;
+            return Ok(Self(Worker::Operator));
+        }
+        Caller::admit(app, headers).await.map(|caller| Self(Worker::Tenant(caller)))
+    }
+}
+
+/// The tenant that is meant, where it has to be one.
+fn tenant(hand: &Hand) -> Result<&Caller, Error> {
+    match &hand.0 {
+        Worker::Tenant(caller) => Ok(caller),
+        Worker::Operator => Err(Error::new(
+            ErrorKind::PermissionDenied,
+            "this takes a tenant's token: the admin token is for workers that serve all tenants",
+        )),
+    }
+}
+
+/// The body, which may be missing where every member of it may be.
+async fn body<T: serde::de::DeserializeOwned + Default>(visit: &mut Visit<'_, Hand>) -> Result<T, Error> {
+    match visit.optional_text(&[Media::Json]).await? {
+        Some(bytes) => parse(&bytes),
+        None => Ok(T::default()),
+    }
+}
+
+async fn publish(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
+    let bytes = visit.text(&[Media::Json]).await?;
+    let body: PublishBody = parse(&bytes)?;
+    let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers)?;
+    let publish = Publish {
+        from: body.from,
+        to: body.to,
+        text: body.text,
+        payload: body.payload,
+        correlation_id: body.correlation_id,
+        delay: body.delay.0,
+        priority: body.priority,
+        max_attempts: body.max_attempts,
+    };
+    let entry = visit.app.exchange.publish(&call, publish).await?;
+    Ok(reply::json(Status::Created, &entry_view(entry)))
+}
+
+fn consume(body: ConsumeBody) -> Consume {
+    Consume { max: body.max, lease: body.lease.map(|lease| lease.0), wait: body.wait.0, worker: body.worker }
+}
+
+async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Response, Error> {
+    let exchange = &visit.app.exchange;
+    let state = match verb {
+        Verb::Claim => {
+            let wish = consume(body(&mut visit).await?);
+            let handed = exchange.claim_entry(&visit.caller.0, id, wish).await?;
+            return Ok(reply::json(Status::Ok, &handed_view(handed)?));
+        }
+        Verb::Heartbeat => {
+            let HeartbeatBody { lease, seconds, wait } = body(&mut visit).await?;
+            let lasts = seconds.map(|seconds| seconds.0);
+            let beat = exchange.heartbeat(&visit.caller.0, id, lease.as_deref(), lasts, wait.0).await?;
+            let view = BeatView { canceled: beat.canceled, lease_seconds: beat.lasts.as_secs_f64() };
+            return Ok(reply::json(Status::Ok, &view));
+        }
+        Verb::Progress => {
+            let bytes = visit.text(&[Media::Json]).await?;
+            let ProgressBody { lease, text, events, end } = parse(&bytes)?;
+            let mut said = Vec::with_capacity(events.len() + 1);
+            if let Some(text) = text {
+                let message = Message { parts: vec![a2a::Part::text(text)], ..Message::default() };
+                said.push(Word::Said(Said::Status { auth_required: false, message: Some(message), metadata: None }));
+            }
+            for (n, event) in events.iter().enumerate() {
+                let word = words::read(event.get().as_bytes(), exchange.limits());
+                said.push(word.map_err(|why| Error::invalid(format!("events[{n}]"), why))?);
+            }
+            exchange.progress(&visit.caller.0, id, lease.as_deref(), said, end).await?
+        }
+        Verb::Ack => {
+            let AckBody { lease, result, text } = body(&mut visit).await?;
+            exchange.ack(&visit.caller.0, id, lease.as_deref(), Ack { result, text }).await?
+        }
+        Verb::Nack => {
+            let NackBody { lease, error, delay, release, fatal } = body(&mut visit).await?;
+            let nack = Nack { error, delay: delay.map(|delay| delay.0), release, fatal };
+            let entry = exchange.nack(&visit.caller.0, id, lease.as_deref(), nack).await?;
+            return Ok(reply::json(Status::Ok, &entry_view(entry)));
+        }
+        Verb::Execute => {
+            let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers)?;
+            let task = exchange.execute(&call, id).await?;
+            let json = task.to_json().map_err(exchange::Error::from)?;
+            return Ok(reply::body(Status::Ok, HeaderValue::from_static("application/json"), json));
+        }
+    };
+    let status = queue::status(state, false);
+    Ok(reply::json(Status::Ok, &Written { id: id.to_owned(), status, state: state.as_str() }))
+}
+
+async fn letters(app: &App, caller: &Caller, query: &Query) -> Result<LettersView, Error> {
+    let agent = match query.one_of("agent", &["agent"])? {
+        Some(agent) => Some(agent.parse().map_err(|_| Error::invalid("agent", "is no agent's id"))?),
+        None => None,
+    };
+    let after = match query.one_of("after", &["after"])? {
+        Some(text) => Some(place(text).ok_or_else(|| Error::invalid("after", "is not the `next` of a list"))?),
+        None => None,
+    };
+    let limit = match query.one_of("limit", &["limit"])? {
+        Some(text) => {
+            let wrong = |_| Error::invalid("limit", format!("must be a whole number, not {}", excerpt(text)));
+            text.parse::<usize>().map_err(wrong)?.clamp(1, PAGE)
+        }
+        None => PAGE,
+    };
+    let mut found = app.exchange.dead_letters(caller, Letters { agent, after, limit: limit + 1 }).await?;
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| has_more).map(|last| format!("{}.{}", last.status_at.as_millis(), last.task));
+    Ok(LettersView { messages: found.into_iter().map(entry_view).collect(), next })
+}
+
+fn place(text: &str) -> Option<(Timestamp, TaskId)> {
+    let (at, task) = text.split_once('.')?;
+    Some((Timestamp::from_millis(at.parse().ok()?), TaskId::parse(task)?))
+}
+
+async fn replay(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
+    let ReplayBody { message_id, to_agent } = body(&mut visit).await?;
+    let caller = tenant(&visit.caller)?.clone();
+    let exchange = &visit.app.exchange;
+    let ids: Vec<String> = match message_id {
+        Some(id) => vec![id],
+        None => {
+            let letters = Letters { limit: REPLAYS, ..Letters::default() };
+            let letters = exchange.dead_letters(&caller, letters).await?;
+            letters.into_iter().map(|entry| entry.task.to_string()).collect()
+        }
+    };
+    let is_one = ids.len() == 1;
+    let call = visit.app.call(caller, None, &visit.parts.headers)?;
+    let mut replayed = Vec::new();
+    for id in ids {
+        match exchange.replay_letter(&call, &id, to_agent.as_deref()).await {
+            Ok(done) => replayed.push(ReplayedView {
+                message_id: done.letter.to_string(),
+                new_message_id: done.entry.task.to_string(),
+                to_agent: done.entry.agent.to_string(),
+            }),
+            // Somebody else was faster, or deleted it.
+            Err(exchange::Error::NotDead(_) | exchange::Error::TaskNotFound(_)) if !is_one => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(reply::json(Status::Ok, &ReplayedList { replayed }))
+}
+
+fn entry_view(entry: QueueEntry) -> EntryView {
+    let message: Message = serde_json::from_slice(&entry.first).unwrap_or_default();
+    let id = entry.task.to_string();
+    let due = entry.due_in.map(|due| due.as_secs_f64());
+    let is_held = entry.lease.is_some();
+    let text = message.parts.iter().find_map(a2a::Part::as_text).unwrap_or_default().to_owned();
+    let payload = message.parts.into_iter().find_map(|part| match part.content {
+        a2a::PartContent::Data(data) => Some(data),
+        _ => None,
+    });
+    let context = entry.context.to_string();
+    EntryView {
+        message_id: id.clone(),
+        task_id: id.clone(),
+        correlation_id: Some(context.clone()).filter(|context| *context != format!("local-{id}")),
+        context_id: context,
+        id,
+        from: entry.from.to_string(),
+        to: entry.agent.to_string(),
+        agent: entry.agent.to_string(),
+        text,
+        payload,
+        status: queue::status(entry.state, entry.dead),
+        state: entry.state.as_str(),
+        priority: entry.priority,
+        attempts: entry.attempts,
+        max_attempts: entry.max_attempts,
+        created_at: entry.created_at,
+        status_at: entry.status_at,
+        available_in_seconds: due.filter(|_| !is_held),
+        claimed_by: entry.lease.as_ref().map(|lease| lease.holder.name().to_owned()),
+        lease_left_seconds: due.filter(|_| is_held),
+        canceled: entry.canceled,
+        error: entry.errors.last().map(|failed| failed.error.clone()),
+        errors: entry.errors.into_iter().map(failed_view).collect(),
+        replays: entry.replays.map(|letter| letter.to_string()),
+    }
+}
+
+fn failed_view(failed: FailedAttempt) -> Failed {
+    let FailedAttempt { attempt, at, worker, error } = failed;
+    Failed { attempt, at: Timestamp::from_millis(at), worker, error }
+}
+
+fn handed_view(handed: Handed) -> Result<HandedView, Error> {
+    // Workers keep JSON.
+    let kept = handed.state.and_then(|state| serde_json::from_slice(&state).ok());
+    Ok(HandedView {
+        entry: entry_view(handed.entry),
+        attempt: handed.attempt,
+        turn: handed.turn,
+        lease: handed.ticket,
+        lease_seconds: handed.lasts.as_secs_f64(),
+        message: handed.message,
+        history: handed.history,
+        context_history: handed.context_history,
+        kept,
+    })
+}
+
+fn status_view(queues: Vec<AgentQueue>) -> StatusView {
+    let now = store::clock::now().as_millis();
+    let age = |since: Option<Timestamp>| {
+        since.map(|since| Duration::from_millis(u64::try_from(now - since.as_millis()).unwrap_or(0)).as_secs_f64())
+    };
+    let mut all = Counts::default();
+    let mut agents = Vec::new();
+    for queue in queues {
+        let mut counts = Counts { dlq: queue.dead, ..Counts::default() };
+        for (state, n) in queue.counts {
+            *counts.of(queue::status(state, false)) += n;
+        }
+        counts.failed = counts.failed.saturating_sub(queue.dead);
+        all.add(counts);
+        agents.push(AgentView {
+            agent: queue.agent.to_string(),
+            counts,
+            oldest_pending_seconds: age(queue.oldest_waiting),
+            oldest_dlq_seconds: age(queue.oldest_dead),
+        });
+    }
+    StatusView { counts: all, agents }
+}
+
+impl Counts {
+    fn of(&mut self, status: &str) -> &mut u64 {
+        match status {
+            "pending" => &mut self.pending,
+            "in_progress" => &mut self.in_progress,
+            "acked" => &mut self.acked,
+            "dlq" => &mut self.dlq,
+            "canceled" => &mut self.canceled,
+            "input_required" => &mut self.input_required,
+            "rejected" => &mut self.rejected,
+            "auth_required" => &mut self.auth_required,
+            _ => &mut self.failed,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.pending += other.pending;
+        self.in_progress += other.in_progress;
+        self.acked += other.acked;
+        self.failed += other.failed;
+        self.dlq += other.dlq;
+        self.canceled += other.canceled;
+        self.input_required += other.input_required;
+        self.rejected += other.rejected;
+        self.auth_required += other.auth_required;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::route;
+
+    #[test]
+    fn routes() {
+        let id = || "x y".to_owned();
+        for (path, expected) in [
+            ("/v1/queue/publish", Some(Route::Publish)),
+            ("/v1/queue/x%20y/consume", Some(Route::Consume(id()))),
+            ("/v1/queue/messages/consume", Some(Route::Entry("consume".to_owned()))),
+            ("/v1/queue/messages/x%20y", Some(Route::Entry(id()))),
+            ("/v1/queue/messages/x%20y/ack", Some(Route::Verb(id(), Verb::Ack))),
+            ("/v1/queue/messages/x%20y/execute", Some(Route::Verb(id(), Verb::Execute))),
+            ("/v1/queue/status", Some(Route::Status)),
+            ("/v1/queue/dlq", Some(Route::Letters)),
+            ("/v1/queue/dlq/replay", Some(Route::Replay)),
+            ("/v1/queue/messages/x/y", None),
+            ("/v1/queue", None),
+            ("/v1/queue/x", None),
+        ] {
+            assert_eq!(route(path, Route::at), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_result_may_be_null() {
+        let ack: AckBody = parse(br#"{"result": null}"#).unwrap();
+        assert_eq!(ack.result.unwrap().get(), "null");
+        assert!(parse::<AckBody>(b"{}").unwrap().result.is_none());
+        for wrong in [r#"{"delay": -1}"#, r#"{"delay": 1e400}"#, r#"{"delay": "1"}"#, r#"{"later": 1}"#] {
+            assert!(parse::<NackBody>(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}
