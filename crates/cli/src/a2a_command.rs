@@ -1,18 +1,11 @@
-//! `sb a2a`: the card registry. The verbs of the queue will stand beside it.
+//! `sb a2a`: the queue and the card registry.
 
-use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill};
-use http::Method;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+mod cards;
+mod queue;
 
-use crate::{
-    config::LogFormat,
-    failure::Failure,
-    logging,
-    output::{self, Format},
-    routes::RouteArgs,
-    table::table,
-};
+use clap::Parser;
+
+use crate::{config::LogFormat, failure::Failure, logging, routes::RouteArgs, target::TargetArgs, work};
 
 /// `sb a2a …`
 #[derive(Debug, clap::Args)]
@@ -22,184 +15,67 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-#[expect(clippy::enum_variant_names, reason = "the verbs of the queue will stand beside them")]
 enum Verb {
-    /// Keep a card of an agent that is not served here, or replace it
-    #[command(after_help = "Examples:\n  sb a2a card-upsert agent.research.v1 \"Research Agent\" \\\n    \
-                            --capabilities-json '[\"summarize\",\"retrieve\"]' --endpoint internal://a2a/research\n  \
-                            sb a2a card-upsert review Review --endpoint https://agents.example.org/a2a")]
-    CardUpsert(Upsert),
-    /// List the cards of the registry: of agents that are served, and those that are kept
-    CardList(List),
-    /// Print a card of the registry
-    CardShow(One),
-    /// Forget a card that is kept
-    CardRemove(One),
-}
-
-#[derive(Debug, clap::Args)]
-struct Upsert {
-    /// The agent's id
-    id: String,
-    /// The agent's name
-    name: String,
-    /// What it does
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    description: String,
-    /// What it can do: a list of names or of skills, or an object with A2A's capabilities
-    #[arg(long, value_name = "JSON")]
-    capabilities_json: Option<String>,
-    /// Where it is [default: internal://a2a/ID, which only the queue reaches]
-    #[arg(long, value_name = "URL")]
-    endpoint: Option<String>,
-    /// How it is spoken to there [default: JSONRPC]
-    #[arg(long, value_name = "BINDING", requires = "endpoint", default_value = "")]
-    endpoint_binding: String,
     #[command(flatten)]
-    common: RouteArgs,
-}
-
-#[derive(Debug, clap::Args)]
-struct List {
+    Queue(queue::Verb),
+    /// Take work from an agent's queue and run a program for each entry
+    #[command(after_help = work::EXAMPLES)]
+    Work(work::Args),
     #[command(flatten)]
-    common: RouteArgs,
+    Cards(cards::Verb),
 }
 
-#[derive(Debug, clap::Args)]
-struct One {
-    /// The agent's id
-    id: String,
-    #[command(flatten)]
-    common: RouteArgs,
+/// `/a2a …` in a conversation.
+#[derive(Debug, Parser)]
+#[command(name = "/a2a", multicall = false, disable_version_flag = true)]
+struct Line {
+    #[command(subcommand)]
+    verb: Verb,
 }
 
-/// A card of the registry, as the server tells it.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    agent_id: String,
-    source: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    updated_at: Option<String>,
-    card: Box<RawValue>,
+impl Verb {
+    /// Which server, and how to print; `work` has its own life.
+    fn routes(&mut self) -> Option<&mut RouteArgs> {
+        match self {
+            Self::Queue(verb) => Some(verb.routes()),
+            Self::Cards(verb) => Some(verb.routes()),
+            Self::Work(_) => None,
+        }
+    }
 }
 
-pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn run(mut args: Args, log: Option<&str>) -> Result<(), Failure> {
+    if let Verb::Work(args) = args.verb {
+        return work::run(args, log);
+    }
     logging::start(log, "warn", LogFormat::Human)?;
-    match args.verb {
-        Verb::CardUpsert(args) => args.common.target.block_on(upsert(&args)),
-        Verb::CardList(args) => args.common.target.block_on(list(&args.common)),
-        Verb::CardShow(args) => args.common.target.block_on(show(&args)),
-        Verb::CardRemove(args) => args.common.target.block_on(remove(&args)),
-    }
+    let timeout = args.verb.routes().map(|routes| routes.target.timeout.0).unwrap_or_default();
+    crate::target::block_on(crate::target::within(timeout, perform(args.verb)))
 }
 
-async fn upsert(args: &Upsert) -> Result<(), Failure> {
-    let mut card = AgentCard { name: args.name.clone(), description: args.description.clone(), ..AgentCard::default() };
-    if let Some(json) = &args.capabilities_json {
-        add_capabilities(&mut card, json)
-            .map_err(|why| Failure::usage("cannot use --capabilities-json").because(why))?;
-    }
-    if let Some(endpoint) = &args.endpoint {
-        card.supported_interfaces.push(AgentInterface {
-            url: endpoint.clone(),
-            protocol_binding: args.endpoint_binding.clone(),
-            ..AgentInterface::default()
-        });
-    }
-    // Plain data always serialises.
-    let body = serde_json::to_vec(&card).unwrap_or_default();
-    let entry: Entry = args.common.call(Method::PUT, &["v1", "cards", &args.id], &[], Some(body)).await?;
-    args.common.print(&entry, &format!("kept the card of {}", entry.agent_id));
-    Ok(())
-}
-
-/// A list of names, each of which becomes a skill; a list of skills; or the card's capabilities themselves.
-fn add_capabilities(card: &mut AgentCard, json: &str) -> Result<(), String> {
-    let value: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    let list = match value {
-        Value::Object(_) => {
-            card.capabilities = a2a::decode::<AgentCapabilities>(json.as_bytes()).map_err(|error| error.message)?;
+/// Carries out a line that was typed in a conversation, on the conversation's server where it names no other.
+pub(crate) async fn line(words: &[String], url: Option<&str>, target: &TargetArgs) -> Result<(), Failure> {
+    let words = std::iter::once("/a2a").chain(words.iter().map(String::as_str));
+    let mut verb = match Line::try_parse_from(words) {
+        Ok(line) => line.verb,
+        Err(error) if error.use_stderr() => return Err(Failure::usage(error.to_string().trim_end().to_owned())),
+        // It is the help that was asked for.
+        Err(error) => {
+            crate::output::print(&error.to_string());
             return Ok(());
         }
-        Value::Array(list) => list,
-        _ => return Err("it has to be a list or an object".to_owned()),
     };
-    for entry in list {
-        card.skills.push(match entry {
-            Value::String(name) if !name.is_empty() => AgentSkill {
-                id: name.clone(),
-                name: name.clone(),
-                description: format!("{} can {name}.", card.name),
-                tags: vec![name],
-                ..AgentSkill::default()
-            },
-            Value::Object(_) => a2a::decode(entry.to_string().as_bytes()).map_err(|error| error.message)?,
-            _ => return Err("an entry of the list is neither a name nor a skill".to_owned()),
-        });
+    match verb.routes() {
+        Some(routes) => routes.default_to(url, target),
+        None => return Err(Failure::usage("a worker is a program of its own: run `sb a2a work` in another shell")),
     }
-    Ok(())
+    perform(verb).await
 }
 
-async fn list(common: &RouteArgs) -> Result<(), Failure> {
-    #[derive(Deserialize)]
-    struct All {
-        cards: Vec<Entry>,
-    }
-    let All { cards } = common.call(Method::GET, &["v1", "cards"], &[], None).await?;
-    if common.output == Format::Json {
-        for entry in &cards {
-            common.print(entry, "");
-        }
-        return Ok(());
-    }
-    let mut rows = Vec::new();
-    for entry in &cards {
-        let card: AgentCard = a2a::decode(entry.card.get().as_bytes()).unwrap_or_default();
-        let first = card.supported_interfaces.first().map(|interface| interface.url.clone()).unwrap_or_default();
-        rows.push(vec![
-            entry.agent_id.clone(),
-            output::harmless(&card.name),
-            entry.source.clone(),
-            card.skills.len().to_string(),
-            output::harmless(&first),
-        ]);
-    }
-    output::print(&table(&["ID", "NAME", "SOURCE", "SKILLS", "AT"], &rows));
-    Ok(())
-}
-
-async fn show(args: &One) -> Result<(), Failure> {
-    let entry: Entry = args.common.call(Method::GET, &["v1", "cards", &args.id], &[], None).await?;
-    match args.common.output {
-        Format::Json => output::line(&output::one_line(entry.card.get())),
-        Format::Text => output::print_foreign(&format!("{}\n", output::indented(entry.card.get()))),
-    }
-    Ok(())
-}
-
-async fn remove(args: &One) -> Result<(), Failure> {
-    let entry: Entry = args.common.call(Method::DELETE, &["v1", "cards", &args.id], &[], None).await?;
-    args.common.print(&entry, &format!("forgot the card of {}", entry.agent_id));
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_are_names_skills_or_flags() {
-        let made = |json: &str| {
-            let mut card = AgentCard { name: "A".to_owned(), ..AgentCard::default() };
-            add_capabilities(&mut card, json).map(|()| card)
-        };
-        let named = made(r#"["summarize","retrieve"]"#).unwrap();
-        assert_eq!(named.skills.iter().map(|skill| skill.id.as_str()).collect::<Vec<_>>(), ["summarize", "retrieve"]);
-        assert_eq!(made(r#"[{"id":"s","name":"S","description":"d","tags":["t"]}]"#).unwrap().skills[0].name, "S");
-        assert_eq!(made(r#"{"streaming":true}"#).unwrap().capabilities.streaming, Some(true));
-        for wrong in ["", "1", "[1]", r#"[""]"#, r#"{"streaming":"x"}"#] {
-            assert!(made(wrong).is_err(), "{wrong}");
-        }
+async fn perform(verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Queue(verb) => verb.perform().await,
+        Verb::Cards(verb) => verb.perform().await,
+        Verb::Work(_) => Ok(()),
     }
 }

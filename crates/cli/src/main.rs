@@ -33,6 +33,7 @@ mod tenant;
 mod token;
 mod transfer;
 mod trust;
+mod work;
 
 use std::process::ExitCode;
 

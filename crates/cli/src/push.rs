@@ -122,7 +122,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 
 async fn list(args: &List) -> Result<(), Failure> {
     let configs = all(&args.common, args.dead, args.task.as_deref()).await?;
-    if args.common.output == Format::Json {
+    if args.common.format() == Format::Json {
         configs.iter().for_each(print_json);
         return Ok(());
     }
@@ -149,7 +149,7 @@ async fn list(args: &List) -> Result<(), Failure> {
 
 async fn show(args: &One) -> Result<(), Failure> {
     let config: Outbox = args.common.call(Method::GET, &["v1", "push", &args.task, &args.id], &[], None).await?;
-    if args.common.output == Format::Json {
+    if args.common.format() == Format::Json {
         print_json(&config);
         return Ok(());
     }

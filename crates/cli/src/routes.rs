@@ -19,7 +19,10 @@ pub(crate) struct RouteArgs {
     url: Option<String>,
     /// How to print the result: `json` is one object a line
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub(crate) output: Format,
+    output: Format,
+    /// The same as `--output json`
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
 }
@@ -39,9 +42,20 @@ impl RouteArgs {
         serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
     }
 
+    /// How to print.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+
+    /// Means this server where none is named.
+    pub(crate) fn default_to(&mut self, url: Option<&str>, target: &TargetArgs) {
+        self.url = self.url.take().or_else(|| url.map(str::to_owned));
+        self.target.default_to(target);
+    }
+
     /// Prints a result: itself as JSON, or a text for people.
     pub(crate) fn print(&self, result: &impl Serialize, text: &str) {
-        match self.output {
+        match self.format() {
             // Plain data always serialises.
             Format::Json => output::line(&serde_json::to_string(result).unwrap_or_default()),
             Format::Text => output::line(text),

@@ -61,6 +61,15 @@ pub(crate) struct TargetArgs {
     config: Option<PathBuf>,
 }
 
+/// Work to its end or until that time is over.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}"))
+            .hint("give it more time with --timeout; the server goes on with what it has accepted")),
+    }
+}
+
 /// Whom to call.
 pub(crate) struct Target {
     /// Where the agent's card is to be found.
@@ -74,6 +83,13 @@ impl TargetArgs {
     /// Finds the server: the URL given, SB_URL, or what the local server wrote down.
     pub(crate) fn target(&self, url: Option<&str>, agent: Option<&str>) -> Result<Target, Failure> {
         self.find(url, agent, &process_environment)
+    }
+
+    /// Takes from others what was not given.
+    pub(crate) fn default_to(&mut self, other: &Self) {
+        self.token = self.token.take().or_else(|| other.token.clone());
+        self.data_dir = self.data_dir.take().or_else(|| other.data_dir.clone());
+        self.config = self.config.take().or_else(|| other.config.clone());
     }
 
     /// What connections are made with.
@@ -100,12 +116,7 @@ impl TargetArgs {
 
     /// Work to its end or until its time is over.
     pub(crate) async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let limit = self.timeout.0;
-        match tokio::time::timeout(limit, work).await {
-            Ok(result) => result,
-            Err(_) => Err(Failure::new(Exit::Timeout, format!("no result within {limit:?}"))
-                .hint("give it more time with --timeout; the server goes on with what it has accepted")),
-        }
+        within(self.timeout.0, work).await
     }
 
     /// The configuration that the command line and the local server share.
