@@ -14,6 +14,7 @@ mod folding;
 mod installation;
 mod leasing;
 mod pushing;
+mod queueing;
 mod reading;
 mod resting;
 mod turns;
@@ -174,6 +175,23 @@ macro_rules! for_each_conformance_case {
             a_tenant_has_no_more_tasks_than_it_may,
             many_at_once_do_not_pass_the_bound,
             a_tenant_stores_no_more_than_it_may,
+            entries_wait_for_whoever_asks,
+            the_higher_comes_first_then_the_older,
+            a_delay_is_kept_unless_the_entry_is_named,
+            an_entry_is_claimed_once_by_its_id,
+            twenty_at_once_get_each_entry_once,
+            entries_are_shared_among_tenants_only_by_who_serves_all,
+            an_attempt_that_failed_waits_again_and_says_why,
+            a_lease_that_ran_out_is_seen_and_nobody_is_called,
+            a_queue_may_have_a_bound_on_what_is_held,
+            a_message_behind_an_entry_waits_for_whoever_asks_next,
+            who_has_tried_too_often_is_a_dead_letter,
+            a_canceled_entry_is_no_dead_letter,
+            a_dead_letter_is_replayed_once_as_a_new_entry,
+            dead_letters_come_in_pages_by_age,
+            the_queue_tells_how_it_stands,
+            a_write_may_say_what_it_goes_on_from,
+            a_lease_of_the_queue_is_prolonged_by_its_holder,
             writing_can_be_proven,
             a_closed_store_takes_no_more,
         }
@@ -194,6 +212,7 @@ use folding::*;
 use installation::*;
 use leasing::*;
 use pushing::*;
+use queueing::*;
 use reading::*;
 use resting::*;
 use turns::*;
