@@ -1,6 +1,7 @@
 //! `sb a2a`: the queue and the card registry.
 
 mod cards;
+mod plan;
 mod queue;
 
 use clap::Parser;
@@ -21,6 +22,9 @@ enum Verb {
     /// Take work from an agent's queue and run a program for each entry
     #[command(after_help = work::EXAMPLES)]
     Work(work::Args),
+    /// Run an ordered list of steps, each a piece of work for an agent
+    #[command(subcommand)]
+    Plan(plan::Verb),
     #[command(flatten)]
     Cards(cards::Verb),
 }
@@ -38,6 +42,7 @@ impl Verb {
     fn routes(&mut self) -> Option<&mut RouteArgs> {
         match self {
             Self::Queue(verb) => Some(verb.routes()),
+            Self::Plan(verb) => Some(verb.routes()),
             Self::Cards(verb) => Some(verb.routes()),
             Self::Work(_) => None,
         }
@@ -75,6 +80,7 @@ pub(crate) async fn line(words: &[String], url: Option<&str>, target: &TargetArg
 async fn perform(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Queue(verb) => verb.perform().await,
+        Verb::Plan(verb) => verb.perform().await,
         Verb::Cards(verb) => verb.perform().await,
         Verb::Work(_) => Ok(()),
     }

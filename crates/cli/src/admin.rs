@@ -169,7 +169,7 @@ async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Res
         return Ok(None);
     };
     let base = parse_url(&url)?;
-    if call_json(&connector(Some(PROBE)), Method::GET, &at(&base, "/healthz"), None, None).await.is_err() {
+    if call_json(&connector(Some(PROBE)), Method::GET, &at(&base, "/healthz"), None, None, None).await.is_err() {
         return Ok(None);
     }
     Ok(Some(server(base, token)))
@@ -297,7 +297,7 @@ impl Server {
         // Plain data always serialises.
         let body = body.map(|body| serde_json::to_vec(body).unwrap_or_default());
         let url = at(&self.base, &format!("/v1/admin{path}"));
-        let answer = call_json(&self.connector, method, &url, Some(&self.token), body).await.map_err(refused)?;
+        let answer = call_json(&self.connector, method, &url, Some(&self.token), body, None).await.map_err(refused)?;
         serde_json::from_slice(&answer).map_err(|error| malformed(&error))
     }
 }

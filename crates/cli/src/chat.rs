@@ -3,6 +3,8 @@
 //! On a terminal there is a prompt, and a turn that fails is told and forgotten. With lines from a pipe every line is
 //! sent when the turn before it is over, and the exit code tells whether all of them worked.
 
+mod commands;
+
 use std::{
     io::{self, BufRead, IsTerminal},
     time::Duration,
@@ -51,7 +53,8 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 /// What is known of a conversation.
-struct Conversation {
+struct Conversation<'a> {
+    args: &'a Args,
     client: Client,
     format: Format,
     turn_limit: Duration,
@@ -85,6 +88,7 @@ async fn chat(args: &Args) -> Result<(), Failure> {
         .map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error))?;
 
     let mut conversation = Conversation {
+        args,
         client,
         format: args.output,
         turn_limit: args.target.timeout.0,
@@ -98,10 +102,13 @@ async fn chat(args: &Args) -> Result<(), Failure> {
     }
 }
 
-impl Conversation {
+impl Conversation<'_> {
     async fn with_a_person(&mut self, interrupts: &mut Signal) -> Result<(), Failure> {
         let mut lines = lines()?;
-        output::error_line("note", "/new starts over, Ctrl-C cancels what runs, /quit or Ctrl-D ends");
+        output::error_line(
+            "note",
+            "/new starts over, /a2a and /agent run reach the queue and other agents, Ctrl-C cancels what runs, /quit or Ctrl-D ends",
+        );
         let mut warned = false;
         loop {
             let prompt = if self.waiting.is_empty() { "> " } else { "answer> " };
@@ -128,7 +135,7 @@ impl Conversation {
                 Some("/new") => self.start_over(),
                 Some("") => {}
                 Some(text) => {
-                    if let Err(failure) = self.turn(text, interrupts).await {
+                    if let Err(failure) = self.hear(text, interrupts).await {
                         failure.print();
                     }
                 }
@@ -151,7 +158,7 @@ impl Conversation {
                 Some("") => {}
                 Some(text) => {
                     turns += 1;
-                    if let Err(failure) = self.turn(text, interrupts).await {
+                    if let Err(failure) = self.hear(text, interrupts).await {
                         // Nobody would answer the lines that follow either.
                         if matches!(failure.exit, Exit::Unreachable | Exit::Auth) {
                             return Err(failure);
@@ -171,6 +178,14 @@ impl Conversation {
     fn start_over(&mut self) {
         self.context.clear();
         self.waiting.clear();
+    }
+
+    /// Carries out a command, or says something to the agent.
+    async fn hear(&mut self, text: &str, interrupts: &mut Signal) -> Result<(), Failure> {
+        match commands::try_run(text, self.args, &mut self.context).await {
+            Some(done) => done,
+            None => self.turn(text, interrupts).await,
+        }
     }
 
     /// Sends one message and prints what comes of it.

@@ -1,5 +1,6 @@
 //! Verbs that ask the server itself, by routes of its own and not by the protocol: which server, how to print, and the call.
 
+use bytes::Bytes;
 use client::call_json;
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
@@ -36,10 +37,22 @@ impl RouteArgs {
         query: &[(&str, &str)],
         body: Option<Vec<u8>>,
     ) -> Result<T, Failure> {
+        decode(&self.answer(method, path, query, body, None).await??)
+    }
+
+    /// The same, and what the server says to it, for those who know what to do about an error. What is called twice under one key is done
+    /// once.
+    pub(crate) async fn answer(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<Vec<u8>>,
+        key: Option<&str>,
+    ) -> Result<Result<Bytes, client::Error>, Failure> {
         let target = self.target.target(self.url.as_deref(), None)?;
         let url = at(target.url, path, query);
-        let answer = call_json(&self.target.connector(), method, &url, target.token.as_ref(), body).await?;
-        serde_json::from_slice(&answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
+        Ok(call_json(&self.target.connector(), method, &url, target.token.as_ref(), body, key).await)
     }
 
     /// How to print.
@@ -61,6 +74,11 @@ impl RouteArgs {
             Format::Text => output::line(text),
         }
     }
+}
+
+/// What an answer says.
+pub(crate) fn decode<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
 }
 
 fn at(mut base: Url, path: &[&str], query: &[(&str, &str)]) -> Url {

@@ -2,22 +2,29 @@
 
 use a2a::error::RemoteError;
 use bytes::Bytes;
-use http::{HeaderValue, Method, header};
+use http::{HeaderName, HeaderValue, Method, header};
 use url::Url;
 
 use crate::{Connector, Error, Secret, egress::Request};
 
 /// Calls a URL and gives the body of a successful answer. An error answer is an [`Error`] with what it says.
+/// What is called twice under one key, the server does once.
 pub async fn call_json(
     connector: &Connector,
     method: Method,
     url: &Url,
     token: Option<&Secret>,
     body: Option<Vec<u8>>,
+    key: Option<&str>,
 ) -> Result<Bytes, Error> {
     let mut headers = vec![(header::ACCEPT, HeaderValue::from_static("application/json"))];
     if body.is_some() {
         headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    }
+    if let Some(key) = key {
+        let value =
+            HeaderValue::from_str(key).map_err(|_| Error::Malformed("the key cannot stand in a header".into()))?;
+        headers.push((HeaderName::from_static("idempotency-key"), value));
     }
     let request = Request { method, url, token, headers, body, streaming: false, http2: false };
     let response = connector.send(request).await?;

@@ -1,0 +1,112 @@
+//! What begins with a slash in a conversation: `/a2a …`, the verbs of the queue and of the cards, and `/agent run …`, a message to any agent
+//! with the conversation's context.
+
+use a2a::{Part, PartContent, SendMessageConfiguration, SendMessageResponse};
+use clap::Parser;
+use client::{Client, user_message};
+use uuid::Uuid;
+
+use super::Args;
+use crate::{
+    a2a_command,
+    failure::Failure,
+    output::{self, Format},
+    send::{message_text, print_text, task_text, verdict},
+};
+
+/// `/agent …`
+#[derive(Debug, Parser)]
+#[command(name = "/agent", disable_version_flag = true)]
+struct AgentLine {
+    #[command(subcommand)]
+    verb: AgentVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum AgentVerb {
+    /// Send a message to an agent, in this conversation's context
+    Run(Run),
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// The agent's id
+    agent: String,
+    /// What to say
+    #[arg(required = true)]
+    text: Vec<String>,
+    /// The same for programs: any JSON, as a data part
+    #[arg(long, value_name = "JSON")]
+    json: Option<String>,
+    /// The task to go on with
+    #[arg(long, value_name = "TASK")]
+    task_id: Option<String>,
+    /// Wait for the end of the turn
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Carries a line out, if it is a command. `None` when it is something to say.
+pub(super) async fn try_run(line: &str, args: &Args, context: &mut String) -> Option<Result<(), Failure>> {
+    let command = line.split_whitespace().next()?;
+    if command != "/a2a" && command != "/agent" {
+        return None;
+    }
+    let Some(words) = shlex::split(line) else {
+        return Some(Err(Failure::usage("a quote is not closed")));
+    };
+    Some(match command {
+        "/a2a" => a2a_command::line(&words[1..], args.url.as_deref(), &args.target).await,
+        _ => agent(&words, args, context).await,
+    })
+}
+
+async fn agent(words: &[String], args: &Args, context: &mut String) -> Result<(), Failure> {
+    let AgentVerb::Run(run) = match AgentLine::try_parse_from(words) {
+        Ok(line) => line.verb,
+        Err(error) if error.use_stderr() => return Err(Failure::usage(error.to_string().trim_end().to_owned())),
+        Err(error) => {
+            output::print(&error.to_string());
+            return Ok(());
+        }
+    };
+    let mut request = user_message(Uuid::new_v4().to_string(), run.text.join(" "));
+    if let Some(json) = &run.json {
+        let data = a2a::Json::from_text(json).map_err(|error| Failure::usage("cannot use --json").caused_by(&error))?;
+        let part = Part { media_type: "application/json".to_owned(), ..Part::new(PartContent::Data(data)) };
+        request.message.parts.push(part);
+    }
+    match run.task_id {
+        Some(task) => request.message.task_id = task,
+        None => {
+            if context.is_empty() {
+                *context = Uuid::now_v7().to_string();
+            }
+            request.message.context_id.clone_from(context);
+        }
+    }
+    request.configuration =
+        Some(SendMessageConfiguration { return_immediately: !run.wait, ..SendMessageConfiguration::default() });
+
+    let target = args.target.target(args.url.as_deref(), Some(&run.agent))?;
+    let options = args.target.client_options(target.token)?;
+    let client = Client::connect(args.target.connector(), &target.url, options).await?;
+    let reply = args.target.in_time(async { Ok(client.send(request).await?) }).await?;
+    if args.output == Format::Json {
+        output::line(&output::one_line(reply.json.get()));
+    }
+    match reply.value {
+        SendMessageResponse::Message(message) if args.output == Format::Text => print_text(&message_text(&message)),
+        SendMessageResponse::Message(_) => {}
+        SendMessageResponse::Task(task) => {
+            if args.output == Format::Text {
+                print_text(&task_text(&task));
+                output::error_line("task", &format!("{} {}", task.id, task.status.state.as_str()));
+            }
+            if run.wait && !task.status.state.is_interrupted() {
+                verdict(&task.id, &task.status)?;
+            }
+        }
+    }
+    Ok(())
+}
