@@ -9,7 +9,7 @@ use url::Url;
 use crate::{
     failure::Failure,
     output::{self, Format},
-    target::TargetArgs,
+    target::{Target, TargetArgs},
 };
 
 /// The options that they share.
@@ -50,7 +50,7 @@ impl RouteArgs {
         body: Option<Vec<u8>>,
         key: Option<&str>,
     ) -> Result<Result<Bytes, client::Error>, Failure> {
-        let target = self.target.target(self.url.as_deref(), None)?;
+        let target = self.server()?;
         let url = at(target.url, path, query);
         Ok(call_json(&self.target.connector(), method, &url, target.token.as_ref(), body, key).await)
     }
@@ -74,6 +74,11 @@ impl RouteArgs {
             Format::Text => output::line(text),
         }
     }
+
+    /// The server, for verbs that call it by themselves.
+    pub(crate) fn server(&self) -> Result<Target, Failure> {
+        self.target.target(self.url.as_deref(), None)
+    }
 }
 
 /// What an answer says.
@@ -81,7 +86,8 @@ pub(crate) fn decode<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(answer).map_err(|error| Failure::failed("malformed answer").caused_by(&error))
 }
 
-fn at(mut base: Url, path: &[&str], query: &[(&str, &str)]) -> Url {
+/// A route below a server.
+pub(crate) fn at(mut base: Url, path: &[&str], query: &[(&str, &str)]) -> Url {
     // Fails only for URLs without a host, which `parse_url` refuses.
     if let Ok(mut segments) = base.path_segments_mut() {
         segments.pop_if_empty().extend(path);
