@@ -18,3 +18,4 @@ mod tasks;
 mod tenants;
 mod tokens;
 mod transfer;
+mod working;
