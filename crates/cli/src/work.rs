@@ -146,7 +146,7 @@ async fn work(args: Args) -> Result<(), Failure> {
         name: args.name.unwrap_or_else(default_name),
         lease: args.lease,
         once: args.once,
-        format: args.common.output,
+        format: args.common.format(),
         queue: Queue::new(args.common)?,
         stopping: CancellationToken::new(),
         leaving: CancellationToken::new(),

@@ -167,7 +167,7 @@ impl Queue {
         let server = Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner));
         let url = at(server.url.clone(), path, &[]);
         let limit = wait + ANSWER;
-        let call = call_json(&self.connector, Method::POST, &url, server.token.as_ref(), Some(body.to_vec()));
+        let call = call_json(&self.connector, Method::POST, &url, server.token.as_ref(), Some(body.to_vec()), None);
         let answer = match tokio::time::timeout(limit, call).await {
             Ok(answer) => answer,
             Err(_) => Err(client::Error::Timeout { origin: url.origin().ascii_serialization(), after: limit }),
