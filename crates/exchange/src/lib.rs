@@ -64,6 +64,8 @@ pub struct Options {
     pub quota: store::Quota,
     /// How many streams each tenant may have open.
     pub max_streams: Option<usize>,
+    /// Who is told of what is published.
+    pub relay: Option<queue::RelayTo>,
     /// How notifications are sent; none are when nothing is said.
     pub push: Option<push::PushOptions>,
 }
@@ -81,6 +83,7 @@ impl Default for Options {
             limits: a2a::Limits::default(),
             quota: store::Quota { tasks: Some(10_000), bytes: None },
             max_streams: Some(10_000),
+            relay: None,
             push: None,
         }
     }

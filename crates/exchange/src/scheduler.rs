@@ -50,7 +50,7 @@ async fn look_for_work(inner: Arc<Inner>) {
                 poll
             }
         };
-        match inner.store.marked(&inner.holder).await {
+        match inner.store.marked(std::slice::from_ref(&inner.holder)).await {
             Ok(marked) => marked.into_iter().for_each(|task| inner.workers.cancel(task)),
             Err(error) => tracing::warn!(error = %error, "cancel marks cannot be read"),
         }

@@ -33,6 +33,9 @@ pub(crate) struct Progress {
     open: Vec<Open>,
     /// Whether the agent has ever kept anything.
     has_state: bool,
+    /// The number of the last call of a worker that it covers.
+    #[serde(default)]
+    told: u64,
 }
 
 /// An artifact that may go on.
@@ -108,7 +111,9 @@ impl Scribe {
     /// stands: readers may have seen more.
     pub(crate) fn resume(&mut self, progress: Progress, artifacts: Vec<Artifact>) -> store::Result<()> {
         let is_new_attempt = progress.attempt != self.progress.attempt;
-        self.progress = Progress { attempt: self.progress.attempt, ..progress };
+        // A worker counts anew for each attempt.
+        let told = if is_new_attempt { 0 } else { progress.told };
+        self.progress = Progress { attempt: self.progress.attempt, told, ..progress };
         self.spoken = self.progress.messages > 0 || !self.progress.made.is_empty();
         for artifact in artifacts {
             self.note_text(&artifact, false);
@@ -132,6 +137,16 @@ impl Scribe {
     /// The attempt at it.
     pub(crate) fn attempt(&self) -> u32 {
         self.progress.attempt
+    }
+
+    /// The number of the last call of a worker that was written.
+    pub(crate) fn told(&self) -> u64 {
+        self.progress.told
+    }
+
+    /// What is taken from here on is that of a worker's call of this number.
+    pub(crate) fn tell(&mut self, number: u64) {
+        self.progress.told = number;
     }
 
     /// What the agent last kept.

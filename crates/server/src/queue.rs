@@ -96,6 +96,8 @@ struct HeartbeatBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ProgressBody {
     lease: Option<String>,
+    /// Which call under this lease it is, from 1, so that it can be repeated when its answer was not heard.
+    sequence: Option<u64>,
     /// A word on the progress.
     text: Option<String>,
     #[serde(default)]
@@ -432,7 +434,7 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
         }
         Verb::Progress => {
             let bytes = visit.text(&[Media::Json]).await?;
-            let ProgressBody { lease, text, events, end } = parse(&bytes)?;
+            let ProgressBody { lease, sequence, text, events, end } = parse(&bytes)?;
             let mut said = Vec::with_capacity(events.len() + 1);
             if let Some(text) = text {
                 let message = Message { parts: vec![a2a::Part::text(text)], ..Message::default() };
@@ -442,7 +444,7 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
                 let word = words::read(event.get().as_bytes(), exchange.limits());
                 said.push(word.map_err(|why| Error::invalid(format!("events[{n}]"), why))?);
             }
-            exchange.progress(&visit.caller.0, id, lease.as_deref(), said, end).await?
+            exchange.progress(&visit.caller.0, id, lease.as_deref(), sequence, said, end).await?
         }
         Verb::Ack => {
             let AckBody { lease, result, text } = body(&mut visit).await?;

@@ -71,8 +71,8 @@ pub trait Journal: Send + Sync + 'static {
     /// otherwise, [`Error::Illegal`] when it carries no mark.
     async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
 
-    /// Which of the tasks that this holder has carry a cancel mark.
-    async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>>;
+    /// Which of the tasks that these holders have carry a cancel mark.
+    async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>>;
 
     /// Shows a task whose first output was held back for a direct reply that did not come in time.
     /// [`Error::Terminal`] when the reply came after all; the task stays hidden.

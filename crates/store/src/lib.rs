@@ -47,8 +47,8 @@ pub use push::{
 pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, NewToken, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats, StoredCard, Tailed, Target,
-    TaskHead, Tenant, Token, Turn, Usage, View, merge_chunks,
+    IdempotencyKey, NewToken, Only, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats, StoredCard, Tailed,
+    Target, TaskHead, Tenant, Token, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 

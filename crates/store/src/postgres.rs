@@ -204,8 +204,8 @@ impl Journal for PostgresStore {
         self.writer.run(Need::task(task, true), move |batch| ops::force(batch, tenant, task)).await
     }
 
-    async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>> {
-        lease::marked(&self.readers, holder.as_str()).await
+    async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>> {
+        lease::marked(&self.readers, holders).await
     }
 
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {

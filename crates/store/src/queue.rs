@@ -51,6 +51,8 @@ pub struct QueueEntry {
     pub status_at: Timestamp,
     /// How long until it can be had, or until its lease runs out.
     pub due_in: Option<Duration>,
+    /// The number of the last lease of it.
+    pub generation: u64,
     /// The lease of it, if somebody has one.
     pub lease: Option<Lease>,
     /// It is to be canceled.

@@ -216,9 +216,9 @@ impl Journal for SqliteStore {
             .await
     }
 
-    async fn marked(&self, holder: &Holder) -> Result<Vec<TaskId>> {
-        let holder = holder.clone();
-        self.readers.run(move |conn| lease::marked(conn, holder.as_str())).await
+    async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>> {
+        let holders = holders.to_vec();
+        self.readers.run(move |conn| lease::marked(conn, &holders)).await
     }
 
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {

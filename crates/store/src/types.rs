@@ -264,9 +264,20 @@ pub struct Append {
     pub drafts: Vec<Draft>,
     /// The end of the turn.
     pub end: Option<TurnEnd>,
-    /// Only if that is the event with which the turn's state was last kept, else it is [`Error::Moved`](crate::Error::Moved): for those who
-    /// have no other way to know that nobody else has written under the same lease.
-    pub kept: Option<u64>,
+    /// What must still be so; else it is [`Error::Moved`](crate::Error::Moved).
+    pub only: Only,
+}
+
+/// What a write under a lease may want to be so when it is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Only {
+    /// Nothing but that the lease holds.
+    #[default]
+    Held,
+    /// This is the event with which the turn's state was last kept: nobody else has written under the same lease.
+    Kept(u64),
+    /// The lease has run out: its holder has not come back.
+    Lapsed,
 }
 
 /// The outcome of [`Journal::append`](crate::Journal::append).

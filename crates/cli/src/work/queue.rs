@@ -122,9 +122,12 @@ struct Heartbeat<'a> {
     wait: f64,
 }
 
+/// What a program has said. The number is the same when it is said again because the answer was not heard, and the server knows
+/// by it what it has already.
 #[derive(Serialize)]
 struct Progress<'a> {
     lease: &'a str,
+    sequence: u64,
     events: &'a [Box<RawValue>],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     end: bool,
@@ -208,8 +211,8 @@ impl Held<'_> {
     }
 
     /// Tells what was said, until the server has heard it. With `end` a last AUTH_REQUIRED is the end of the turn.
-    pub(super) async fn progress(&self, events: &[Box<RawValue>], end: bool) -> Result<Reported, Error> {
-        let body = Progress { lease: self.token, events, end };
+    pub(super) async fn progress(&self, sequence: u64, events: &[Box<RawValue>], end: bool) -> Result<Reported, Error> {
+        let body = Progress { lease: self.token, sequence, events, end };
         self.insist("progress", &encode(&body)).await
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Reporter<'a> {
     urgent: bool,
     /// Who waits until it is durable.
     flushed: Vec<oneshot::Sender<()>>,
+    /// How many calls were made.
+    sequence: u64,
 }
 
 /// The call that ends a turn.
@@ -46,7 +48,7 @@ pub(super) enum Ending {
 
 impl<'a> Reporter<'a> {
     pub(super) fn new(held: &'a Held<'a>) -> Self {
-        Self { held, events: Vec::new(), bytes: 0, urgent: false, flushed: Vec::new() }
+        Self { held, events: Vec::new(), bytes: 0, urgent: false, flushed: Vec::new(), sequence: 0 }
     }
 
     /// Tells what is said until nobody speaks any more. What comes last may be left for the end.
@@ -131,7 +133,8 @@ impl<'a> Reporter<'a> {
     async fn tell(&mut self) -> Result<(), Error> {
         self.urgent = false;
         if !self.events.is_empty() {
-            self.held.progress(&self.events, false).await?;
+            self.sequence += 1;
+            self.held.progress(self.sequence, &self.events, false).await?;
             self.forget();
         }
         for waiting in self.flushed.drain(..) {
@@ -142,8 +145,9 @@ impl<'a> Reporter<'a> {
     }
 
     async fn tell_end(&mut self, event: Box<RawValue>, end: bool) -> Result<Reported, Error> {
+        self.sequence += 1;
         self.events.push(event);
-        let reported = self.held.progress(&self.events, end).await;
+        let reported = self.held.progress(self.sequence, &self.events, end).await;
         self.forget();
         reported
     }

@@ -331,6 +331,28 @@ fn nothing_is_lost_or_doubled_when_the_server_is_killed_while_a_program_runs() {
 }
 
 #[test]
+fn a_call_that_is_repeated_because_its_answer_was_not_heard_is_written_once() {
+    let rig = Rig::new();
+    let id = rig.publish("x");
+    let post = |path: &str, body: Value| rig.server.http("POST", path, Some(&rig.token), Some(&body));
+    let (_, taken) = post("/v1/queue/review/consume", json!({"worker": "by hand"}));
+    let lease = taken["messages"][0]["lease"].clone();
+    let tell = |sequence: u64, said: &str| {
+        let event = json!({"artifactUpdate": {"artifact": {"parts": [{"text": said}]}, "append": true}});
+        let body = json!({"lease": lease, "sequence": sequence, "events": [event]});
+        post(&format!("/v1/queue/messages/{id}/progress"), body)
+    };
+    for (sequence, said) in [(1, "one"), (1, "one"), (2, " two"), (2, " two"), (1, "one"), (3, " three")] {
+        let (status, told) = tell(sequence, said);
+        assert_eq!((status, &told["state"]), (200, &"TASK_STATE_WORKING".into()), "{told}");
+    }
+    let (status, _) = post(&format!("/v1/queue/messages/{id}/ack"), json!({"lease": lease}));
+    assert_eq!(status, 200);
+    assert_eq!(http::artifact_text(&rig.task(&id)), "one two three");
+    assert_eq!(tell(3, " three").0, 409, "what ended is no longer this worker's");
+}
+
+#[test]
 fn a_signal_lets_what_runs_come_to_its_end_and_a_second_one_gives_it_back() {
     let rig = Rig::new();
     let (first, go) = (rig.publish("1"), rig.file("go"));

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use store::{Append, Claim, Holder, LeasedTurn, TaskId, TurnEnd, Wish};
+use store::{AgentId, Append, Claim, Holder, LeasedTurn, TaskId, TenantId, TurnEnd, Wish};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::requeue_lapsed;
+use super::lapse::requeue_lapsed;
 use crate::Inner;
 
 /// After a look that found nothing the next one is so far away at least.
@@ -29,6 +29,8 @@ pub(crate) struct Desk {
 #[derive(Default)]
 struct Inside {
     waiting: Vec<Waiting>,
+    /// Whose entry of each agent was handed out last, here. The next tenant is first in line.
+    served: HashMap<AgentId, TenantId>,
     /// Who wants to hear that a task is canceled.
     watched: HashMap<TaskId, Vec<(Holder, CancellationToken)>>,
 }
@@ -57,6 +59,18 @@ impl Desk {
     pub(crate) fn cancel(&self, task: TaskId) {
         for (_, watching) in self.lock().watched.get(&task).into_iter().flatten() {
             watching.cancel();
+        }
+    }
+
+    /// Whose entry of an agent was handed out last.
+    pub(super) fn served(&self, agent: &AgentId) -> Option<TenantId> {
+        self.lock().served.get(agent).copied()
+    }
+
+    /// Remembers whose entries were handed out.
+    pub(super) fn serve_after(&self, leased: &[LeasedTurn]) {
+        if let Some(last) = leased.last() {
+            self.lock().served.insert(last.lease.agent.clone(), last.lease.tenant);
         }
     }
 
@@ -210,13 +224,18 @@ async fn serve_wish(inner: &Arc<Inner>, wish: &Wish) -> store::Result<bool> {
             let place = inside.waiting.iter().position(|it| it.wish == *wish && !it.reply.is_closed());
             place.map(|place| inside.waiting.remove(place))
         };
-        let Some(Waiting { wish, claim, reply }) = next else { return Ok(false) };
+        let Some(Waiting { wish, mut claim, reply }) = next else { return Ok(false) };
+        let after = inner.desk.served(&wish.agent);
+        claim.room.iter_mut().for_each(|room| room.after = after);
         match inner.store.claim(claim.clone()).await {
             Ok(leased) if leased.is_empty() => {
                 inner.desk.lock().waiting.insert(0, Waiting { wish, claim, reply });
                 return Ok(true);
             }
-            Ok(leased) => hand_over(inner, reply, Ok(leased)).await,
+            Ok(leased) => {
+                inner.desk.serve_after(&leased);
+                hand_over(inner, reply, Ok(leased)).await;
+            }
             Err(error) => {
                 inner.desk.lock().waiting.insert(0, Waiting { wish, claim, reply });
                 return Err(error);
@@ -229,10 +248,9 @@ async fn serve_wish(inner: &Arc<Inner>, wish: &Wish) -> store::Result<bool> {
 async fn tell_canceled(inner: &Inner) -> store::Result<()> {
     let holders: HashSet<Holder> =
         inner.desk.lock().watched.values().flatten().map(|(holder, _)| holder.clone()).collect();
-    for holder in holders {
-        for task in inner.store.marked(&holder).await? {
-            inner.desk.cancel(task);
-        }
+    if !holders.is_empty() {
+        let holders: Vec<Holder> = holders.into_iter().collect();
+        inner.store.marked(&holders).await?.into_iter().for_each(|task| inner.desk.cancel(task));
     }
     Ok(())
 }

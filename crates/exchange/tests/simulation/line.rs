@@ -233,7 +233,7 @@ macro_rules! by_reference {
     };
 }
 
-by_reference!(Holder, Position, AgentId, PushLease, [u8; 32]);
+by_reference!(Position, AgentId, PushLease, [u8; 32]);
 
 over_the_line! {
     Journal {
@@ -244,7 +244,7 @@ over_the_line! {
         reclaim_dead() -> usize;
         mark_cancel(tenant: TenantId, task: TaskId) -> CancelMark;
         force_cancel(tenant: TenantId, task: TaskId);
-        marked(holder: &Holder) -> Vec<TaskId>;
+        marked(holders: &[Holder]) -> Vec<TaskId>;
         reveal(tenant: TenantId, task: TaskId);
         wake(tenant: TenantId, task: TaskId) -> bool;
         head(tenant: TenantId, task: TaskId) -> TaskHead;

@@ -27,19 +27,19 @@ pub(super) async fn a_cancel_ends_an_idle_task(store: Arc<dyn Store>) {
 pub(super) async fn a_cancel_marks_a_running_task(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
-    assert!(world.store.marked(&world.me()).await.unwrap().is_empty());
+    assert!(world.store.marked(&[world.me()]).await.unwrap().is_empty());
     let early = world.store.force_cancel(world.tenant, task).await;
     assert!(matches!(early, Err(Error::Illegal(Canceled))), "{early:?}");
     for _ in 0..2 {
         let mark = world.store.mark_cancel(world.tenant, task).await.unwrap();
         assert_eq!(mark, CancelMark::Running);
     }
-    assert_eq!(world.store.marked(&world.me()).await.unwrap(), [task]);
+    assert_eq!(world.store.marked(&[world.me()]).await.unwrap(), [task]);
     assert_eq!(world.state(task).await, Working);
     // The turn may still speak before it ends.
     world.append(&lease, vec![artifact(task, "a", "x", false)]).await.unwrap();
     world.end(&lease, Canceled, None).await.unwrap();
-    assert!(world.store.marked(&world.me()).await.unwrap().is_empty());
+    assert!(world.store.marked(&[world.me()]).await.unwrap().is_empty());
 
     let (done, lease) = world.running("hello").await;
     world.end(&lease, Completed, None).await.unwrap();
@@ -92,7 +92,7 @@ pub(super) async fn a_forced_cancel_voids_the_lease(store: Arc<dyn Store>) {
     let late = world.end(&lease, Completed, None).await;
     assert!(matches!(late, Err(Error::LeaseLost)), "{late:?}");
     assert_eq!(world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), [lease]);
-    assert!(world.store.marked(&world.me()).await.unwrap().is_empty());
+    assert!(world.store.marked(&[world.me()]).await.unwrap().is_empty());
 }
 
 pub(super) async fn cancel_and_completion_race_to_one_end(store: Arc<dyn Store>) {

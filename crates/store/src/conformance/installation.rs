@@ -273,7 +273,7 @@ pub(super) async fn a_closed_store_takes_no_more(store: Arc<dyn Store>) {
         store.claim(world.claim(vec![Room::new(world.agent.clone(), 1)])),
         store.renew(std::slice::from_ref(&lease), MINUTE),
         store.next_due(agents),
-        store.marked(&world.me()),
+        store.marked(&[world.me()]),
         store.mark_cancel(tenant, task),
         store.reveal(tenant, task),
         store.reclaim_dead(),

@@ -6,8 +6,8 @@ use a2a::TaskState::{self, Canceled, Completed, Failed, InputRequired, Submitted
 
 use super::world::*;
 use crate::{
-    Accept, Append, CancelMark, Claim, Error, Holder, Lease, LeasedTurn, Letters, Post, Room, Store, Target, TaskId,
-    TenantId, Term, TurnEnd, Wish,
+    Accept, Append, CancelMark, Claim, Error, Holder, Lease, LeasedTurn, Letters, Only, Post, Room, Store, Target,
+    TaskId, TenantId, Term, TurnEnd, Wish,
 };
 
 impl World {
@@ -217,7 +217,14 @@ pub(super) async fn a_lease_that_ran_out_is_seen_and_nobody_is_called(store: Arc
     assert_eq!(world.store.lapsed(Some(agent("nobody")), 10).await.unwrap(), []);
     assert_eq!(world.store.lapsed(Some(world.agent.clone()), 10).await.unwrap(), std::slice::from_ref(&lease));
     let lapsed = world.store.lapsed(None, 10).await.unwrap();
-    world.retry(&lapsed[0], "the lease ran out").await;
+    let lapse = || {
+        let end = Some(TurnEnd::Retry { after: NOTHING, error: "the lease ran out".to_owned() });
+        world.store.append(&lapsed[0], Append { end, only: Only::Lapsed, ..Append::default() })
+    };
+    world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap();
+    assert!(matches!(lapse().await, Err(Error::Moved)), "its holder came back in time");
+    world.run_out(&lease).await;
+    lapse().await.unwrap();
     let next = world.consume_one("other").await;
     assert_eq!((next.task, next.attempt), (task, 2));
     let late = world.end(&lease, Completed, None).await;
@@ -289,7 +296,7 @@ pub(super) async fn a_canceled_entry_is_no_dead_letter(store: Arc<dyn Store>) {
     let task = world.queued("go").await;
     let lease = world.consume_one("w").await;
     assert_eq!(world.store.mark_cancel(world.tenant, task).await.unwrap(), CancelMark::Running);
-    assert_eq!(world.store.marked(&lease.holder).await.unwrap(), [task]);
+    assert_eq!(world.store.marked(&[lease.holder.clone()]).await.unwrap(), [task]);
     assert!(world.store.entry(Some(world.tenant), task).await.unwrap().canceled);
     world.give_up(&lease, "no").await;
     assert_eq!(world.state(task).await, Canceled);
@@ -374,7 +381,7 @@ pub(super) async fn a_write_may_say_what_it_goes_on_from(store: Arc<dyn Store>) 
     let lease = world.consume_one("w").await;
     let write = |drafts, kept| {
         let (store, lease) = (Arc::clone(&world.store), lease.clone());
-        async move { store.append(&lease, Append { drafts, kept: Some(kept), ..Append::default() }).await }
+        async move { store.append(&lease, Append { drafts, only: Only::Kept(kept), ..Append::default() }).await }
     };
     let seq = write(vec![kept("1")], 0).await.unwrap().seq;
     let overtaken = write(vec![kept("2")], 0).await;

@@ -9,8 +9,8 @@ use super::{
     row::{Dead, Hidden, Owes, Parking, TaskRow, step_from},
 };
 use crate::{
-    Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Result, Turn, TurnEnd, clock, draft::Content, fault,
-    machine::Step,
+    Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Only, Result, Turn, TurnEnd, clock, draft::Content,
+    fault, machine::Step,
 };
 
 /// As long as it takes. What nobody wakes stays parked.
@@ -43,7 +43,12 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
     if !holds && !unfenced {
         return Err(Error::LeaseLost);
     }
-    if append.kept.is_some_and(|kept| kept != row.kept) {
+    let is_so = match append.only {
+        Only::Held => true,
+        Only::Kept(kept) => row.kept == kept,
+        Only::Lapsed => row.due_at.is_some_and(|due| due <= tx.now().0),
+    };
+    if !is_so {
         return Err(Error::Moved);
     }
     let decision = decide(tx, &row, append)?;

@@ -245,6 +245,7 @@ impl TaskRow {
             created_at: codec::time(self.created_at),
             status_at: codec::time(self.status_at),
             due_in: self.due_at.map(|due| LeaseTime(due).since(now)),
+            generation: self.generation,
             lease,
             canceled: self.cancel_mark,
             first,

@@ -15,7 +15,7 @@ use super::{
     instances::lock_key,
     pool::Pool,
 };
-use crate::{AgentId, Due, InstanceId, Lease, LeaseTime, Result, TaskId, codec, fault, lease};
+use crate::{AgentId, Due, Holder, InstanceId, Lease, LeaseTime, Result, TaskId, codec, fault, lease};
 
 /// A lock that is free must still be so after this to prove anything: sessions that a restart has cut off are back by then.
 const SECOND_LOOK: Duration = Duration::from_secs(9);
@@ -151,11 +151,12 @@ pub(super) async fn reclaim(writers: &Pool, dead: &[String]) -> Result<usize> {
     Ok(writers.query(sql, &[&dead]).await?.len())
 }
 
-/// The tasks that this holder has and that carry a cancel mark.
-pub(super) async fn marked(readers: &Pool, holder: &str) -> Result<Vec<TaskId>> {
-    let sql = "SELECT task_id FROM a2a_tasks WHERE cancel_mark AND owner = $1";
+/// The tasks that these holders have and that carry a cancel mark.
+pub(super) async fn marked(readers: &Pool, holders: &[Holder]) -> Result<Vec<TaskId>> {
+    let sql = "SELECT task_id FROM a2a_tasks WHERE cancel_mark AND owner = ANY ($1::text[])";
+    let holders: Vec<&str> = holders.iter().map(Holder::as_str).collect();
     let mut tasks = Vec::new();
-    for row in readers.query(sql, &[&holder]).await? {
+    for row in readers.query(sql, &[&holders]).await? {
         tasks.push(task_id(row.try_get(0)?));
     }
     Ok(tasks)

@@ -6,7 +6,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{clock::Clock, push, row, writer::Batch};
 use crate::{
-    AgentId, Claim, Due, Error, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease, ops::TaskRow,
+    AgentId, Claim, Due, Error, Holder, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease,
+    ops::TaskRow,
 };
 
 /// Work of one agent and tenant that may run now, oldest first.
@@ -206,14 +207,16 @@ pub(super) fn reclaim(batch: &mut Batch<'_>, dead: &[String]) -> Result<usize> {
     Ok(reclaimed)
 }
 
-/// The tasks that this holder has and that carry a cancel mark.
-pub(super) fn marked(conn: &Connection, holder: &str) -> Result<Vec<TaskId>> {
+/// The tasks that these holders have and that carry a cancel mark.
+pub(super) fn marked(conn: &Connection, holders: &[Holder]) -> Result<Vec<TaskId>> {
     let mut marked = conn.prepare_cached("SELECT task_id FROM a2a_tasks WHERE cancel_mark = 1 AND owner = ?1")?;
-    let mut rows = marked.query([holder])?;
     let mut tasks = Vec::new();
-    while let Some(row) = rows.next()? {
-        let task = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from).map_err(Error::from)?;
-        tasks.push(codec::parse_task(task)?);
+    for holder in holders {
+        let mut rows = marked.query([holder.as_str()])?;
+        while let Some(row) = rows.next()? {
+            let task = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from).map_err(Error::from)?;
+            tasks.push(codec::parse_task(task)?);
+        }
     }
     Ok(tasks)
 }

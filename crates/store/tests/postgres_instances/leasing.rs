@@ -74,8 +74,8 @@ async fn a_lease_is_its_holders_whoever_writes() {
     }
     assert_eq!(two.mark_cancel(TENANT, lease.task).await.unwrap(), CancelMark::Running);
     for store in [&one, &two] {
-        assert_eq!(store.marked(&worker).await.unwrap(), [lease.task]);
-        assert!(store.marked(&store.instance().into()).await.unwrap().is_empty());
+        assert_eq!(store.marked(&[worker.clone()]).await.unwrap(), [lease.task]);
+        assert!(store.marked(&[store.instance().into()]).await.unwrap().is_empty());
     }
     end(&*two, &lease, Completed).await.unwrap();
     assert_eq!(checked_log(&*one, lease.task).await.len(), 6);

@@ -1,0 +1,186 @@
+//! Handing entries out: to whoever asks for an agent's, or for one, and to the agent itself.
+
+use std::{sync::Arc, time::Duration};
+
+use a2a::TaskState;
+use store::{AgentId, Claim, EventKind, Holder, LeasedTurn, Room, Snapshot, TaskId, Term, View, Wish};
+use tokio::{sync::oneshot, time::Instant};
+use uuid::Uuid;
+
+use super::{
+    Consume, Handed, LONGEST_WAIT, MOST_AT_ONCE, Worker, check_lease, check_name, check_wait, desk::Promise,
+    lapse::requeue_lapsed, local_context, ticket, why_not,
+};
+use crate::{
+    Call, Error, Exchange, convert,
+    cursor::Cursor,
+    intake::answered,
+    worker::{self, Begin},
+};
+
+impl Exchange {
+    /// Hands out what waits for an agent, the higher first, then the older.
+    pub async fn consume(&self, worker: &Worker, agent: &str, consume: Consume) -> Result<Vec<Handed>, Error> {
+        let inner = &self.inner;
+        let id: AgentId = agent.parse().map_err(|why| Error::invalid("agent", format!("is no agent's id: {why}")))?;
+        let max = consume.max.unwrap_or(1);
+        if max == 0 || max > MOST_AT_ONCE {
+            return Err(Error::invalid("max", format!("must be from 1 to {MOST_AT_ONCE}")));
+        }
+        check_wait(consume.wait)?;
+        if inner.draining.is_cancelled() {
+            return Err(Error::Stopping);
+        }
+        let term = term(consume.worker, consume.lease)?;
+        let lasts = term.lasts;
+        let after = inner.desk.served(&id);
+        let room = Room { most_held: self.most_held(&id), after, ..Room::new(id.clone(), max) };
+        let claim = Claim::of_queue(term, worker.tenant(), room);
+        let asked = Instant::now();
+        let mut leased = self.claim_now(claim.clone()).await?;
+        if leased.is_empty() && requeue_lapsed(inner, Some(id.clone())).await? > 0 {
+            leased = self.claim_now(claim.clone()).await?;
+        }
+        let left = consume.wait.saturating_sub(asked.elapsed());
+        if leased.is_empty() && !left.is_zero() {
+            let wish = Wish { agent: id, tenant: worker.tenant() };
+            leased = tokio::select! {
+                leased = Promise::later(inner, wish, claim).within(left) => leased?,
+                () = inner.draining.cancelled() => Vec::new(),
+            };
+        }
+        inner.desk.serve_after(&leased);
+        let mut handed = Vec::with_capacity(leased.len());
+        for turn in leased {
+            handed.push(self.hand(turn, lasts).await?);
+        }
+        Ok(handed)
+    }
+
+    async fn claim_now(&self, claim: Claim) -> store::Result<Vec<LeasedTurn>> {
+        let store = Arc::clone(&self.inner.store);
+        answered(Promise::now(&self.inner, async move { store.claim(claim).await }).within(LONGEST_WAIT)).await
+    }
+
+    /// Hands out one entry by its id, whatever stands before it.
+    pub async fn claim_entry(&self, worker: &Worker, id: &str, consume: Consume) -> Result<Handed, Error> {
+        let task = convert::task_id(id)?;
+        let term = term(consume.worker, consume.lease)?;
+        let lasts = term.lasts;
+        let leased = self.take(worker, task, term).await?;
+        self.hand(leased, lasts).await
+    }
+
+    /// Leases an entry by its id.
+    async fn take(&self, worker: &Worker, task: TaskId, term: Term) -> Result<LeasedTurn, Error> {
+        let entry = self.entry(worker, task).await?;
+        if entry.lease.is_some() && entry.due_in == Some(Duration::ZERO) {
+            requeue_lapsed(&self.inner, Some(entry.agent.clone())).await?;
+        }
+        let (store, tenant) = (Arc::clone(&self.inner.store), entry.tenant);
+        let claiming = async move { store.claim_task(tenant, task, term).await.map(|leased| vec![leased]) };
+        match answered(Promise::now(&self.inner, claiming).within(LONGEST_WAIT)).await {
+            Ok(leased) => leased.into_iter().next().ok_or(Error::Stopping),
+            Err(store::Error::NotWaiting | store::Error::Terminal(_)) => {
+                Err(Error::NotWaiting(why_not(&self.entry(worker, task).await?)))
+            }
+            Err(error) => Err(Error::of_task(error, task)),
+        }
+    }
+
+    /// Runs an entry here and now, by the agent that it is for, and waits for the end of its turn, up to the cap.
+    pub async fn execute(&self, call: &Call, id: &str) -> Result<Snapshot, Error> {
+        let inner = &self.inner;
+        let task = convert::task_id(id)?;
+        let worker = Worker::Tenant(call.caller.clone());
+        let entry = self.entry(&worker, task).await?;
+        let runs = inner.agents.find(&call.caller, entry.agent.as_str()).filter(|agent| agent.is_run());
+        let Some(agent) = runs else { return Err(Error::NotRun(entry.agent.to_string())) };
+        if !entry.queued || entry.state.is_terminal() {
+            return Err(Error::NotWaiting(why_not(&entry)));
+        }
+        let slot = tokio::time::timeout(inner.options.blocking_cap, Arc::clone(&agent.slots).acquire_owned()).await;
+        let Ok(Ok(slot)) = slot else {
+            return Err(Error::NotWaiting(format!("the agent `{}` has no slot free; try again", entry.agent)));
+        };
+        let head = self.head(call, task).await?;
+        let mut cursor = Cursor::new(inner.journal(), call.caller.tenant, task, head.seq);
+        // On a task of its own: whoever asked may go away, and the entry is run all the same.
+        let (reply, started) = oneshot::channel();
+        let here = self.clone();
+        inner.tracker.spawn(async move {
+            let inner = &here.inner;
+            let asked = Instant::now();
+            let starting = inner.workers.starting(task);
+            let term = Term { holder: inner.holder.clone(), lasts: inner.options.lease };
+            let leased = match here.take(&worker, task, term).await {
+                Ok(leased) => leased,
+                Err(error) => return drop(reply.send(Err(error))),
+            };
+            let running = inner.workers.register(leased.lease);
+            drop(starting);
+            let _ = reply.send(Ok(()));
+            let begin = Begin { turn: leased.turn, interrupted: false, rested: false, asked };
+            worker::run(Arc::clone(inner), agent, running, begin, slot).await;
+        });
+        started.await.unwrap_or(Err(Error::Stopping))?;
+        let ended = async {
+            loop {
+                match cursor.next().await?.kind {
+                    EventKind::Status { state, ends_turn } if ends_turn || state == TaskState::Submitted => {
+                        return Ok::<(), store::Error>(());
+                    }
+                    _ => {}
+                }
+            }
+        };
+        tokio::select! {
+            ended = ended => ended?,
+            () = tokio::time::sleep(inner.options.blocking_cap) => {}
+            () = inner.workers.released() => {}
+        }
+        self.snapshot(call, task, View::FULL).await
+    }
+
+    async fn hand(&self, leased: LeasedTurn, lasts: Duration) -> Result<Handed, Error> {
+        let LeasedTurn { lease, turn, .. } = leased;
+        let store = &self.inner.store;
+        let entry = self.inner.store.entry(Some(lease.tenant), lease.task).await?;
+        let history = match turn.number {
+            1 => vec![turn.message.clone()],
+            _ => store.history(lease.tenant, lease.task).await?,
+        };
+        let limit = if lease.remembers { self.inner.options.context_limit } else { 0 };
+        let context_history = if limit == 0 || *lease.context == *local_context(lease.task) {
+            Vec::new()
+        } else {
+            store.context_history(lease.tenant, &lease.agent, &lease.context, lease.task, limit).await?
+        };
+        let state = self.scribe(&lease).await?.state().cloned();
+        let ticket = ticket::seal(&self.inner.page_key, &lease);
+        let (number, attempt) = (turn.number, lease.attempt);
+        Ok(Handed {
+            entry,
+            ticket,
+            lasts,
+            message: turn.message,
+            turn: number,
+            attempt,
+            history,
+            context_history,
+            state,
+        })
+    }
+}
+
+/// For whom a lease is. Who does not say is told apart all the same.
+fn term(name: Option<String>, lasts: Option<Duration>) -> Result<Term, Error> {
+    let name = match name {
+        Some(name) => {
+            check_name("worker", &name)?;
+            name
+        }
+        None => Uuid::now_v7().to_string(),
+    };
+    Ok(Term { holder: Holder::worker(&name), lasts: check_lease(lasts)? })
+}

@@ -1,0 +1,100 @@
+//! Attempts that did not work, and those whose lease ran out: another one follows, or the entry is a dead letter.
+
+use std::{sync::Arc, time::Duration};
+
+use a2a::Part;
+use store::{AgentId, Append, Lease, Only, TurnEnd};
+
+use crate::{Inner, Outcome, ReplyText, attempts, scribe::Scribe, turn};
+
+/// How often an entry is tried when neither it nor its agent says.
+const ATTEMPTS: u32 = 3;
+/// How many leases that ran out are dealt with at once.
+const LAPSED: usize = 100;
+/// The longest text of an error that is kept.
+const LONGEST_ERROR: usize = 2048;
+
+/// What becomes of an entry whose attempt did not work.
+
+pub(super) fn failed(
+    inner: &Inner,
+    lease: &Lease,
+    error: &str,
+    delay: Option<Duration>,
+    fatal: bool,
+) -> store::Result<TurnEnd> {
+    let error = cut(error);
+    let of_agent = inner.agents.get(&lease.agent).map_or(ATTEMPTS, |entry| entry.profile.max_attempts);
+    if !fatal && lease.tries < attempts::limit(lease, of_agent) {
+        let after = delay.unwrap_or_else(|| attempts::backoff(lease.task, lease.tries));
+        return Ok(TurnEnd::Retry { after, error: error.to_owned() });
+    }
+    let mut scribe =
+        Scribe::new(lease.task, Arc::clone(&lease.context), lease.turn, lease.attempt, ReplyText::default());
+    let text = if fatal { error.to_owned() } else { attempts::gave_up(error, lease.tries) };
+    match scribe.end(Outcome::Failed(vec![Part::text(text)]))? {
+        TurnEnd::Status(status) if !fatal => {
+            let (task, agent) = (lease.task, &lease.agent);
+            tracing::warn!(task.id = %task, agent.name = %agent, attempts = lease.tries, %error, "a task is a dead letter");
+            Ok(TurnEnd::GiveUp { status, error: error.to_owned() })
+        }
+        end => Ok(end),
+    }
+}
+
+/// Ends the attempts of those who have let their leases run out. Says how many.
+pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> store::Result<usize> {
+    let lapsed = inner.store.lapsed(agent, LAPSED).await?;
+    let mut ended = 0;
+    for lease in lapsed {
+        let error = format!("the lease of {} ran out", lease.holder.name());
+        let policy = inner.agents.get(&lease.agent).filter(|entry| !entry.is_run());
+        let policy = policy.and_then(|entry| turn::on_interruption(&entry.profile, &error));
+        let end = match policy {
+            Some(outcome) => {
+                let context = Arc::clone(&lease.context);
+                Scribe::new(lease.task, context, lease.turn, lease.attempt, ReplyText::default()).end(outcome)?
+            }
+            None => failed(inner, &lease, &error, Some(Duration::ZERO), false)?,
+        };
+        match inner.store.append(&lease, Append { end: Some(end), only: Only::Lapsed, ..Append::default() }).await {
+            Ok(_) => {
+                tracing::info!(task.id = %lease.task, worker = lease.holder.name(), "the lease of an entry ran out");
+                ended += 1;
+            }
+            Err(error) if error.is_refusal() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ended)
+}
+
+/// Looks after leases that ran out while nobody asks for work.
+pub(super) async fn watch_leases(inner: Arc<Inner>) {
+    loop {
+        tokio::select! {
+            () = inner.draining.cancelled() => return,
+            () = tokio::time::sleep(inner.options.poll) => {}
+        }
+        loop {
+            match requeue_lapsed(&inner, None).await {
+                // There may be more of them.
+                Ok(LAPSED) => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "leases that ran out cannot be looked for");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// The begin of an error, as much as is kept.
+fn cut(error: &str) -> &str {
+    let mut end = error.len().min(LONGEST_ERROR);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    &error[..end]
+}

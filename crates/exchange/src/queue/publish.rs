@@ -1,0 +1,176 @@
+//! Making entries: new ones, and those that repeat a dead letter.
+
+use std::{sync::Arc, time::Duration};
+
+use a2a::{Message, Part, Role, TaskState};
+use bytes::Bytes;
+use store::{Accept, AgentId, Draft, IdempotencyKey, Post, QueueEntry, Snapshot, Target, TaskId, clock};
+
+use super::{LONGEST_DELAY, Publish, Replayed, Worker, check_name, data_part, local_context};
+use crate::{
+    Call, Error, Exchange, convert,
+    intake::{answered, newborn_snapshot},
+};
+
+/// How long an `Idempotency-Key` is remembered.
+const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Exchange {
+    /// Makes an entry, durable before this returns.
+    pub async fn publish(&self, call: &Call, publish: Publish) -> Result<QueueEntry, Error> {
+        let Publish { from, to, text, payload, correlation_id, delay, priority, max_attempts } = publish;
+        let agent: AgentId = to.parse().map_err(|why| Error::invalid("to", format!("is no agent's id: {why}")))?;
+        check_name("from", &from)?;
+        if text.is_empty() && payload.is_none() {
+            return Err(Error::invalid("text", "is required, unless there is a payload"));
+        }
+        if priority > store::queue::HIGHEST {
+            return Err(Error::invalid("priority", format!("must be at most {}", store::queue::HIGHEST)));
+        }
+        if max_attempts == Some(0) {
+            return Err(Error::invalid("maxAttempts", "must be at least 1"));
+        }
+        if delay > LONGEST_DELAY {
+            return Err(Error::invalid("delay", format!("must be at most {} seconds", LONGEST_DELAY.as_secs())));
+        }
+        let mut parts = Vec::new();
+        if !text.is_empty() {
+            parts.push(Part { media_type: "text/plain".to_owned(), ..Part::text(text) });
+        }
+        if let Some(payload) = payload {
+            parts.push(data_part(payload));
+        }
+        let post = Post { queued: true, from: from.into(), priority, max_attempts, delay, replays: None };
+        self.post(call, agent, parts, correlation_id, Vec::new(), post).await
+    }
+
+    /// Takes a new entry in.
+    async fn post(
+        &self,
+        call: &Call,
+        agent: AgentId,
+        parts: Vec<Part>,
+        correlation_id: Option<String>,
+        references: Vec<String>,
+        post: Post,
+    ) -> Result<QueueEntry, Error> {
+        let inner = &self.inner;
+        if inner.draining.is_cancelled() {
+            return Err(Error::Stopping);
+        }
+        let task = TaskId::mint();
+        let context: Arc<str> = match correlation_id {
+            Some(given) => given.into(),
+            None => local_context(task).into(),
+        };
+        let mut message = Message {
+            message_id: task.to_string(),
+            role: Role::User,
+            context_id: context.to_string(),
+            parts,
+            reference_task_ids: references,
+            ..Message::default()
+        };
+        let request = a2a::SendMessageRequest { message: message.clone(), ..a2a::SendMessageRequest::default() };
+        a2a::validate::validate_send(&request, &inner.options.limits).map_err(of_publish)?;
+        message.task_id = task.to_string();
+        let idempotency = match &call.idempotency_key {
+            Some(key) => {
+                let anonymous = Message { message_id: String::new(), task_id: String::new(), ..message.clone() };
+                let anonymous = if message.context_id == local_context(task) {
+                    Message { context_id: String::new(), ..anonymous }
+                } else {
+                    anonymous
+                };
+                let key = convert::digest(&[b"publish", key.as_bytes()]);
+                let fingerprint = convert::fingerprint(agent.as_str(), &anonymous)?;
+                Some(IdempotencyKey { key, fingerprint, keep: Some(KEEP_KEYS) })
+            }
+            None => None,
+        };
+        let at = clock::now();
+        let body = Bytes::from(serde_json::to_vec(&message).map_err(store::Error::from)?);
+        let newborn = newborn_snapshot(task, &agent, &context, at, &body);
+        let created = newborn.created()?;
+        let replays = post.replays;
+        let target =
+            Target::New { task, agent, context: Arc::clone(&context), created, hold: false, remembers: true, post };
+        let accept = Accept {
+            target,
+            message_id: message.message_id,
+            message: body,
+            idempotency,
+            lease: None,
+            working: Draft::status(task, &context, TaskState::Working, None, None, at)?,
+            push: None,
+            quota: inner.options.quota,
+            at,
+        };
+        let accepted = answered(inner.store.accept(call.caller.tenant, accept)).await;
+        let accepted = accepted.map_err(|error| match (error, replays) {
+            (store::Error::NotDead, Some(letter)) => Error::NotDead(letter.to_string()),
+            (error, letter) => Error::of_task(error, letter.unwrap_or(task)),
+        })?;
+        if let Some(relay) = inner.options.relay.as_ref().filter(|_| !accepted.duplicate) {
+            relay.0.forward(relayed(&newborn)?);
+        }
+        self.entry(&Worker::Tenant(call.caller.clone()), accepted.task).await
+    }
+
+    /// Repeats a dead letter as a new task that names it, for its own agent or another one. The letter is none from then on.
+    pub async fn replay_letter(&self, call: &Call, id: &str, to: Option<&str>) -> Result<Replayed, Error> {
+        let letter = convert::task_id(id)?;
+        let entry = self.entry(&Worker::Tenant(call.caller.clone()), letter).await?;
+        if !entry.dead {
+            return Err(Error::NotDead(letter.to_string()));
+        }
+        let agent = match to {
+            Some(to) => to.parse().map_err(|why| Error::invalid("toAgent", format!("is no agent's id: {why}")))?,
+            None => entry.agent.clone(),
+        };
+        let message: Message = if entry.turn > 1 {
+            // What failed was said later.
+            let history = self.inner.store.history(entry.tenant, letter).await?;
+            history.into_iter().rev().find(|message| message.role == Role::User).unwrap_or_default()
+        } else {
+            serde_json::from_slice(&entry.first).map_err(store::Error::from)?
+        };
+        let is_run = self.inner.agents.find(&call.caller, agent.as_str()).is_some_and(|agent| agent.is_run());
+        let correlation = Some(entry.context.to_string()).filter(|context| *context != local_context(letter));
+        let post = Post {
+            queued: entry.queued || !is_run,
+            from: entry.from,
+            priority: entry.priority,
+            max_attempts: entry.max_attempts,
+            delay: Duration::ZERO,
+            replays: Some(letter),
+        };
+        // The key of a call that replays several would be used up by the first of them.
+        let call = Call { idempotency_key: None, ..call.clone() };
+        let entry = self.post(&call, agent, message.parts, correlation, vec![letter.to_string()], post).await?;
+        Ok(Replayed { letter, entry })
+    }
+}
+
+/// What a relay is told: the message and its task.
+fn relayed(newborn: &Snapshot) -> store::Result<Bytes> {
+    let mut body = br#"{"message":"#.to_vec();
+    newborn.history.iter().for_each(|message| body.extend_from_slice(message));
+    body.extend_from_slice(br#","task":"#);
+    newborn.write_json(&mut body)?;
+    body.push(b'}');
+    Ok(body.into())
+}
+
+/// The fields of what is published are not those of a message.
+fn of_publish(mut error: a2a::Error) -> Error {
+    for violation in &mut error.violations {
+        violation.field = match violation.field.as_str() {
+            "message.contextId" => "correlationId".to_owned(),
+            field if field.starts_with("message.parts[0]") => "text".to_owned(),
+            field if field.starts_with("message.parts") => "payload".to_owned(),
+            field => field.to_owned(),
+        };
+    }
+    error.into()
+}
