@@ -434,7 +434,7 @@ mod tests {
     }
 
     /// Every key, a value as a variable or a flag has it, and as the file has it.
-    const SAMPLES: [(&str, &str, &str); 48] = [
+    const SAMPLES: [(&str, &str, &str); 49] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ("grpc_port", "2", "2"),
         ("data_dir", "/d", "\"/d\""),
@@ -465,6 +465,7 @@ mod tests {
         ("push.longest_wait", "6s", "\"6s\""),
         ("egress.allow", "127.0.0.0/8, ::1", "[\"127.0.0.0/8\", \"::1\"]"),
         ("egress.ports", "443, 8443", "[443, 8443]"),
+        ("relay.url", "https://relay.example", "\"https://relay.example\""),
         ("limits.body_bytes", "1048576", "\"1MiB\""),
         ("limits.json_depth", "7", "7"),
         ("limits.parts", "8", "8"),

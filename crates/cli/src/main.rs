@@ -23,6 +23,7 @@ mod logging;
 mod output;
 mod parts;
 mod push;
+mod relay;
 mod routes;
 mod send;
 mod serve;

@@ -23,7 +23,7 @@ use crate::{
     failure::Failure,
     journal,
     local::PrivateFile,
-    logging, output,
+    logging, output, relay,
 };
 
 /// How long running turns have to finish once the server is told to stop.
@@ -77,7 +77,11 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let agents = Agents::default();
     let _files = load_agents(&config, &agents, instance)?;
 
-    let options = exchange::Options { push: courier::options(&config)?, ..config.exchange.clone() };
+    let options = exchange::Options {
+        push: courier::options(&config)?,
+        relay: relay::start(&config)?,
+        ..config.exchange.clone()
+    };
     let exchange = Exchange::start(store, agents, options).await.map_err(|error| match &error {
         KeyError::Wrapped | KeyError::OtherKey => {
             Failure::usage("cannot open the keys for notifications").because(error.to_string()).hint(

@@ -10,10 +10,7 @@ use std::{
 };
 
 use a2a::{Error, ErrorKind};
-use exchange::{
-    Caller,
-    admin::{ADMIN_PREFIX, hash},
-};
+use exchange::{Caller, admin::hash};
 use http::{HeaderMap, HeaderName, header};
 use store::Registry;
 use subtle::ConstantTimeEq;
@@ -188,12 +185,6 @@ fn credential(headers: &HeaderMap) -> Option<Hash> {
         }
     }
     found
-}
-
-/// Whether a credential looks like the admin token, where that and a tenant's are taken.
-pub(crate) fn is_for_admin(headers: &HeaderMap) -> bool {
-    let given = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-    given.is_some_and(|token| token.trim_ascii().starts_with(ADMIN_PREFIX.as_bytes()))
 }
 
 /// The token of an `Authorization` header whose scheme is Bearer.

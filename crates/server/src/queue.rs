@@ -19,7 +19,6 @@ use store::{AgentQueue, FailedAttempt, Letters, QueueEntry, TaskId};
 use crate::{
     admin::{Administrator, parse},
     app::App,
-    auth,
     headers::Media,
     query::Query,
     reply::{self, Status},
@@ -368,11 +367,15 @@ impl Surface for Route {
 
 impl Admit for Hand {
     async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
-        if auth::is_for_admin(headers) {
-            Administrator::admit(app, headers).await?;
-            return Ok(Self(Worker::Operator));
+        match Caller::admit(app, headers).await {
+            Ok(caller) => Ok(Self(Worker::Tenant(caller))),
+            // No tenant's token: it may be the administrator's.
+            Err(error) if error.kind == ErrorKind::Unauthenticated => {
+                Administrator::admit(app, headers).await.map_err(|_| error)?;
+                Ok(Self(Worker::Operator))
+            }
+            Err(error) => Err(error),
         }
-        Caller::admit(app, headers).await.map(|caller| Self(Worker::Tenant(caller)))
     }
 }
 

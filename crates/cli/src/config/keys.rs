@@ -157,6 +157,7 @@ table! {
     [cards]: Cards;
     [push]: Push;
     [egress]: Egress;
+    [relay]: Relay;
     [limits]: Limits;
     [cors]: CrossOrigin;
     [trust]: Trust;
@@ -193,6 +194,13 @@ table! {
     allow: Networks = Networks::default(), else "none";
     /// The only ports that may be called.
     ports: Ports, else "80, 443, 8080 and 8443; at addresses in `egress.allow` also those from 1024 up";
+}
+
+table! {
+    /// Who is told of what is published to the queue.
+    Relay, "relay.":
+    /// Where each message that is published is posted to, with its task, as A2A JSON. The operator's own: tenants have webhooks.
+    url: String, else "nowhere";
 }
 
 table! {
