@@ -1,0 +1,436 @@
+//! The queue's verbs: who waits is served one by one, calls stand for themselves, and failed attempts come to an end.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use a2a::{ErrorKind, TaskState};
+use bytes::Bytes;
+use exchange::{
+    Call, Caller, Delivery, Entry, Error, OnCrash, Options, Outcome,
+    queue::{Ack, Consume, Handed, Nack, Publish, Relay, RelayTo, Worker},
+    words::{self, Word},
+};
+use rig::{Place, Rig, agent, message, task_of};
+use serde_json::Value;
+use store::{Letters, QueueEntry};
+
+fn queue_agent(id: &str, change: impl FnOnce(&mut Entry)) -> Entry {
+    let mut entry = agent(id, |_, _| async { unreachable!("workers do it") });
+    entry.profile.delivery = Delivery::Queue { most_held: None };
+    change(&mut entry);
+    entry
+}
+
+fn echo() -> Entry {
+    agent("echo", |turn, out| async move {
+        out.text(turn.text(), true).await;
+        Outcome::Completed(Vec::new())
+    })
+}
+
+fn work(to: &str, text: &str) -> Publish {
+    Publish {
+        from: "tests".into(),
+        to: to.into(),
+        text: text.into(),
+        payload: None,
+        correlation_id: None,
+        delay: Duration::ZERO,
+        priority: 0,
+        max_attempts: None,
+    }
+}
+
+fn word(json: &Value) -> Word {
+    words::read(json.to_string().as_bytes(), &a2a::Limits::default()).unwrap()
+}
+
+fn chunk(text: &str, append: bool) -> Word {
+    word(&serde_json::json!({"artifactUpdate": {"artifact": {"parts": [{"text": text}]}, "append": append}}))
+}
+
+/// How an operation is refused.
+fn kind(error: &Error) -> (ErrorKind, String) {
+    (error.kind(), error.to_string())
+}
+
+struct Shop {
+    rig: Rig,
+    worker: Worker,
+}
+
+impl Shop {
+    async fn new(agents: Vec<Entry>) -> Self {
+        Self::of(Rig::with(quick(), agents).await)
+    }
+
+    fn of(rig: Rig) -> Self {
+        let worker = Worker::Tenant(rig.call.caller.clone());
+        Self { rig, worker }
+    }
+
+    async fn publish(&self, to: &str, text: &str) -> QueueEntry {
+        self.rig.exchange.publish(&self.rig.call, work(to, text)).await.unwrap()
+    }
+
+    async fn consume(&self, agent: &str) -> Vec<Handed> {
+        self.rig.exchange.consume(&self.worker, agent, Consume::default()).await.unwrap()
+    }
+
+    async fn one(&self, agent: &str) -> Handed {
+        let mut handed = self.consume(agent).await;
+        assert_eq!(handed.len(), 1);
+        handed.remove(0)
+    }
+
+    async fn ack(&self, handed: &Handed, ack: Ack) -> Result<TaskState, Error> {
+        let id = handed.entry.task.to_string();
+        self.rig.exchange.ack(&self.worker, &id, Some(&handed.ticket), ack).await
+    }
+
+    async fn nack(&self, handed: &Handed, error: &str) -> QueueEntry {
+        let id = handed.entry.task.to_string();
+        let nack = Nack { error: error.into(), delay: Some(Duration::ZERO), ..Nack::default() };
+        self.rig.exchange.nack(&self.worker, &id, Some(&handed.ticket), nack).await.unwrap()
+    }
+
+    async fn say(&self, handed: &Handed, number: Option<u64>, words: Vec<Word>) -> Result<TaskState, Error> {
+        let id = handed.entry.task.to_string();
+        self.rig.exchange.progress(&self.worker, &id, Some(&handed.ticket), number, words, false).await
+    }
+
+    async fn entry(&self, entry: &QueueEntry) -> QueueEntry {
+        self.rig.exchange.queue_entry(&self.worker, &entry.task.to_string()).await.unwrap()
+    }
+
+    async fn letters(&self) -> Vec<QueueEntry> {
+        let letters = Letters { limit: 10, ..Letters::default() };
+        self.rig.exchange.dead_letters(&self.rig.call.caller, letters).await.unwrap()
+    }
+}
+
+fn quick() -> Options {
+    Options { poll: Duration::from_millis(50), cancel_grace: Duration::from_millis(200), ..Options::default() }
+}
+
+fn artifacts(task: &a2a::Task) -> Vec<(String, String)> {
+    let made = |artifact: &a2a::Artifact| (artifact.artifact_id.clone(), exchange::text_of(&artifact.parts));
+    task.artifacts.iter().map(made).collect()
+}
+
+#[tokio::test]
+async fn what_several_calls_say_is_one_turn_whoever_writes_it() {
+    let place = Place::new();
+    let one = Shop::of(Rig::at(&place, quick(), vec![]).await);
+    let two = Shop::of(Rig::at(&place, quick(), vec![]).await);
+    let entry = one.publish("far", "go").await;
+    let handed = two.one("far").await;
+    one.say(&handed, None, vec![chunk("a", false)]).await.unwrap();
+    two.say(&handed, None, vec![chunk("b", true), chunk("second", false)]).await.unwrap();
+    one.say(&handed, None, vec![chunk(" artifact", true), word(&serde_json::json!({"keep": {"n": 1}}))]).await.unwrap();
+    assert_eq!(
+        two.ack(&handed, Ack { text: Some("done".into()), ..Ack::default() }).await.unwrap(),
+        TaskState::Completed
+    );
+    let task = one.rig.get(&entry.task.to_string()).await;
+    let id = entry.task;
+    let expected = [(format!("{id}-text-0"), "ab".to_owned()), (format!("{id}-text-1"), "second artifact".to_owned())];
+    assert_eq!(artifacts(&task), expected);
+    assert_eq!(exchange::text_of(&task.status.message.unwrap().parts), "done");
+}
+
+#[tokio::test]
+async fn calls_at_once_under_one_lease_do_not_mix_up_the_turn() {
+    let shop = Arc::new(Shop::new(vec![]).await);
+    let entry = shop.publish("far", "go").await;
+    let handed = Arc::new(shop.one("far").await);
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (shop, handed) = (Arc::clone(&shop), Arc::clone(&handed));
+        calls.spawn(async move { shop.say(&handed, None, vec![chunk(&n.to_string(), false)]).await });
+    }
+    while let Some(said) = calls.join_next().await {
+        said.unwrap().unwrap();
+    }
+    let task = shop.rig.get(&entry.task.to_string()).await;
+    let mut ids: Vec<String> = artifacts(&task).into_iter().map(|(id, _)| id).collect();
+    ids.sort();
+    let expected: Vec<String> = (0..8).map(|n| format!("{}-text-{n}", entry.task)).collect();
+    assert_eq!(ids, expected, "each has a place of its own");
+}
+
+#[tokio::test]
+async fn a_call_whose_answer_was_lost_can_be_repeated() {
+    let shop = Shop::new(vec![]).await;
+    let entry = shop.publish("far", "go").await;
+    let handed = shop.one("far").await;
+    for _ in 0..2 {
+        shop.say(&handed, Some(1), vec![chunk("one", false)]).await.unwrap();
+    }
+    for _ in 0..2 {
+        shop.say(&handed, Some(2), vec![chunk(" two", true)]).await.unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(shop.ack(&handed, Ack::default()).await.unwrap(), TaskState::Completed, "so is the end");
+    }
+    let task = shop.rig.get(&entry.task.to_string()).await;
+    assert_eq!(artifacts(&task).into_iter().map(|(_, text)| text).collect::<Vec<_>>(), ["one two"]);
+    let failing = word(&serde_json::json!({"statusUpdate": {"status": {"state": "TASK_STATE_FAILED"}}}));
+    let other_end = shop.say(&handed, None, vec![failing]).await.unwrap_err();
+    assert_eq!(other_end.kind(), ErrorKind::Conflict, "another end is none: {other_end}");
+}
+
+#[tokio::test]
+async fn who_was_paused_cannot_end_it_late() {
+    let shop = Shop::new(vec![]).await;
+    let entry = shop.publish("far", "go").await;
+    let short = Consume { lease: Some(Duration::from_millis(30)), worker: Some("slow".into()), ..Consume::default() };
+    let mut slow = shop.rig.exchange.consume(&shop.worker, "far", short).await.unwrap();
+    let slow = slow.remove(0);
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    let next = shop.one("far").await;
+    assert_eq!((next.entry.task, next.attempt), (entry.task, 2));
+    let late = shop.ack(&slow, Ack::default()).await.unwrap_err();
+    assert!(matches!(late, Error::LeaseLost(_)), "{late}");
+    let errors = shop.entry(&entry).await.errors;
+    assert_eq!((errors.len(), errors[0].worker.as_str()), (1, "slow"));
+    assert!(errors[0].error.contains("ran out"), "{errors:?}");
+    shop.ack(&next, Ack::default()).await.unwrap();
+    // The same before anybody has taken it: who let it run out has failed.
+    let again = shop.publish("far", "again").await;
+    let short = Consume { lease: Some(Duration::from_millis(30)), ..Consume::default() };
+    let slow = shop.rig.exchange.consume(&shop.worker, "far", short).await.unwrap().remove(0);
+    for _ in 0..200 {
+        if shop.entry(&again).await.state == TaskState::Submitted {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(shop.entry(&again).await.state, TaskState::Submitted, "nobody has to ask for that");
+    assert!(matches!(shop.ack(&slow, Ack::default()).await, Err(Error::LeaseLost(_))));
+}
+
+#[tokio::test]
+async fn an_agents_policy_holds_for_leases_that_ran_out() {
+    let fails = queue_agent("fails", |entry| entry.profile.on_crash = OnCrash::Fail);
+    let asks = queue_agent("asks", |entry| entry.profile.on_crash = OnCrash::Ask);
+    let once = queue_agent("once", |entry| entry.profile.max_attempts = 1);
+    let shop = Shop::new(vec![fails, asks, once]).await;
+    for (agent, state, dead) in [
+        ("fails", TaskState::Failed, false),
+        ("asks", TaskState::InputRequired, false),
+        ("once", TaskState::Failed, true),
+    ] {
+        let entry = shop.publish(agent, "go").await;
+        let short = Consume { lease: Some(Duration::from_millis(20)), ..Consume::default() };
+        assert_eq!(shop.rig.exchange.consume(&shop.worker, agent, short).await.unwrap().len(), 1);
+        for _ in 0..200 {
+            if shop.entry(&entry).await.state != TaskState::Working {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let entry = shop.entry(&entry).await;
+        assert_eq!((entry.state, entry.dead), (state, dead), "{agent}");
+    }
+}
+
+#[tokio::test]
+async fn s3_28_attempts_come_to_an_end_and_a_dead_letter_is_replayed() {
+    let shop = Shop::new(vec![echo()]).await;
+    let publish = Publish { max_attempts: Some(2), correlation_id: Some("c-1".into()), ..work("far", "poison") };
+    let entry = shop.rig.exchange.publish(&shop.rig.call, publish).await.unwrap();
+    assert_eq!(shop.nack(&shop.one("far").await, "first").await.state, TaskState::Submitted);
+    let dead = shop.nack(&shop.one("far").await, "second").await;
+    assert!(dead.dead);
+    assert_eq!(shop.letters().await.len(), 1);
+    let id = entry.task.to_string();
+    let replayed = shop.rig.exchange.replay_letter(&shop.rig.call, &id, Some("echo")).await.unwrap();
+    assert_eq!((replayed.entry.agent.as_str(), replayed.entry.replays), ("echo", Some(entry.task)));
+    assert_eq!(replayed.entry.context.as_ref(), "c-1");
+    assert!(shop.letters().await.is_empty());
+    let again = shop.rig.exchange.replay_letter(&shop.rig.call, &id, None).await.unwrap_err();
+    assert!(matches!(again, Error::NotDead(_)), "{again}");
+    let task = shop.rig.exchange.execute(&shop.rig.call, &replayed.entry.task.to_string()).await.unwrap();
+    let task = task.to_task().unwrap();
+    assert_eq!((task.status.state, artifacts(&task)[0].1.as_str()), (TaskState::Completed, "poison"));
+    assert_eq!(task.history[0].reference_task_ids, [id], "it names the one that it repeats");
+}
+
+#[tokio::test]
+async fn a_turn_that_an_instance_gave_up_is_a_dead_letter_too() {
+    let mut poison = agent("poison", |_, _| async { Outcome::Retry("no luck".into()) });
+    poison.profile.max_attempts = 2;
+    let shop = Shop::new(vec![poison]).await;
+    let sent = shop.rig.send("poison", message("go")).await.unwrap();
+    let task = task_of(&sent);
+    assert_eq!(task.status.state, TaskState::Failed);
+    let letters = shop.letters().await;
+    assert_eq!(letters.len(), 1);
+    let why: Vec<&str> = letters[0].errors.iter().map(|failed| failed.error.as_str()).collect();
+    assert_eq!(why, ["no luck", "no luck"]);
+    let replayed = shop.rig.exchange.replay_letter(&shop.rig.call, &task.id, None).await.unwrap();
+    assert!(!replayed.entry.queued, "an instance runs it again by itself");
+}
+
+#[tokio::test]
+async fn s3_33_what_nobody_runs_is_not_executed() {
+    let shop = Shop::new(vec![echo(), queue_agent("far", |_| {})]).await;
+    for to in ["nobody", "far"] {
+        let entry = shop.publish(to, "go").await;
+        let id = entry.task.to_string();
+        let refused = shop.rig.exchange.execute(&shop.rig.call, &id).await.unwrap_err();
+        assert!(matches!(refused, Error::NotRun(_)), "{refused}");
+        assert_eq!(shop.entry(&entry).await.state, TaskState::Submitted);
+    }
+    let sent = shop.rig.send("echo", message("by itself")).await.unwrap();
+    let refused = shop.rig.exchange.execute(&shop.rig.call, &task_of(&sent).id).await.unwrap_err();
+    assert!(matches!(refused, Error::NotWaiting(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn one_entry_wakes_one_of_those_who_wait() {
+    let shop = Arc::new(Shop::new(vec![]).await);
+    let mut waiting = tokio::task::JoinSet::new();
+    for n in 0..5 {
+        let shop = Arc::clone(&shop);
+        waiting.spawn(async move {
+            let patient =
+                Consume { wait: Duration::from_millis(1500), worker: Some(n.to_string()), ..Consume::default() };
+            shop.rig.exchange.consume(&shop.worker, "far", patient).await.unwrap().len()
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let before = shop.rig.store.stats().commits;
+    let entry = shop.publish("far", "go").await;
+    assert_eq!(waiting.join_next().await.unwrap().unwrap(), 1);
+    assert!(shop.entry(&entry).await.lease.is_some());
+    let commits = shop.rig.store.stats().commits - before;
+    assert_eq!(commits, 2, "it was published and claimed, and nobody else has asked");
+    let mut others = 0;
+    while let Some(got) = waiting.join_next().await {
+        others += got.unwrap();
+    }
+    assert_eq!(others, 0);
+}
+
+#[tokio::test]
+async fn who_hangs_up_gets_nothing_and_keeps_nothing() {
+    let shop = Arc::new(Shop::new(vec![]).await);
+    let patient = Consume { wait: Duration::from_secs(30), ..Consume::default() };
+    let gone = {
+        let shop = Arc::clone(&shop);
+        tokio::spawn(async move { shop.rig.exchange.consume(&shop.worker, "far", patient).await.map(|got| got.len()) })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    gone.abort();
+    let _ = gone.await;
+    let entry = shop.publish("far", "go").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let handed = shop.one("far").await;
+    assert_eq!((handed.entry.task, handed.entry.errors.len()), (entry.task, 0));
+}
+
+#[tokio::test]
+async fn whoever_serves_all_tenants_goes_round_them() {
+    let shop = Shop::new(vec![]).await;
+    let id = shop.rig.store.create_tenant("second").await.unwrap().id;
+    let second = Call::new(Caller { tenant: id, name: "second".into() });
+    for n in 0..3 {
+        shop.publish("far", &n.to_string()).await;
+        shop.rig.exchange.publish(&second, work("far", &n.to_string())).await.unwrap();
+    }
+    let mut served = Vec::new();
+    for _ in 0..6 {
+        let handed = shop.rig.exchange.consume(&Worker::Operator, "far", Consume::default()).await.unwrap();
+        served.push(handed[0].entry.tenant);
+    }
+    let first = shop.rig.call.caller.tenant;
+    assert_eq!(served, [first, id, first, id, first, id]);
+}
+
+#[tokio::test]
+async fn a_cancel_is_heard_at_once_by_who_waits_for_it() {
+    let shop = Arc::new(Shop::new(vec![queue_agent("far", |_| {})]).await);
+    let entry = shop.publish("far", "go").await;
+    let handed = shop.one("far").await;
+    let id = entry.task.to_string();
+    let beating = {
+        let (shop, id, ticket) = (Arc::clone(&shop), id.clone(), handed.ticket.clone());
+        tokio::spawn(async move {
+            let begin = std::time::Instant::now();
+            let wait = Duration::from_secs(20);
+            let beat = shop.rig.exchange.heartbeat(&shop.worker, &id, Some(&ticket), None, wait).await.unwrap();
+            (beat.canceled, begin.elapsed())
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let canceled = shop.rig.cancel(&id).await.unwrap();
+    assert_eq!(canceled.status.state, TaskState::Canceled);
+    let (heard, after) = beating.await.unwrap();
+    assert!(heard && after < Duration::from_secs(10), "{after:?}");
+    let lost = shop.ack(&handed, Ack::default()).await.unwrap_err();
+    assert!(lost.to_string().contains("CANCELED"), "it is told why: {lost}");
+}
+
+#[tokio::test]
+async fn a_lease_is_of_one_entry_and_nobody_makes_one_up() {
+    let shop = Shop::new(vec![]).await;
+    let first = shop.publish("far", "a").await;
+    shop.publish("far", "b").await;
+    let (mine, other) = (shop.one("far").await, shop.one("far").await);
+    let id = first.task.to_string();
+    for wrong in [other.ticket.as_str(), "", "nonsense", &mine.ticket[..mine.ticket.len() - 2]] {
+        let refused = shop.rig.exchange.ack(&shop.worker, &id, Some(wrong), Ack::default()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidParams, "{wrong}: {:?}", kind(&refused));
+    }
+    let tenant = shop.rig.store.create_tenant("thief").await.unwrap().id;
+    let thief = Worker::Tenant(Caller { tenant, name: "thief".into() });
+    for ticket in [Some(mine.ticket.as_str()), None] {
+        let refused = shop.rig.exchange.ack(&thief, &id, ticket, Ack::default()).await.unwrap_err();
+        assert!(matches!(refused, Error::TaskNotFound(_)), "{refused}");
+    }
+    assert_eq!(shop.entry(&first).await.state, TaskState::Working, "nothing has changed");
+    let operator = shop.rig.exchange.ack(&shop.worker, &id, None, Ack::default()).await.unwrap();
+    assert_eq!(operator, TaskState::Completed, "without a lease whoever holds it is meant");
+}
+
+#[tokio::test]
+async fn published_twice_under_one_key_is_published_once() {
+    let shop = Shop::new(vec![]).await;
+    let call = Call { idempotency_key: Some("k".into()), ..shop.rig.call.clone() };
+    let first = shop.rig.exchange.publish(&call, work("far", "go")).await.unwrap();
+    let second = shop.rig.exchange.publish(&call, work("far", "go")).await.unwrap();
+    assert_eq!(first.task, second.task);
+    let other = shop.rig.exchange.publish(&call, work("far", "something else")).await.unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::InvalidParams, "{other}");
+    assert_eq!(shop.consume("far").await.len(), 1);
+    assert!(shop.consume("far").await.is_empty());
+}
+
+#[tokio::test]
+async fn s3_37_a_relay_is_told_of_the_message_and_its_task() {
+    #[derive(Default)]
+    struct Told(Mutex<Vec<Value>>);
+    impl Relay for Told {
+        fn forward(&self, body: Bytes) {
+            self.0.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        }
+    }
+    let told = Arc::new(Told::default());
+    let relay = Some(RelayTo(Arc::clone(&told) as Arc<dyn Relay>));
+    let shop = Shop::of(Rig::with(Options { relay, ..quick() }, vec![]).await);
+    let entry = shop.publish("far", "go").await;
+    let told = told.0.lock().unwrap();
+    let id = entry.task.to_string();
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0]["message"]["messageId"].as_str(), told[0]["task"]["id"].as_str()), (Some(&*id), Some(&*id)));
+    assert_eq!(told[0]["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
+    assert_eq!(told[0]["message"], told[0]["task"]["history"][0]);
+}
