@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use exchange::{Entry, Profile};
+use exchange::{Delivery, Entry, OnCrash, Profile, ReplyMode};
 use store::AgentId;
 
 pub use self::table::Table;
@@ -113,6 +113,15 @@ impl Reader {
         let context = Context { instance: Arc::clone(&self.instance), directory, relative: Cell::new(false) };
         let built = (kind.build)(own, &context)?;
         profile.delivery = built.delivery;
+        if built.delivery != Delivery::Run {
+            if profile.on_crash == OnCrash::Resume {
+                let why = "`on_crash`: \"resume\" is for what this server runs; a worker begins anew: \"retry\", \"fail\" or \"ask\"";
+                return Err(why.to_owned());
+            }
+            let unused = [("timeout", profile.timeout.is_some()), ("reply", profile.reply != ReplyMode::Task)];
+            let unused = unused.into_iter().filter(|(_, given)| *given);
+            warnings.extend(unused.map(|(key, _)| format!("`{key}` does nothing where workers do the work")));
+        }
         warnings.extend(built.warnings);
         let relative = named.is_none() && context.relative.get();
         Ok(AgentFile { entry: Entry::new(profile, built.agent), warnings, relative })

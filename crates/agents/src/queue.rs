@@ -41,3 +41,29 @@ impl Agent for Elsewhere {
         ))])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::file::Reader;
+
+    #[test]
+    fn a_queue_says_what_it_does_not_do() {
+        let read = |text: &str| Reader::default().parse(Path::new("/agents/far.toml"), text);
+        let file =
+            read("kind = \"queue\"\ntimeout = \"1s\"\nreply = \"auto\"\n[queue]\nmax_in_progress = 3\n").unwrap();
+        assert_eq!(file.entry.profile.delivery, Delivery::Queue { most_held: Some(3) });
+        assert_eq!(file.warnings.len(), 2, "{:?}", file.warnings);
+        assert!(read("kind = \"queue\"").unwrap().warnings.is_empty());
+        for (wrong, why) in [
+            ("kind = \"queue\"\non_crash = \"resume\"", "resume"),
+            ("kind = \"queue\"\n[queue]\nmax_in_progres = 3", "max_in_progress"),
+            ("kind = \"queue\"\n[queue]\nmax_in_progress = 0", "max_in_progress"),
+        ] {
+            let refused = read(wrong).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(why), "{wrong}: {refused}");
+        }
+    }
+}

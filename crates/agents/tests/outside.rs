@@ -29,7 +29,7 @@ fn turn(cancel: CancellationToken) -> Turn {
 }
 
 async fn run(program: Program, cancel: CancellationToken) -> (Outcome, Vec<Said>) {
-    let (agent, warnings) = program.into_agent(Arc::from("an-instance")).expect("a program");
+    let agents::kind::Built { agent, warnings, .. } = program.into_agent(Arc::from("an-instance")).expect("a program");
     assert!(warnings.is_empty(), "{warnings:?}");
     let (output, mut receiver) = Output::channel(1);
     let heard = async {
@@ -76,7 +76,7 @@ async fn a_cancel_ends_it_and_a_program_that_is_not_there_is_known_before_it_run
     cancel.cancel();
     assert_eq!(run(program("sleep 60"), cancel).await.0, Outcome::Canceled);
     let missing = Program::new(vec!["no-such-program-anywhere".to_owned()], PathBuf::from("/"));
-    let (_, warnings) = missing.into_agent(Arc::from("i")).unwrap();
+    let agents::kind::Built { warnings, .. } = missing.into_agent(Arc::from("i")).unwrap();
     assert_eq!(warnings, ["tasks will fail: the program `no-such-program-anywhere` is not in PATH"]);
     assert!(Program::new(Vec::new(), PathBuf::from("/")).into_agent(Arc::from("i")).is_err());
 }

@@ -75,7 +75,7 @@ enum Command {
     Task(task::Args),
     /// Agent cards
     Card(card::Args),
-    /// The card registry: agents that are served here, and others that are known
+    /// The queue: publish work, take it, and see what became of it; and the registry of cards
     #[command(name = "a2a")]
     A2a(a2a_command::Args),
     /// Notifications to webhooks: how far they have come, and dead letters

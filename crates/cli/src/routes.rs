@@ -14,6 +14,7 @@ use crate::{
 
 /// The options that they share.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Server and output")]
 pub(crate) struct RouteArgs {
     /// The server [env: SB_URL] [default: the local one]
     #[arg(long, value_name = "URL")]

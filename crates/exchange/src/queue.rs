@@ -225,7 +225,10 @@ fn check_name(field: &str, name: &str) -> Result<(), Error> {
 fn check_lease(lasts: Option<Duration>) -> Result<Duration, Error> {
     let lasts = lasts.unwrap_or(LEASE);
     if lasts.is_zero() || lasts > LONGEST_LEASE {
-        return Err(Error::invalid("lease", format!("must be from 1 to {} seconds", LONGEST_LEASE.as_secs())));
+        return Err(Error::invalid(
+            "lease",
+            format!("must be more than 0 and at most {} seconds", LONGEST_LEASE.as_secs()),
+        ));
     }
     Ok(lasts)
 }

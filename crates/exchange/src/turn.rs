@@ -391,7 +391,7 @@ async fn give_up(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, why
     let (task, agent) = (running.lease.task, &running.lease.agent);
     tracing::warn!(task.id = %task, agent.name = %agent, attempts = tries, error = %why, "a task is a dead letter");
     let end = match scribe.end(Outcome::Failed(vec![Part::text(attempts::gave_up(why, tries))])) {
-        Ok(TurnEnd::Status(status)) => Ok(TurnEnd::GiveUp { status, error: why.to_owned() }),
+        Ok(TurnEnd::Status(status)) => Ok(TurnEnd::GiveUp { status, error: why.to_owned(), dead: true }),
         end => end,
     };
     match end {

@@ -84,6 +84,13 @@ struct ConsumeBody {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ClaimBody {
+    lease: Option<Seconds>,
+    worker: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct HeartbeatBody {
     lease: Option<String>,
     seconds: Option<Seconds>,
@@ -424,7 +431,8 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
     let exchange = &visit.app.exchange;
     let state = match verb {
         Verb::Claim => {
-            let wish = consume(body(&mut visit).await?);
+            let ClaimBody { lease, worker } = body(&mut visit).await?;
+            let wish = Consume { lease: lease.map(|lease| lease.0), worker, ..Consume::default() };
             let handed = exchange.claim_entry(&visit.caller.0, id, wish).await?;
             return Ok(reply::json(Status::Ok, &handed_view(handed)?));
         }
@@ -530,14 +538,10 @@ async fn replay(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
 
 fn entry_view(entry: QueueEntry) -> EntryView {
     let message: Message = serde_json::from_slice(&entry.first).unwrap_or_default();
+    let (text, payload) = said(&message);
     let id = entry.task.to_string();
     let due = entry.due_in.map(|due| due.as_secs_f64());
     let is_held = entry.lease.is_some();
-    let text = message.parts.iter().find_map(a2a::Part::as_text).unwrap_or_default().to_owned();
-    let payload = message.parts.into_iter().find_map(|part| match part.content {
-        a2a::PartContent::Data(data) => Some(data),
-        _ => None,
-    });
     let context = entry.context.to_string();
     EntryView {
         message_id: id.clone(),
@@ -567,6 +571,16 @@ fn entry_view(entry: QueueEntry) -> EntryView {
     }
 }
 
+/// What a message says for people and for programs.
+fn said(message: &Message) -> (String, Option<Json>) {
+    let text = message.parts.iter().find_map(a2a::Part::as_text).unwrap_or_default().to_owned();
+    let payload = message.parts.iter().find_map(|part| match &part.content {
+        a2a::PartContent::Data(data) => Some(data.clone()),
+        _ => None,
+    });
+    (text, payload)
+}
+
 fn failed_view(failed: FailedAttempt) -> Failed {
     let FailedAttempt { attempt, at, worker, error } = failed;
     Failed { attempt, at: Timestamp::from_millis(at), worker, error }
@@ -575,8 +589,10 @@ fn failed_view(failed: FailedAttempt) -> Failed {
 fn handed_view(handed: Handed) -> Result<HandedView, Error> {
     // Workers keep JSON.
     let kept = handed.state.and_then(|state| serde_json::from_slice(&state).ok());
+    // What is to be worked on may have been said after the first message.
+    let (text, payload) = said(&handed.message);
     Ok(HandedView {
-        entry: entry_view(handed.entry),
+        entry: EntryView { text, payload, ..entry_view(handed.entry) },
         attempt: handed.attempt,
         turn: handed.turn,
         lease: handed.ticket,

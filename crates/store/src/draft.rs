@@ -45,12 +45,14 @@ pub enum TurnEnd {
         /// Why it failed.
         error: String,
     },
-    /// It failed once too often: the task is a dead letter.
+    /// There is no other attempt.
     GiveUp {
         /// FAILED.
         status: Draft,
         /// Why the last attempt failed.
         error: String,
+        /// It failed once too often: the task is a dead letter.
+        dead: bool,
     },
     /// It is given back on purpose, which is not counted against the agent's limit.
     Release {

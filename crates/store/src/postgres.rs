@@ -259,7 +259,8 @@ impl Journal for PostgresStore {
 #[async_trait]
 impl Queue for PostgresStore {
     async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term) -> Result<LeasedTurn> {
-        self.writer.run(Need::task(task, true), move |batch| ops::claim_task(batch, tenant, task, &term)).await
+        let need = Need::task(task, true);
+        self.writer.run(need, move |batch| ops::claim_task(batch, tenant, task, &term)).await
     }
 
     async fn lapsed(&self, agent: Option<AgentId>, limit: usize) -> Result<Vec<Lease>> {

@@ -37,7 +37,7 @@ pub struct QueueEntry {
     pub priority: u8,
     /// The current or last turn, from 1; zero before the first.
     pub turn: u32,
-    /// How often that was tried.
+    /// How often that was tried; what was given back on purpose does not count.
     pub attempts: u32,
     /// How often it may be tried, where that is its own affair.
     pub max_attempts: Option<u32>,

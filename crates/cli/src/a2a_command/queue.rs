@@ -68,7 +68,7 @@ pub(super) struct Publish {
     to: String,
     /// What is to be done
     text: String,
-    /// The same for programs: any JSON
+    /// The same for programs: any JSON, or @FILE, or @- for what comes on stdin
     #[arg(long, value_name = "JSON")]
     payload_json: Option<Json>,
     /// What it belongs to; the context of its task [default: nothing]
@@ -92,7 +92,7 @@ pub(super) struct Consume {
     /// The agent
     agent: String,
     /// Wait until there is something, or for so long
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1)]
     wait: Option<Option<Seconds>>,
     #[command(flatten)]
     term: TermArgs,
@@ -136,44 +136,45 @@ struct HeldArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Heartbeat {
-    #[command(flatten)]
-    held: HeldArgs,
     /// For how long from now on it is yours [default: 300]
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<Seconds>,
     /// Answer only after so long, unless the task is canceled before: at most 60
     #[arg(long, value_name = "SECONDS")]
     wait: Option<Seconds>,
+    #[command(flatten)]
+    held: HeldArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Progress {
-    #[command(flatten)]
-    held: HeldArgs,
     /// A word on the progress
     #[arg(long, value_name = "TEXT", required_unless_present = "event_json")]
     text: Option<String>,
     /// An event as programs print them; may be given again. One that ends the turn is the last
     #[arg(long, value_name = "JSON")]
     event_json: Vec<Json>,
+    /// The last event ends the turn, although it is AUTH_REQUIRED
+    #[arg(long, requires = "event_json")]
+    end: bool,
+    #[command(flatten)]
+    held: HeldArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Ack {
-    #[command(flatten)]
-    held: HeldArgs,
-    /// What came of it: any JSON, which becomes the task's artifact
+    /// What came of it: any JSON, @FILE or @-, which becomes the task's artifact
     #[arg(long, value_name = "JSON")]
     result_json: Option<Json>,
     /// A word on it
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
+    #[command(flatten)]
+    held: HeldArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Nack {
-    #[command(flatten)]
-    held: HeldArgs,
     /// Why it did not work
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
@@ -183,9 +184,11 @@ pub(super) struct Nack {
     /// No other attempt would do better: the task fails
     #[arg(long, conflicts_with_all = ["delay", "release"])]
     fatal: bool,
-    /// It was not tried: this attempt does not count
-    #[arg(long)]
+    /// It was not tried: this attempt does not count, and it waits again at once
+    #[arg(long, conflicts_with = "delay")]
     release: bool,
+    #[command(flatten)]
+    held: HeldArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -223,15 +226,21 @@ pub(super) struct Replay {
     common: RouteArgs,
 }
 
-/// JSON that was typed, as it was: numbers stay what they are.
+/// JSON that was typed, or is in a file behind `@`, as it was: numbers stay what they are.
 #[derive(Debug, Clone)]
 struct Json(Box<RawValue>);
 
 impl FromStr for Json {
-    type Err = serde_json::Error;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        serde_json::from_str(text).map(Self)
+        let read = match text.strip_prefix('@') {
+            Some("-") => std::io::read_to_string(std::io::stdin()),
+            Some(file) => std::fs::read_to_string(file),
+            None => Ok(text.to_owned()),
+        };
+        let text = read.map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map(Self).map_err(|error| error.to_string())
     }
 }
 
@@ -350,13 +359,14 @@ async fn publish(args: Publish) -> Result<(), Failure> {
 
 async fn consume(args: Consume) -> Result<(), Failure> {
     let begin = Instant::now();
+    // Without a length it waits for as long as the verb may take.
+    let patience = match args.wait {
+        None => Duration::ZERO,
+        Some(None) => args.common.target.timeout.0.saturating_sub(Duration::from_secs(1)),
+        Some(Some(Seconds(wait))) => wait,
+    };
     loop {
-        // Without a length it waits for as long as the verb may take.
-        let left = match args.wait {
-            None => Duration::ZERO,
-            Some(None) => LONG_POLL,
-            Some(Some(Seconds(wait))) => wait.saturating_sub(begin.elapsed()),
-        };
+        let left = patience.saturating_sub(begin.elapsed());
         let members = vec![
             ("max", Some(raw(&args.max))),
             ("lease", args.term.lease.map(Seconds::raw)),
@@ -365,8 +375,7 @@ async fn consume(args: Consume) -> Result<(), Failure> {
         ];
         let path = ["v1", "queue", &args.agent, "consume"];
         let Handed { messages } = args.common.call(Method::POST, &path, &[], Some(body(members))).await?;
-        let is_patient = matches!(args.wait, Some(None)) || left > LONG_POLL;
-        if !messages.is_empty() || !is_patient {
+        if !messages.is_empty() || left <= LONG_POLL {
             messages.iter().for_each(|entry| print_handed(&args.common, entry));
             return Ok(());
         }
@@ -396,7 +405,11 @@ async fn heartbeat(args: Heartbeat) -> Result<(), Failure> {
 
 async fn progress(args: Progress) -> Result<(), Failure> {
     let events = args.event_json.into_iter().map(|event| event.0).collect::<Vec<_>>();
-    let members = vec![("text", args.text.as_ref().map(raw)), ("events", Some(raw(&events)))];
+    let members = vec![
+        ("text", args.text.as_ref().map(raw)),
+        ("events", Some(raw(&events))),
+        ("end", args.end.then(|| raw(&true))),
+    ];
     let written = args.held.call("progress", members).await?;
     args.held.common.print(&written, text(&read(&written), "status"));
     Ok(())
@@ -455,8 +468,13 @@ async fn show(args: &One) -> Result<(), Failure> {
         ("text", field("text")),
         ("payload", field("payload")),
         ("correlation", field("correlationId")),
+        ("priority", field("priority").filter(|priority| priority != "0")),
         ("attempts", field("attempts")),
+        ("at most", field("maxAttempts")),
+        ("next in", seconds(&entry["availableInSeconds"])),
         ("held by", field("claimedBy")),
+        ("held for", seconds(&entry["leaseLeftSeconds"])),
+        ("cancel", (entry["canceled"] == json!(true)).then(|| "asked for".to_owned())),
         ("created", field("createdAt")),
         ("replays", field("replays")),
     ]));
@@ -471,10 +489,12 @@ async fn status(args: &Status) -> Result<(), Failure> {
         return Ok(());
     }
     const COLUMNS: [&str; 5] = ["pending", "in_progress", "acked", "failed", "dlq"];
+    const OTHERS: [&str; 4] = ["canceled", "rejected", "input_required", "auth_required"];
     let mut rows = Vec::new();
     for agent in list(&status, "agents") {
         let mut row = vec![output::harmless(text(agent, "agent"))];
         row.extend(COLUMNS.map(|name| agent[name].to_string()));
+        row.push(OTHERS.map(|name| agent[name].as_u64().unwrap_or(0)).iter().sum::<u64>().to_string());
         row.push(age(&agent["oldestPendingSeconds"]));
         row.push(age(&agent["oldestDlqSeconds"]));
         rows.push(row);
@@ -483,7 +503,7 @@ async fn status(args: &Status) -> Result<(), Failure> {
         output::error_line("note", "there is nothing in any queue");
         return Ok(());
     }
-    let headings = ["AGENT", "PENDING", "IN PROGRESS", "ACKED", "FAILED", "DLQ", "OLDEST", "OLDEST DLQ"];
+    let headings = ["AGENT", "PENDING", "IN PROGRESS", "ACKED", "FAILED", "DLQ", "OTHER", "OLDEST", "OLDEST DLQ"];
     output::print(&table(&headings, &rows));
     Ok(())
 }
@@ -515,6 +535,10 @@ async fn dlq(args: &Dlq) -> Result<(), Failure> {
             output::harmless(text(letter, "error")),
         ]
     };
+    if letters.is_empty() {
+        output::error_line("note", "there is no dead letter");
+        return Ok(());
+    }
     let rows: Vec<Vec<String>> = letters.iter().map(|letter| row(&read(letter))).collect();
     output::print(&table(&["ID", "AGENT", "ATTEMPTS", "SINCE", "ERROR"], &rows));
     Ok(())
@@ -594,6 +618,11 @@ fn plain(value: &Value) -> Option<String> {
         Value::String(text) => Some(output::harmless(text)),
         other => Some(output::harmless(&other.to_string())),
     }
+}
+
+/// How long something takes yet, if it does.
+fn seconds(value: &Value) -> Option<String> {
+    value.as_f64().filter(|seconds| *seconds > 0.0).map(|seconds| format!("{seconds:.1} s"))
 }
 
 fn age(seconds: &Value) -> String {

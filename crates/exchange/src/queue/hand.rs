@@ -94,11 +94,11 @@ impl Exchange {
         let task = convert::task_id(id)?;
         let worker = Worker::Tenant(call.caller.clone());
         let entry = self.entry(&worker, task).await?;
-        let runs = inner.agents.find(&call.caller, entry.agent.as_str()).filter(|agent| agent.is_run());
-        let Some(agent) = runs else { return Err(Error::NotRun(entry.agent.to_string())) };
         if !entry.queued || entry.state.is_terminal() {
             return Err(Error::NotWaiting(why_not(&entry)));
         }
+        let runs = inner.agents.find(&call.caller, entry.agent.as_str()).filter(|agent| agent.is_run());
+        let Some(agent) = runs else { return Err(Error::NotRun(entry.agent.to_string())) };
         let slot = tokio::time::timeout(inner.options.blocking_cap, Arc::clone(&agent.slots).acquire_owned()).await;
         let Ok(Ok(slot)) = slot else {
             return Err(Error::NotWaiting(format!("the agent `{}` has no slot free; try again", entry.agent)));

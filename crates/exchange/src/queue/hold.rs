@@ -124,6 +124,9 @@ impl Exchange {
         if nack.delay.is_some_and(|delay| delay > LONGEST_DELAY) {
             return Err(Error::invalid("delay", format!("must be at most {} seconds", LONGEST_DELAY.as_secs())));
         }
+        if nack.release && (nack.fatal || nack.delay.is_some()) {
+            return Err(Error::invalid("release", "goes with neither `delay` nor `fatal`: it waits again at once"));
+        }
         let lease = self.lease(worker, id, ticket).await?;
         let end = if nack.release {
             TurnEnd::Release { begun: false }

@@ -33,10 +33,11 @@ pub(super) fn failed(
         Scribe::new(lease.task, Arc::clone(&lease.context), lease.turn, lease.attempt, ReplyText::default());
     let text = if fatal { error.to_owned() } else { attempts::gave_up(error, lease.tries) };
     match scribe.end(Outcome::Failed(vec![Part::text(text)]))? {
-        TurnEnd::Status(status) if !fatal => {
+        TurnEnd::Status(status) if fatal => Ok(TurnEnd::GiveUp { status, error: error.to_owned(), dead: false }),
+        TurnEnd::Status(status) => {
             let (task, agent) = (lease.task, &lease.agent);
             tracing::warn!(task.id = %task, agent.name = %agent, attempts = lease.tries, %error, "a task is a dead letter");
-            Ok(TurnEnd::GiveUp { status, error: error.to_owned() })
+            Ok(TurnEnd::GiveUp { status, error: error.to_owned(), dead: true })
         }
         end => Ok(end),
     }
@@ -51,6 +52,7 @@ pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> sto
         let policy = inner.agents.get(&lease.agent).filter(|entry| !entry.is_run());
         let policy = policy.and_then(|entry| turn::on_interruption(&entry.profile, &error));
         let end = match policy {
+            Some(Outcome::Failed(_)) => failed(inner, &lease, &error, None, true)?,
             Some(outcome) => {
                 let context = Arc::clone(&lease.context);
                 Scribe::new(lease.task, context, lease.turn, lease.attempt, ReplyText::default()).end(outcome)?

@@ -45,7 +45,7 @@ impl World {
 
     async fn give_up(&self, lease: &Lease, error: &str) {
         let status = status(lease.task, Failed, Some(error));
-        self.finish(lease, TurnEnd::GiveUp { status, error: error.to_owned() }).await.unwrap();
+        self.finish(lease, TurnEnd::GiveUp { status, error: error.to_owned(), dead: true }).await.unwrap();
     }
 
     async fn letters(&self) -> Vec<TaskId> {
@@ -197,7 +197,7 @@ pub(super) async fn an_attempt_that_failed_waits_again_and_says_why(store: Arc<d
     assert_eq!((third.attempt, third.tries), (3, 2), "what was given back does not count");
 
     let entry = world.store.entry(Some(world.tenant), task).await.unwrap();
-    assert_eq!((entry.state, entry.from.as_ref(), entry.attempts), (Working, "me", 3));
+    assert_eq!((entry.state, entry.from.as_ref(), entry.attempts), (Working, "me", 2));
     assert_eq!(entry.lease.as_ref(), Some(&third));
     assert_eq!(entry.errors.len(), 1);
     let failed = &entry.errors[0];

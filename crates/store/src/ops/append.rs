@@ -20,9 +20,9 @@ const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 enum Decision {
     /// It does not.
     Goes,
-    /// With this status; `next` when another message waits and the lease is kept for it. `dead` when that was the last attempt, and why it
-    /// failed.
-    Ends { status: Draft, next: Option<Turn>, dead: Option<String> },
+    /// With this status; `next` when another message waits and the lease is kept for it. `failed` says why
+    /// the attempt failed, and whether the task is a dead letter.
+    Ends { status: Draft, next: Option<Turn>, failed: Option<(String, bool)> },
     /// With this status, and another message waits in the queue.
     Queues { status: Draft },
     /// With a direct reply. The status is only kept as what was said.
@@ -70,12 +70,12 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
     let mut next_turn = None;
     match decision {
         Decision::Goes => {}
-        Decision::Ends { status, next, dead } => {
+        Decision::Ends { status, next, failed } => {
             let state = status.state().unwrap_or(TaskState::Unspecified);
-            if let Some(error) = &dead {
+            if let Some((error, dead)) = &failed {
                 row.failed(error, status.at);
                 // A cancel mark has the last word.
-                row.dead = if state == TaskState::Failed { Dead::Letter } else { Dead::No };
+                row.dead = if *dead && state == TaskState::Failed { Dead::Letter } else { Dead::No };
             }
             row.set_status(tx, &status, EventKind::Status { state, ends_turn: true })?;
             row.end_turn(tx)?;
@@ -151,8 +151,10 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
     match &append.end {
         None => Ok(Decision::Goes),
         Some(TurnEnd::Status(status)) => end(tx, row, state, status),
-        Some(TurnEnd::GiveUp { status, error }) => match end(tx, row, state, status)? {
-            Decision::Ends { status, next, .. } => Ok(Decision::Ends { status, next, dead: Some(error.clone()) }),
+        Some(TurnEnd::GiveUp { status, error, dead }) => match end(tx, row, state, status)? {
+            Decision::Ends { status, next, .. } => {
+                Ok(Decision::Ends { status, next, failed: Some((error.clone(), *dead)) })
+            }
             decision => Ok(decision),
         },
         Some(TurnEnd::Reply { reply, otherwise }) => {
@@ -198,7 +200,7 @@ fn end(tx: &mut impl Tx, row: &TaskRow, state: TaskState, status: &Draft) -> Res
     } else {
         None
     };
-    Ok(Decision::Ends { status, next, dead: None })
+    Ok(Decision::Ends { status, next, failed: None })
 }
 
 /// What a status says of an entry that waits again.

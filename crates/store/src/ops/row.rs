@@ -238,7 +238,7 @@ impl TaskRow {
             dead: self.dead == Dead::Letter,
             priority: self.priority,
             turn: self.turn,
-            attempts: self.attempt,
+            attempts: self.attempt.saturating_sub(self.releases),
             max_attempts: self.max_attempts,
             errors: attempts::read(self.errors.as_deref()),
             replays: self.replays.as_deref().map(codec::parse_task).transpose()?,

@@ -30,7 +30,7 @@ SELECT
     CASE t.state WHEN 'submitted' THEN 'pending' WHEN 'working' THEN 'in_progress' WHEN 'completed' THEN 'acked'
       WHEN 'input-required' THEN 'input_required' WHEN 'auth-required' THEN 'auth_required' ELSE t.state END
   END AS status,
-  t.attempt AS attempts,
+  t.attempt - t.releases AS attempts,
   t.max_attempts,
   CASE WHEN t.owner IS NULL THEN t.due_at END AS available_at,
   t.owner AS claimed_by,
