@@ -157,10 +157,7 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Error::new(ErrorKind::InvalidParams, "the request body must be an object"));
     }
-    serde_json::from_slice(body).map_err(|error| {
-        let kind = if error.is_data() { ErrorKind::InvalidParams } else { ErrorKind::ParseError };
-        Error::new(kind, format!("the request body cannot be used: {error}"))
-    })
+    a2a::decode(body)
 }
 
 fn page(query: &Query) -> Result<(Option<i64>, Option<usize>), Error> {

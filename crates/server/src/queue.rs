@@ -414,7 +414,8 @@ async fn publish(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
         to: body.to,
         text: body.text,
         payload: body.payload,
-        correlation_id: body.correlation_id,
+        // As everywhere on the wire, what is empty was not said.
+        correlation_id: body.correlation_id.filter(|id| !id.is_empty()),
         delay: body.delay.0,
         priority: body.priority,
         max_attempts: body.max_attempts,
