@@ -15,6 +15,7 @@ mod idempotency;
 mod lists;
 mod media;
 mod push;
+mod queue;
 mod race;
 mod resume;
 mod rig;
@@ -30,4 +31,4 @@ mod turns;
 mod versions;
 mod webhooks;
 
-use crate::harness::{http, log, random, sse, webhook};
+use crate::harness::{grpc, http, log, random, sse, webhook};

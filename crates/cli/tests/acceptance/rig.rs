@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command, sync::Arc};
 
-use store::Store;
+use store::{Store, scratch::Rows};
 
 use crate::harness::{Home, Server, http::Api};
 pub(crate) use crate::harness::{PATIENCE, TOKEN};
@@ -76,6 +76,16 @@ impl Rig {
         let token = format!("sb_test-token-of-the-tenant-{name}-00");
         self.home.add_tenant(name, &token).await;
         token
+    }
+
+    /// The administrator's token.
+    pub(crate) fn admin_token(&self) -> String {
+        self.home.admin_token()
+    }
+
+    /// What the tables hold.
+    pub(crate) fn look(&self, queries: &[&str]) -> Vec<Rows> {
+        self.home.scratch.look(queries)
     }
 
     /// The journal itself, opened beside the server.
