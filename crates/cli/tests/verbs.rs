@@ -10,6 +10,7 @@ mod chatting;
 mod checking;
 mod old_agent;
 mod pushing;
+mod queueing;
 mod registry;
 mod rig;
 mod sending;
