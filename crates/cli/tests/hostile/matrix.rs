@@ -19,6 +19,9 @@ struct Holding {
     open: Value,
     context: String,
     page: String,
+    /// An entry of the queue that a worker holds, and its lease.
+    entry: String,
+    lease: String,
 }
 
 /// A request with a hole in it for an id.
@@ -39,6 +42,7 @@ fn what_is_another_tenants_is_as_what_never_was() {
     let (mut compared, mut failures) = (0, Vec::new());
 
     for (caller, (name, _)) in TENANTS.iter().enumerate() {
+        let own = &holdings[caller];
         for (owner, theirs) in holdings.iter().enumerate().filter(|(owner, _)| *owner != caller) {
             let pair = format!("{name} asks for what is of {}", TENANTS[owner].0);
             for (agent, task) in [("ask", &theirs.open), ("echo", &theirs.finished)] {
@@ -53,6 +57,31 @@ fn what_is_another_tenants_is_as_what_never_was() {
                     } else if !operation.is_not_found(&theirs) {
                         failures.push(format!("{pair}: {}: {}", operation.name, theirs.shown()));
                     }
+                }
+            }
+            for id in [&theirs.entry, &text(&theirs.open["id"]), &text(&theirs.finished["id"])] {
+                let unknown = forged(id);
+                for operation in on_an_entry() {
+                    let found = operation.send(&rig, caller, id);
+                    let nothing = operation.send(&rig, caller, &unknown);
+                    compared += 1;
+                    if let Some(why) = difference(&found, id, &nothing, &unknown) {
+                        failures.push(format!("{pair}: {}: {why}", operation.name));
+                    } else if !operation.is_not_found(&found) {
+                        failures.push(format!("{pair}: {}: {}", operation.name, found.shown()));
+                    }
+                }
+            }
+            for operation in under_a_lease(&own.entry) {
+                let unknown = forged(&theirs.lease);
+                let found = operation.send(&rig, caller, &theirs.lease);
+                let nothing = operation.send(&rig, caller, &unknown);
+                compared += 1;
+                let is_refused = found.status == 400 && String::from_utf8_lossy(&found.body).contains("lease");
+                if let Some(why) = difference(&found, &theirs.lease, &nothing, &unknown) {
+                    failures.push(format!("{pair}: lease: {}: {why}", operation.name));
+                } else if !is_refused {
+                    failures.push(format!("{pair}: lease: {}: {}", operation.name, found.shown()));
                 }
             }
             for (agent, operation) in
@@ -140,14 +169,23 @@ fn holding(rig: &Rig, tenant: usize) -> Holding {
     let hook = json!({"id": "c", "url": "https://example.com/"});
     rig.ok(&rig.request(tenant, "POST", &hooks).json(&hook));
     let list = rig.ok(&rig.request(tenant, "GET", "/a2a/tasks?pageSize=1"));
-    let page = list["nextPageToken"].as_str().expect("there is a second page").to_owned();
-    Holding { finished, open, context, page }
+    let page = text(&list["nextPageToken"]);
+    let publish = json!({"from": "tests", "to": "researcher", "text": "hello", "correlationId": context});
+    let published = rig.send(&rig.request(tenant, "POST", "/v1/queue/publish").json(&publish));
+    let entry = text(&published.json().expect("an entry is JSON")["id"]);
+    let claim = format!("/v1/queue/messages/{entry}/claim");
+    let lease = text(&rig.ok(&rig.request(tenant, "POST", &claim))["lease"]);
+    Holding { finished, open, context, page, entry, lease }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("it is text").to_owned()
 }
 
 /// All that a tenant can list.
 fn everything_of(rig: &Rig, tenant: usize) -> (Value, Value) {
     let tasks = rig.ok(&rig.request(tenant, "GET", "/a2a/tasks?includeArtifacts=true"));
-    assert_eq!(tasks["totalSize"], 2, "{tasks:#}");
+    assert_eq!(tasks["totalSize"], 3, "{tasks:#}");
     (tasks, rig.ok(&rig.request(tenant, "GET", "/v1/requests")))
 }
 
@@ -254,6 +292,43 @@ fn on_a_task(agent: &str) -> Vec<Operation> {
         operations.push(Operation::new(method, path.to_owned(), None));
     }
     operations
+}
+
+/// Every verb of the queue that takes an entry's id. `ID` is where it goes.
+fn on_an_entry() -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for (method, path, body) in [
+        ("GET", "", None),
+        ("HEAD", "", None),
+        ("POST", "/claim", None),
+        ("POST", "/claim", Some(json!({"lease": 60, "worker": "w"}))),
+        ("POST", "/heartbeat", None),
+        ("POST", "/heartbeat", Some(json!({"seconds": 60}))),
+        ("POST", "/progress", Some(json!({"text": "x"}))),
+        ("POST", "/ack", None),
+        ("POST", "/ack", Some(json!({"result": {"n": 1}}))),
+        ("POST", "/nack", None),
+        ("POST", "/nack", Some(json!({"fatal": true}))),
+        ("POST", "/execute", None),
+    ] {
+        operations.push(Operation::new(method, format!("/v1/queue/messages/ID{path}"), body));
+    }
+    for body in [json!({"messageId": "ID"}), json!({"messageId": "ID", "toAgent": "other"})] {
+        operations.push(Operation::new("POST", "/v1/queue/dlq/replay".to_owned(), Some(body)));
+    }
+    operations
+}
+
+/// Every verb that takes a lease, on an entry of one's own. `ID` is where the lease goes.
+fn under_a_lease(entry: &str) -> Vec<Operation> {
+    let verbs = [
+        ("heartbeat", json!({"lease": "ID"})),
+        ("progress", json!({"lease": "ID", "text": "x"})),
+        ("ack", json!({"lease": "ID"})),
+        ("nack", json!({"lease": "ID"})),
+    ];
+    let operation = |(verb, body)| Operation::new("POST", format!("/v1/queue/messages/{entry}/{verb}"), Some(body));
+    verbs.map(operation).into()
 }
 
 /// Every way to list the tasks of a context.

@@ -5,7 +5,7 @@ use crate::support::{Fixture, TOKEN};
 const ADMIN: &str = "sba_test_of_an_administrator";
 
 /// A path of each surface, the methods that it answers, and the token that opens it.
-const ROUTES: [(&str, &str, Option<&str>); 14] = [
+const ROUTES: [(&str, &str, Option<&str>); 18] = [
     ("/healthz", "GET, HEAD, OPTIONS", None),
     ("/.well-known/agent-card.json", "GET, HEAD, OPTIONS", None),
     ("/.well-known/jwks.json", "GET, HEAD, OPTIONS", None),
@@ -16,6 +16,10 @@ const ROUTES: [(&str, &str, Option<&str>); 14] = [
     ("/v1/requests", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/v1/requests/x/events", "GET, OPTIONS", Some(TOKEN)),
     ("/v1/cards", "GET, HEAD, OPTIONS", Some(TOKEN)),
+    ("/v1/queue/status", "GET, HEAD, OPTIONS", Some(TOKEN)),
+    ("/v1/queue/publish", "POST, OPTIONS", Some(TOKEN)),
+    ("/v1/queue/researcher/consume", "POST, OPTIONS", Some(ADMIN)),
+    ("/v1/queue/messages/x/ack", "POST, OPTIONS", Some(ADMIN)),
     ("/lf.a2a.v1.A2AService/GetTask", "POST, OPTIONS", Some(TOKEN)),
     ("/secondbrain.a2a.A2AGateway/GetTask", "POST, OPTIONS", Some(TOKEN)),
     ("/grpc.health.v1.Health/Check", "POST, OPTIONS", None),
@@ -76,7 +80,7 @@ async fn what_a_surface_says_of_itself_stands_on_its_errors_too() {
     for path in ["/a2a/tasks", "/a2a/nowhere"] {
         assert_eq!(fixture.bare("GET", path).send().await.header("a2a-version"), Some("1.0"), "{path}");
     }
-    for path in ["/v1/admin/tenants", "/v1/admin/nowhere"] {
+    for path in ["/v1/admin/tenants", "/v1/admin/nowhere", "/v1/queue/status", "/v1/queue/nowhere/at/all"] {
         assert_eq!(fixture.bare("GET", path).send().await.header("cache-control"), Some("no-store"), "{path}");
     }
 }
