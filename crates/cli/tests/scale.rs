@@ -26,5 +26,6 @@ mod storms;
 mod verdict;
 mod wakeless;
 mod webhooks;
+mod workers;
 
 use crate::harness::{http, log, random, sse};

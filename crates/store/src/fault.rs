@@ -17,7 +17,8 @@ static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("SB_FAUL
 /// - `stay-held`: a task that is held for a direct reply is not shown when that takes long,
 /// - `push-settles-first`: a notification is settled before it is sent,
 /// - `push-forgets`: a notification whose attempt failed counts as told,
-/// - `push-new-id`: a notification that is sent again has another id.
+/// - `push-new-id`: a notification that is sent again has another id,
+/// - `queue-forgets`: an entry of the queue whose attempt failed is never due again.
 pub fn is_on(name: &str) -> bool {
     cfg!(debug_assertions) && FAULT.as_deref() == Some(name)
 }

@@ -116,7 +116,8 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
                 row.reveal(tx)?;
             }
             row.releases += u32::from(released);
-            row.release(Some(due.0));
+            let is_forgotten = row.queued && !released && fault::is_on("queue-forgets");
+            row.release((!is_forgotten).then_some(due.0));
             row.interrupted = interrupted && !fault::is_on("release-again");
             tx.poke();
         }

@@ -1,0 +1,185 @@
+//! A worker: it asks for work for as long as it lives, and does it well, badly, twice, too late or not at all.
+
+use std::{sync::Arc, time::Duration};
+
+use a2a::Timestamp;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    http::{array, text},
+    notes::{Hold, Outcome, Verb, Write, now},
+    random::Random,
+    site::{AGENT, Answer, LEASE, Site},
+};
+
+/// How long it waits for work, in seconds.
+const WAIT: f64 = 2.0;
+
+/// How often it says that it is still at work.
+const BEAT: Duration = Duration::from_millis(300);
+
+/// The clock of an event is read a moment after or before that of its lease.
+const SLACK: i64 = 100;
+
+pub(crate) struct Worker {
+    pub(crate) site: Arc<Site>,
+    pub(crate) name: String,
+    pub(crate) random: Random,
+}
+
+/// Work in its hands.
+struct Job {
+    /// Where it stands in the notes.
+    hold: usize,
+    id: String,
+    ticket: String,
+    attempt: u32,
+    number: u64,
+    is_poisonous: bool,
+}
+
+/// What a worker does next.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    Lives,
+    Dies,
+}
+
+impl Worker {
+    /// Works until it is told to stop, or dies of its work.
+    pub(crate) async fn work(mut self, stopped: watch::Receiver<bool>) {
+        while !*stopped.borrow() {
+            for job in self.consume().await {
+                if self.handle(&job).await == Fate::Dies {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn consume(&mut self) -> Vec<Job> {
+        let max = if self.random.below(6) == 0 { 3 } else { 1 };
+        let wish = json!({"max": max, "lease": LEASE.as_secs_f64(), "wait": WAIT, "worker": self.name});
+        let path = format!("/v1/queue/{AGENT}/consume");
+        let base = self.site.doors.any(&mut self.random);
+        let asking = self.site.ask(&base, Method::POST, &path, Some(&wish), "");
+        let hangs_up = !self.site.is_kind() && self.random.below(12) == 0;
+        let answer = if hangs_up {
+            // Work that is there comes at once, other work later: both are to be missed at times.
+            let patience = if self.random.below(2) == 0 { 20 } else { 1000 };
+            let patience = Duration::from_millis(self.random.below(patience));
+            match tokio::time::timeout(patience, asking).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    self.site.notes().hung_up += 1;
+                    return Vec::new();
+                }
+            }
+        } else {
+            asking.await
+        };
+        let got = now();
+        match answer {
+            Answer::Said(200, body) => array(&body, "/messages").iter().map(|handed| self.take(handed, got)).collect(),
+            Answer::Said(status, body) => {
+                self.site.say_unexpected(format!("consume: {status} {body}"));
+                Vec::new()
+            }
+            Answer::Nothing { .. } => {
+                tokio::time::sleep(Duration::from_millis(30 + self.random.below(100))).await;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Notes what it holds.
+    fn take(&self, handed: &Value, got: i64) -> Job {
+        let attempt = |name: &str| u32::try_from(handed[name].as_u64().unwrap_or_default()).unwrap_or_default();
+        let id = text(handed, "/id").to_owned();
+        let since: Option<Timestamp> = serde_json::from_value(handed["statusAt"].clone()).ok();
+        // Where the entry has moved on before it was shown, nothing is known of the lease.
+        let is_shown = attempt("attempt") == attempt("attempts") && handed["claimedBy"] == self.name.as_str();
+        let since = since.filter(|_| is_shown).map_or(0, Timestamp::as_millis);
+        let lasts = i64::try_from(LEASE.as_millis()).unwrap_or_default();
+        let sure_until = since + lasts - SLACK;
+        let (worker, attempt) = (self.name.clone(), attempt("attempt"));
+        let mut notes = self.site.notes();
+        notes.holds.push(Hold { entry: id.clone(), worker, attempt, got, sure_until, writes: Vec::new() });
+        Job {
+            hold: notes.holds.len() - 1,
+            id,
+            ticket: text(handed, "/lease").to_owned(),
+            attempt,
+            number: handed["payload"]["number"].as_u64().unwrap_or(u64::MAX),
+            is_poisonous: handed["payload"]["isPoisonous"] == true,
+        }
+    }
+
+    async fn handle(&mut self, job: &Job) -> Fate {
+        self.rest(15).await;
+        if self.site.is_kind() {
+            self.ack(job, false).await;
+            return Fate::Lives;
+        }
+        if !job.is_poisonous && self.random.below(100) < self.site.sleepers {
+            self.sleep_through(job).await;
+            return Fate::Lives;
+        }
+        match (job.is_poisonous, self.random.below(100)) {
+            (true, 0..45) => self.nack(job).await,
+            (true, 45..90) => return Fate::Dies,
+            (_, 90..93) => self.write(job, Verb::Release, "", false).await,
+            (true, _) => self.nack(job).await,
+            (false, 0..3) => return Fate::Dies,
+            (false, 3..6) => self.nack(job).await,
+            (false, 6..9) => self.take_long(job).await,
+            (false, 9..13) => {
+                self.ack(job, false).await;
+                self.ack(job, false).await
+            }
+            (false, _) => self.ack(job, false).await,
+        };
+        Fate::Lives
+    }
+
+    async fn rest(&mut self, most: u64) {
+        tokio::time::sleep(Duration::from_millis(self.random.below(most))).await;
+    }
+
+    /// Sleeps for longer than its lease lasts, looks whose the entry is, and says that it is done whatever it saw.
+    async fn sleep_through(&mut self, job: &Job) -> Outcome {
+        tokio::time::sleep(LEASE).await;
+        self.rest(1500).await;
+        let entry = self.site.get(&mut self.random, &format!("/v1/queue/messages/{}", job.id)).await;
+        let is_its_own = entry["claimedBy"] == self.name.as_str() && entry["attempts"] == job.attempt;
+        self.ack(job, !is_its_own).await
+    }
+
+    /// Works for longer than its lease lasts, and says all the while that it does.
+    async fn take_long(&mut self, job: &Job) -> Outcome {
+        for _ in 0..5 + self.random.below(3) {
+            tokio::time::sleep(BEAT).await;
+            if self.write(job, Verb::Heartbeat, "", false).await == Outcome::Refused {
+                return Outcome::Refused;
+            }
+        }
+        self.ack(job, false).await
+    }
+
+    async fn ack(&mut self, job: &Job, knew: bool) -> Outcome {
+        let result = json!({"number": job.number, "worker": self.name, "attempt": job.attempt});
+        self.write(job, Verb::Ack, &result.to_string(), knew).await
+    }
+
+    async fn nack(&mut self, job: &Job) -> Outcome {
+        let error = format!("{} cannot do {} at attempt {}", self.name, job.number, job.attempt);
+        self.write(job, Verb::Nack, &error, false).await
+    }
+
+    async fn write(&mut self, job: &Job, verb: Verb, says: &str, knew: bool) -> Outcome {
+        let write = Write::new(verb, says, knew);
+        self.site.write(&mut self.random, job.hold, &job.ticket, verb, write).await
+    }
+}
