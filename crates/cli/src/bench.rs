@@ -5,6 +5,7 @@
 
 mod closed_loop;
 mod followers;
+mod queue;
 mod report;
 
 use std::{
@@ -54,7 +55,7 @@ pub(crate) struct Args {
     /// How long to ask before measuring; not for fanout and idle
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     warmup: Span,
-    /// Measure this many requests, however long they take, without a warm-up
+    /// Measure this many requests, however long they take, without a warm-up; entries of a queue [default of queue: 10000]
     #[arg(long, value_name = "N", conflicts_with_all = ["duration", "warmup"])]
     requests: Option<u64>,
     /// How long the text of a message is
@@ -85,6 +86,8 @@ pub(crate) enum Mode {
     Get,
     /// List the newest fifty tasks
     List,
+    /// Publish entries to a queue, then take and acknowledge them, beside as many messages to the agent
+    Queue,
 }
 
 /// What all workers of a run share. They run on one thread.
@@ -108,6 +111,9 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     if args.requests.is_some() && matches!(args.mode, Mode::Fanout | Mode::Idle) {
         return Err(Failure::usage("`--requests` counts nothing while subscribers only listen")
             .hint("say how long to listen with --duration"));
+    }
+    if args.mode == Mode::Queue && args.target.binding.is_some_and(|binding| Binding::from(binding) == Binding::Grpc) {
+        return Err(Failure::usage("the queue is not served over gRPC").hint("leave --binding out"));
     }
     raise_file_limit(args.concurrency)?;
     let report = args.target.block_on(async { LocalSet::new().run_until(measure(&args)).await })?;
@@ -153,6 +159,7 @@ async fn measure(args: &Args) -> Result<Report, Failure> {
     let report = match args.mode {
         Mode::Send | Mode::Stream | Mode::Get | Mode::List => closed_loop::measure(&run).await,
         Mode::Fanout | Mode::Idle => followers::measure(&run).await,
+        Mode::Queue => queue::measure(&run).await,
     };
     progress.abort();
     if io::stderr().is_terminal() {
@@ -188,6 +195,7 @@ impl Mode {
             Self::Idle => "idle",
             Self::Get => "get",
             Self::List => "list",
+            Self::Queue => "queue",
         }
     }
 
@@ -196,7 +204,7 @@ impl Mode {
         match self {
             Self::Fanout => "stream",
             Self::Idle => "slow",
-            Self::Send | Self::Stream | Self::Get | Self::List => "echo",
+            Self::Send | Self::Stream | Self::Get | Self::List | Self::Queue => "echo",
         }
     }
 
@@ -211,7 +219,7 @@ impl Mode {
                 format!("{} chunks, {pause} ms apart", milliseconds / pause)
             }
             Self::Idle => format!("wait {milliseconds} ms"),
-            Self::Send | Self::Stream | Self::Get | Self::List => "x".repeat(bytes),
+            Self::Send | Self::Stream | Self::Get | Self::List | Self::Queue => "x".repeat(bytes),
         }
     }
 }
@@ -238,6 +246,7 @@ impl Run {
             tally: self.tally.take(),
             subscribers: None,
             commits: None,
+            phases: Vec::new(),
         }
     }
 }

@@ -98,6 +98,28 @@ fn a_run_lasts_as_long_as_it_was_told() {
 }
 
 #[test]
+fn every_entry_of_a_queue_is_published_taken_and_acknowledged() {
+    let bench = Bench::start();
+    for wire in ["jsonrpc", "rest"] {
+        let result = bench.run(&["--mode", "queue", "--binding", wire, "--requests", "40", "--concurrency", "4"]);
+        assert_eq!((&result["mode"], &result["count"]), (&"queue".into(), &40.into()), "{result}");
+        assert_eq!(result["errors"]["count"], 0, "{result}");
+        let phases = result["phases"].as_array().unwrap();
+        for (phase, name) in phases.iter().zip(["send", "publish", "consume+ack"]) {
+            assert_eq!((&phase["name"], &phase["count"]), (&name.into(), &40.into()), "{result}");
+            assert!(phase["latency_us"]["p50"].as_f64().unwrap() > 0.0, "{result}");
+            // A message is two commits and so is an entry that is taken and acknowledged; a few more are the server's own.
+            let most = if name == "publish" { 1.0 } else { 2.0 };
+            assert!((0.1..=most + 0.3).contains(&phase["commits_each"].as_f64().unwrap()), "{result}");
+        }
+        assert_eq!((phases.len(), &phases[0]["ratio"]), (3, &1.0.into()), "{result}");
+    }
+    let tasks = bench.home.json(&["task", "list", "--limit", "1000"]);
+    let ended = tasks.iter().filter(|task| task["status"]["state"] == "TASK_STATE_COMPLETED").count();
+    assert_eq!((tasks.len(), ended), (160, 160), "as many messages as entries");
+}
+
+#[test]
 fn followers_all_get_the_frames() {
     let bench = Bench::start();
     for wire in ["jsonrpc", "rest", "grpc"] {
@@ -159,6 +181,7 @@ fn what_cannot_be_measured_is_said() {
     for (args, code, text) in [
         (&["--concurrency", "0"][..], 2, "at least 1"),
         (&["--mode", "idle", "--requests", "1"][..], 2, "--duration"),
+        (&["--mode", "queue", "--binding", "grpc"][..], 2, "gRPC"),
         (&["--url", "http://127.0.0.1:1"][..], 3, "cannot reach"),
         (&["--agent", "nobody"][..], 1, "nobody"),
         (&["--mode", "get", "--agent", "message"][..], 1, "a task was needed"),

@@ -12,19 +12,19 @@ use a2a::{
     SubscribeToTaskRequest, error::RemoteError,
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header, request};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::Incoming,
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::value::RawValue;
+use serde_json::{Value, json, value::RawValue};
 use tokio::net::TcpStream;
 
 use crate::{
     Binding, Dialect, Discovered, Error, Secret,
-    binding::{Endpoint, Operation, choose},
+    binding::{Endpoint, Operation, Outbound, choose},
     client::version_header,
     egress, grpc,
     sse::Event,
@@ -61,6 +61,29 @@ pub enum Work<'a> {
     Subscribe(&'a str),
     /// Cancel a task.
     Cancel(&'a str),
+    /// Put a text into a queue of a Switchboard.
+    Publish {
+        /// Whose.
+        queue: &'a str,
+        /// What.
+        text: &'a str,
+    },
+    /// Take an entry of a queue, as soon as there is one.
+    Consume {
+        /// Whose.
+        queue: &'a str,
+        /// For how many seconds to wait.
+        wait: u32,
+    },
+    /// Say that an entry is done.
+    Ack {
+        /// Which.
+        entry: &'a str,
+        /// The lease that came with it.
+        lease: &'a str,
+        /// What came of it.
+        result: &'a str,
+    },
 }
 
 /// A request that is encoded but for the number of its message.
@@ -74,13 +97,14 @@ pub struct Prepared {
     streams: bool,
     /// What comes of it is looked at.
     sends: bool,
+    /// How it is answered.
+    binding: Binding,
 }
 
 /// One keep-alive connection.
 #[derive(Debug)]
 pub struct Lane {
     sender: Sender,
-    binding: Binding,
     origin: String,
 }
 
@@ -182,6 +206,13 @@ impl Target {
                 let request = CancelTaskRequest { tenant, id: id.to_owned(), ..CancelTaskRequest::default() };
                 self.endpoint.encode(Operation::Cancel(&request))
             }
+            Work::Publish { queue, text } => {
+                self.queue(&["publish"], &json!({ "from": format!("bench-{run}"), "to": queue, "text": text }))
+            }
+            Work::Consume { queue, wait } => self.queue(&[queue, "consume"], &json!({ "wait": wait })),
+            Work::Ack { entry, lease, result } => {
+                self.queue(&["messages", entry, "ack"], &json!({ "lease": lease, "result": result }))
+            }
         }?;
         let accept = match work {
             Work::Stream(_) | Work::Subscribe(_) => "text/event-stream",
@@ -193,8 +224,11 @@ impl Target {
             .position(|window| window == placeholder.as_bytes())
             .map(|start| start + placeholder.len() - DIGITS);
         let path = &outbound.url[url::Position::BeforePath..url::Position::AfterQuery];
+        // The queue has routes of its own, which are plain HTTP and JSON whatever the agent speaks.
+        let is_of_queue = matches!(work, Work::Publish { .. } | Work::Consume { .. } | Work::Ack { .. });
+        let binding = if is_of_queue { Binding::Rest } else { self.endpoint.binding };
         let mut request = http::Request::builder().method(outbound.method);
-        if self.endpoint.binding == Binding::Grpc {
+        if binding == Binding::Grpc {
             request = request.uri(outbound.url.as_str());
             for (name, value) in grpc::metadata() {
                 request = request.header(name, value);
@@ -216,7 +250,21 @@ impl Target {
         let (head, ()) = request.body(()).map_err(|error| Error::Setup(Box::new(error)))?.into_parts();
         let streams = matches!(work, Work::Stream(_) | Work::Subscribe(_));
         let sends = matches!(work, Work::Send(_) | Work::SendAndGo(_));
-        Ok(Prepared { head, body, digits_at, streams, sends })
+        Ok(Prepared { head, body, digits_at, streams, sends, binding })
+    }
+
+    /// A call of the queue, which is where the agent is.
+    fn queue(&self, path: &[&str], body: &Value) -> Result<Outbound, Error> {
+        if self.endpoint.binding == Binding::Grpc {
+            return Err(Error::NoInterface);
+        }
+        let mut url = self.endpoint.url.clone();
+        url.set_query(None);
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.clear().extend(["v1", "queue"]).extend(path);
+        }
+        let media_type = Some("application/json");
+        Ok(Outbound { method: Method::POST, url, media_type, body: Some(body.to_string().into_bytes()) })
     }
 
     /// Opens a connection.
@@ -237,7 +285,7 @@ impl Target {
             tokio::spawn(connection);
             Sender::Http1(sender)
         };
-        Ok(Lane { sender, binding, origin })
+        Ok(Lane { sender, origin })
     }
 
     /// What takes the streams of this agent apart.
@@ -282,14 +330,14 @@ impl Lane {
         let (head, body) = sent.map_err(|error| broken(error, &self.origin))?.into_parts();
         let media_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         let is_stream = head.status.is_success()
-            && match self.binding {
+            && match prepared.binding {
                 Binding::Grpc => prepared.streams && !head.headers.contains_key("grpc-status"),
                 Binding::JsonRpc | Binding::Rest => media_type.starts_with(b"text/event-stream"),
             };
         Ok(Unread {
             status: head.status,
             is_stream,
-            binding: self.binding,
+            binding: prepared.binding,
             sends: prepared.sends,
             headers: head.headers,
             trailers: HeaderMap::new(),
@@ -402,6 +450,22 @@ mod tests {
         assert_eq!(body(&prepared, 3).await, "");
         let listed = target.prepare("run", Work::List).unwrap();
         assert_eq!(listed.head.uri, "/a2a/tasks?pageSize=50");
+    }
+
+    #[tokio::test]
+    async fn the_queue_is_where_the_agent_is() {
+        let target = target(Binding::JsonRpc, "http://127.0.0.1:1/a2a/jsonrpc?x=y").await.unwrap();
+        let publish = target.prepare("run", Work::Publish { queue: "jobs", text: "hello" }).unwrap();
+        assert_eq!(publish.head.uri, "/v1/queue/publish");
+        assert_eq!(body(&publish, 3).await, r#"{"from":"bench-run","text":"hello","to":"jobs"}"#);
+        let consume = target.prepare("run", Work::Consume { queue: "jobs", wait: 5 }).unwrap();
+        assert_eq!(
+            (consume.head.uri.path(), body(&consume, 3).await.as_str()),
+            ("/v1/queue/jobs/consume", r#"{"wait":5}"#)
+        );
+        let ack = target.prepare("run", Work::Ack { entry: "e-1", lease: "l", result: "x" }).unwrap();
+        assert_eq!(ack.head.uri, "/v1/queue/messages/e-1/ack");
+        assert_eq!(body(&ack, 3).await, r#"{"lease":"l","result":"x"}"#);
     }
 
     #[tokio::test]

@@ -20,10 +20,10 @@ use super::{
 use crate::failure::Failure;
 
 /// An answer that takes longer is none.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a worker that lost its connection waits, so that a dead server is not flooded.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// How many tasks are made to be asked for.
 const SAMPLES: u64 = 32;
@@ -45,9 +45,9 @@ struct Done {
 
 /// Why an operation did not work.
 pub(super) struct Broken {
-    kind: String,
+    pub(super) kind: String,
     /// The connection may be of no use.
-    is_cut: bool,
+    pub(super) is_cut: bool,
 }
 
 impl From<Error> for Broken {
@@ -91,7 +91,7 @@ pub(super) async fn measure(run: &Rc<Run>) -> Result<Report, Failure> {
             vec![run.prepare(Work::List)?]
         }
         Mode::Stream => vec![run.prepare(Work::Stream(&run.text))?],
-        Mode::Send | Mode::Fanout | Mode::Idle => vec![run.prepare(Work::Send(&run.text))?],
+        Mode::Send | Mode::Fanout | Mode::Idle | Mode::Queue => vec![run.prepare(Work::Send(&run.text))?],
     };
     let queue = Rc::new(Queue { prepared, next: Cell::new(SAMPLES), limit: run.requests.map(|n| n + SAMPLES) });
     let mut commits = run.commits().await;
@@ -220,7 +220,7 @@ async fn follow(run: &Run, answer: &mut Unread, begun: Instant) -> Result<Done, 
 }
 
 /// Whether the agent has done what it was asked for.
-fn completed(json: &str) -> Result<(), Broken> {
+pub(super) fn completed(json: &str) -> Result<(), Broken> {
     let said: Told = serde_json::from_str(json).map_err(|_| Broken::plain("malformed"))?;
     if said.message.is_some() {
         return Ok(());
@@ -233,7 +233,7 @@ fn completed(json: &str) -> Result<(), Broken> {
 }
 
 impl Broken {
-    fn plain(kind: &str) -> Self {
+    pub(super) fn plain(kind: &str) -> Self {
         Self { kind: kind.to_owned(), is_cut: false }
     }
 }

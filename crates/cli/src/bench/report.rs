@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 /// How often each latency was seen: nanoseconds, to three digits.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Latencies(Histogram<u64>);
 
 /// What has been counted since the measurement began.
@@ -47,6 +47,18 @@ pub(crate) struct Report {
     pub(crate) tally: Tally,
     pub(crate) subscribers: Option<Subscribers>,
     /// How often the server's journal was committed meanwhile, where it tells.
+    pub(crate) commits: Option<u64>,
+    /// What a run consists of that does several things in turn; the figures of the report are those of the last.
+    pub(crate) phases: Vec<Phase>,
+}
+
+/// One of several things that a run does in turn.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub(crate) name: &'static str,
+    pub(crate) elapsed: Duration,
+    pub(crate) done: u64,
+    pub(crate) latency: Latencies,
     pub(crate) commits: Option<u64>,
 }
 
@@ -100,10 +112,29 @@ pub(crate) fn kind(error: &Error) -> String {
     }
 }
 
+fn rate(count: u64, elapsed: Duration) -> f64 {
+    let seconds = elapsed.as_secs_f64();
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+impl Phase {
+    fn rate(&self) -> f64 {
+        rate(self.done, self.elapsed)
+    }
+
+    fn commits_each(&self) -> Option<f64> {
+        self.commits.filter(|_| self.done > 0).map(|commits| commits as f64 / self.done as f64)
+    }
+
+    /// Its rate over that of another one.
+    fn ratio(&self, to: &Self) -> Option<f64> {
+        (to.done > 0).then(|| self.rate() / to.rate())
+    }
+}
+
 impl Report {
     fn rate(&self, count: u64) -> f64 {
-        let seconds = self.elapsed.as_secs_f64();
-        if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+        rate(count, self.elapsed)
     }
 
     /// Only a message is a send; a server that does not tell makes it unknown.
@@ -122,6 +153,20 @@ impl Report {
                 "attach_seconds": held.attach.as_secs_f64(),
             })
         });
+        let phases = self.phases.first().map(|first| {
+            let phase = |phase: &Phase| {
+                json!({
+                    "name": phase.name,
+                    "seconds": phase.elapsed.as_secs_f64(),
+                    "count": phase.done,
+                    "per_second": phase.rate(),
+                    "ratio": phase.ratio(first),
+                    "latency_us": phase.latency.json(),
+                    "commits_each": phase.commits_each(),
+                })
+            };
+            self.phases.iter().map(phase).collect::<Vec<Value>>()
+        });
         json!({
             "mode": self.mode,
             "unit": self.unit,
@@ -139,6 +184,7 @@ impl Report {
             "bytes": { "sent": tally.sent_bytes, "received": tally.received_bytes },
             "subscribers": subscribers,
             "commits_per_send": self.commits_per_send(),
+            "phases": phases,
         })
     }
 
@@ -163,6 +209,18 @@ impl Report {
             );
         }
         let _ = writeln!(out, "throughput   {:.1} {}s/s  ({} in all)", self.rate(tally.done), self.unit, tally.done);
+        if let Some(first) = self.phases.first() {
+            for phase in &self.phases {
+                let Latencies(histogram) = &phase.latency;
+                let (p50, p99) = (shown(histogram.value_at_quantile(0.5)), shown(histogram.value_at_quantile(0.99)));
+                let _ = write!(out, "{:<12} {:.1}/s  p50 {p50}  p99 {p99}", phase.name, phase.rate());
+                if let Some(commits) = phase.commits_each() {
+                    let _ = write!(out, "  {commits:.3} commits each");
+                }
+                let ratio = phase.ratio(first).unwrap_or_default();
+                let _ = writeln!(out, "  {ratio:.2} of {}", first.name);
+            }
+        }
         for (label, Latencies(histogram)) in [("latency", &tally.latency), ("first frame", &tally.first)] {
             if !histogram.is_empty() {
                 let _ = writeln!(
@@ -215,7 +273,27 @@ mod tests {
             tally,
             subscribers: None,
             commits: None,
+            phases: Vec::new(),
         }
+    }
+
+    #[test]
+    fn phases_are_compared_with_the_first() {
+        let phase = |name, done, commits| {
+            let (elapsed, latency) = (Duration::from_secs(2), Latencies::default());
+            Phase { name, elapsed, done, latency, commits }
+        };
+        let phases = vec![phase("send", 20, Some(40)), phase("publish", 30, Some(15)), phase("work", 0, None)];
+        let report = Report { phases, ..report() };
+        let json = report.json();
+        assert_eq!(json["phases"][1]["ratio"], 1.5);
+        assert_eq!(json["phases"][1]["commits_each"], 0.5);
+        assert_eq!((&json["phases"][2]["ratio"], &json["phases"][2]["commits_each"]), (&json!(0.0), &Value::Null));
+        let text = report.text();
+        assert!(
+            text.contains("publish      15.0/s  p50 0.00 ms  p99 0.00 ms  0.500 commits each  1.50 of send"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -226,7 +304,7 @@ mod tests {
         assert!((1998.0..=2002.0).contains(&max), "{max}");
         assert_eq!(json["first_frame_us"], Value::Null);
         assert_eq!(json["errors"], json!({ "count": 2, "kinds": { "timeout": 2 } }));
-        assert_eq!(json["commits_per_send"], Value::Null);
+        assert_eq!((&json["commits_per_send"], &json["phases"]), (&Value::Null, &Value::Null));
     }
 
     #[test]
