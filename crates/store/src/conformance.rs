@@ -184,6 +184,7 @@ macro_rules! for_each_conformance_case {
             an_attempt_that_failed_waits_again_and_says_why,
             a_lease_that_ran_out_is_seen_and_nobody_is_called,
             a_queue_may_have_a_bound_on_what_is_held,
+            many_at_once_do_not_hold_more_than_they_may,
             a_message_behind_an_entry_waits_for_whoever_asks_next,
             who_has_tried_too_often_is_a_dead_letter,
             a_canceled_entry_is_no_dead_letter,

@@ -263,8 +263,8 @@ impl Queue for PostgresStore {
         self.writer.run(need, move |batch| ops::claim_task(batch, tenant, task, &term)).await
     }
 
-    async fn lapsed(&self, agent: Option<AgentId>, limit: usize) -> Result<Vec<Lease>> {
-        queue::lapsed(&self.readers, agent.as_ref(), limit).await
+    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>> {
+        queue::lapsed(&self.readers, agent.as_ref(), since, limit).await
     }
 
     async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {

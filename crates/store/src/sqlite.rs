@@ -277,9 +277,11 @@ impl Queue for SqliteStore {
         self.writer.run(move |batch| ops::claim_task(batch, tenant, task, &term)).await
     }
 
-    async fn lapsed(&self, agent: Option<AgentId>, limit: usize) -> Result<Vec<Lease>> {
+    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>> {
         let ticks = self.ticks.clone();
-        self.readers.run(move |conn| queue::lapsed(conn, agent.as_ref(), limit, clock::read(conn, &ticks)?)).await
+        self.readers
+            .run(move |conn| queue::lapsed(conn, agent.as_ref(), since, limit, clock::read(conn, &ticks)?))
+            .await
     }
 
     async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {

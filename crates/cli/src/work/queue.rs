@@ -26,6 +26,8 @@ use crate::{
 
 /// How long a call may take beyond the time that it asks the server to wait.
 const ANSWER: Duration = Duration::from_secs(15);
+/// The least of it.
+const QUICK: Duration = Duration::from_secs(1);
 /// An entry carries the histories of its task and its context, and nobody else could read it either.
 const ENTRY_BYTES: usize = 256 << 20;
 /// The waits while the server is away: doubled from the first to the longest.
@@ -169,7 +171,8 @@ impl Queue {
     async fn call<T: DeserializeOwned>(&self, path: &[&str], body: &[u8], wait: Duration) -> Result<T, Error> {
         let server = Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner));
         let url = at(server.url.clone(), path, &[]);
-        let limit = wait + ANSWER;
+        // A beat that is not answered must leave time for the next.
+        let limit = if wait.is_zero() { ANSWER } else { wait + ANSWER.min((wait / 2).max(QUICK)) };
         let call = call_json(&self.connector, Method::POST, &url, server.token.as_ref(), Some(body.to_vec()), None);
         let answer = match tokio::time::timeout(limit, call).await {
             Ok(answer) => answer,

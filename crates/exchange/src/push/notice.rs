@@ -182,8 +182,7 @@ impl Teller {
             sum.status_message = status_message(event)?;
             sum.state = state;
             sum.status_at = event.at;
-            self.idle =
-                matches!(event.kind, EventKind::Status { ends_turn: true, state } if state != TaskState::Working);
+            self.idle = matches!(event.kind, EventKind::Status { ends_turn: true, state } if !matches!(state, TaskState::Working | TaskState::Submitted));
         }
         Ok(())
     }

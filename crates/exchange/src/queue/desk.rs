@@ -8,8 +8,11 @@ use std::{
     time::Duration,
 };
 
-use store::{AgentId, Append, Claim, Holder, LeasedTurn, TaskId, TenantId, TurnEnd, Wish};
-use tokio::sync::{Notify, oneshot};
+use store::{AgentId, Append, Claim, Holder, LeaseTime, LeasedTurn, TaskId, TenantId, TurnEnd, Wish};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::lapse::requeue_lapsed;
@@ -17,6 +20,9 @@ use crate::Inner;
 
 /// After a look that found nothing the next one is so far away at least.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long workers have to come back after an outage before leases that ran out in it count.
+const COME_BACK: Duration = Duration::from_secs(6);
 
 /// Those who wait.
 #[derive(Default)]
@@ -31,6 +37,8 @@ struct Inside {
     waiting: Vec<Waiting>,
     /// Whose entry of each agent was handed out last, here. The next tenant is first in line.
     served: HashMap<AgentId, TenantId>,
+    /// From when on leases are seen to run out, and how long those that did before are left alone; nothing is known before the first look.
+    calm: Option<(LeaseTime, Instant)>,
     /// Who wants to hear that a task is canceled.
     watched: HashMap<TaskId, Vec<(Holder, CancellationToken)>>,
 }
@@ -45,6 +53,28 @@ struct Waiting {
 pub(super) struct Promise {
     inner: Arc<Inner>,
     receiver: oneshot::Receiver<store::Result<Vec<LeasedTurn>>>,
+}
+
+/// Entries that were taken for somebody who does not know of them yet. Those that are left in it go back.
+pub(super) struct Undelivered {
+    inner: Arc<Inner>,
+    pub(super) leased: Vec<LeasedTurn>,
+}
+
+impl Undelivered {
+    pub(super) fn new(inner: &Arc<Inner>, leased: Vec<LeasedTurn>) -> Self {
+        Self { inner: Arc::clone(inner), leased }
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        let leased = std::mem::take(&mut self.leased);
+        if !leased.is_empty() {
+            let inner = Arc::clone(&self.inner);
+            self.inner.tracker.spawn(async move { give_back(&inner, leased).await });
+        }
+    }
 }
 
 /// A wish to hear of a cancel, for as long as it is kept.
@@ -72,6 +102,18 @@ impl Desk {
         if let Some(last) = leased.last() {
             self.lock().served.insert(last.lease.agent.clone(), last.lease.tenant);
         }
+    }
+
+    /// From when on leases that ran out count: all of them, once those who were cut off with the store had time to come back. `None` before
+    /// that is known.
+    pub(super) fn lapses_since(&self) -> Option<LeaseTime> {
+        let (since, until) = self.lock().calm?;
+        Some(if Instant::now() < until { since } else { LeaseTime::default() })
+    }
+
+    /// The store has been away, or this instance: whoever held something may still be there.
+    pub(super) fn set_calm(&self, calm: Option<LeaseTime>) {
+        self.lock().calm = calm.map(|since| (since, Instant::now() + COME_BACK));
     }
 
     /// There may be room for more of something.
@@ -144,11 +186,8 @@ impl Promise {
 impl Drop for Promise {
     fn drop(&mut self) {
         self.receiver.close();
-        if let Ok(Ok(leased)) = self.receiver.try_recv()
-            && !leased.is_empty()
-        {
-            let inner = Arc::clone(&self.inner);
-            self.inner.tracker.spawn(async move { give_back(&inner, leased).await });
+        if let Ok(Ok(leased)) = self.receiver.try_recv() {
+            drop(Undelivered::new(&self.inner, leased));
         }
     }
 }
@@ -209,7 +248,9 @@ async fn look_after(inner: &Arc<Inner>) -> store::Result<Option<Duration>> {
     let (now, times) = inner.store.next_queued(&wishes).await?;
     for (wish, time) in wishes.into_iter().zip(times) {
         let ahead = time.map_or(inner.options.poll, |time| time.since(now)).min(inner.options.poll);
-        let next = if ahead.is_zero() && serve_wish(inner, &wish).await? { PAUSE } else { ahead.max(PAUSE) };
+        // What is due and cannot be had, because as much is held as may be, is looked at again when there is room, or after a while.
+        let stuck = ahead.is_zero() && serve_wish(inner, &wish).await?;
+        let next = if stuck { inner.options.poll } else { ahead.max(PAUSE) };
         wait = Some(wait.map_or(next, |wait| wait.min(next)));
     }
     Ok(wait)

@@ -3,13 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use a2a::TaskState;
-use store::{AgentId, Claim, EventKind, Holder, LeasedTurn, Room, Snapshot, TaskId, Term, View, Wish};
+use store::{AgentId, Append, Claim, EventKind, Holder, LeasedTurn, Room, Snapshot, TaskId, Term, View, Wish};
 use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
 use super::{
-    Consume, Handed, LONGEST_WAIT, MOST_AT_ONCE, Worker, check_lease, check_name, check_wait, desk::Promise,
-    lapse::requeue_lapsed, local_context, ticket, why_not,
+    Consume, Handed, LONGEST_WAIT, MOST_AT_ONCE, Worker, check_lease, check_name, check_wait,
+    desk::{Promise, Undelivered},
+    lapse::{failed, requeue_lapsed},
+    local_context, ticket, why_not,
 };
 use crate::{
     Call, Error, Exchange, convert,
@@ -50,11 +52,7 @@ impl Exchange {
             };
         }
         inner.desk.serve_after(&leased);
-        let mut handed = Vec::with_capacity(leased.len());
-        for turn in leased {
-            handed.push(self.hand(turn, lasts).await?);
-        }
-        Ok(handed)
+        self.hand_all(leased, lasts).await
     }
 
     async fn claim_now(&self, claim: Claim) -> store::Result<Vec<LeasedTurn>> {
@@ -68,7 +66,29 @@ impl Exchange {
         let term = term(consume.worker, consume.lease)?;
         let lasts = term.lasts;
         let leased = self.take(worker, task, term).await?;
-        self.hand(leased, lasts).await
+        self.hand_all(vec![leased], lasts).await?.pop().ok_or_else(|| unreadable(task))
+    }
+
+    /// What a worker is told of entries. Until it knows of all of them they are given back when it goes away, or when something cannot be
+    /// read; one that never can be is an attempt that failed, and keeps nobody from the others.
+    async fn hand_all(&self, leased: Vec<LeasedTurn>, lasts: Duration) -> Result<Vec<Handed>, Error> {
+        let mut promised = Undelivered::new(&self.inner, leased);
+        let mut handed = Vec::new();
+        for turn in promised.leased.clone() {
+            let (task, lease) = (turn.lease.task, turn.lease.clone());
+            match self.hand(turn, lasts).await {
+                Ok(entry) => handed.push(entry),
+                Err(Error::Store(error)) if error.is_permanent() => {
+                    tracing::error!(task.id = %task, %error, "an entry cannot be read");
+                    promised.leased.retain(|turn| turn.lease.task != task);
+                    let end = Some(failed(&self.inner, &lease, "the entry cannot be read", None, false)?);
+                    self.inner.store.append(&lease, Append { end, ..Append::default() }).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        promised.leased.clear();
+        Ok(handed)
     }
 
     /// Leases an entry by its id.
@@ -125,9 +145,13 @@ impl Exchange {
         });
         started.await.unwrap_or(Err(Error::Stopping))?;
         let ended = async {
+            let mut has_begun = false;
             loop {
                 match cursor.next().await?.kind {
-                    EventKind::Status { state, ends_turn } if ends_turn || state == TaskState::Submitted => {
+                    EventKind::Started(_) => has_begun = true,
+                    EventKind::Status { state, ends_turn }
+                        if has_begun && (ends_turn || state == TaskState::Submitted) =>
+                    {
                         return Ok::<(), store::Error>(());
                     }
                     _ => {}
@@ -171,6 +195,11 @@ impl Exchange {
             state,
         })
     }
+}
+
+/// An entry that was taken and cannot be told of.
+fn unreadable(task: TaskId) -> Error {
+    Error::Store(store::Error::Damaged(format!("the entry {task} cannot be read")))
 }
 
 /// For whom a lease is. Who does not say is told apart all the same.

@@ -32,6 +32,9 @@ impl Exchange {
     ) -> Result<Beat, Error> {
         check_wait(wait)?;
         let lasts = check_lease(lasts)?;
+        if wait >= lasts {
+            return Err(Error::invalid("wait", "must be shorter than the lease"));
+        }
         let lease = self.lease(worker, id, ticket).await?;
         let lost = answered(self.inner.store.renew(std::slice::from_ref(&lease), lasts)).await?;
         if !lost.is_empty() {
@@ -50,7 +53,7 @@ impl Exchange {
         if entry.lease.as_ref().is_none_or(|now| now.generation != lease.generation) {
             return Err(self.lost(&lease).await);
         }
-        Ok(Beat { canceled: entry.canceled, lasts })
+        Ok(Beat { canceled: entry.canceled, lasts: entry.due_in.unwrap_or_default() })
     }
 
     /// Writes what a worker says; the last word may end the turn. AUTH_REQUIRED ends it where `ends` says so. A worker that numbers
@@ -225,12 +228,15 @@ impl Exchange {
             Some(Outcome::Rejected(_)) => TaskState::Rejected,
             Some(Outcome::Canceled) => TaskState::Canceled,
             Some(Outcome::InputRequired(_)) => TaskState::InputRequired,
+            Some(Outcome::AuthRequired(_)) => TaskState::AuthRequired,
             _ => return Ok(None),
         };
         let entry = self.inner.store.entry(Some(lease.tenant), lease.task).await;
         let entry = entry.map_err(|error| Error::of_task(error, lease.task))?;
-        let is_so =
-            entry.lease.is_none() && entry.generation == lease.generation && entry.state == ends_as && !entry.dead;
+        let is_so = entry.lease.is_none()
+            && entry.generation == lease.generation
+            && (entry.state == ends_as || entry.state == TaskState::Canceled)
+            && !entry.dead;
         Ok(is_so.then_some(entry.state))
     }
 

@@ -45,9 +45,15 @@ pub(super) fn failed(
 
 /// Ends the attempts of those who have let their leases run out. Says how many.
 pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> store::Result<usize> {
-    let lapsed = inner.store.lapsed(agent, LAPSED).await?;
+    let Some(since) = inner.desk.lapses_since() else { return Ok(0) };
+    let lapsed = inner.store.lapsed(agent, since, LAPSED).await?;
+    let running = inner.workers.tasks();
     let mut ended = 0;
     for lease in lapsed {
+        // What runs here is renewed, however late.
+        if lease.holder == inner.holder && running.contains(&lease.task) {
+            continue;
+        }
         let error = format!("the lease of {} ran out", lease.holder.name());
         let policy = inner.agents.get(&lease.agent).filter(|entry| !entry.is_run());
         let policy = policy.and_then(|entry| turn::on_interruption(&entry.profile, &error));
@@ -65,7 +71,10 @@ pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> sto
                 ended += 1;
             }
             Err(error) if error.is_refusal() => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(task.id = %lease.task, %error, "an entry whose lease ran out cannot be put back yet");
+                inner.desk.set_calm(None);
+            }
         }
     }
     Ok(ended)
@@ -74,6 +83,12 @@ pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> sto
 /// Looks after leases that ran out while nobody asks for work.
 pub(super) async fn watch_leases(inner: Arc<Inner>) {
     loop {
+        if inner.desk.lapses_since().is_none() {
+            match inner.store.next_due(&[]).await {
+                Ok(due) => inner.desk.set_calm(Some(due.now)),
+                Err(error) => tracing::warn!(%error, "the journal cannot be asked for its time"),
+            }
+        }
         tokio::select! {
             () = inner.draining.cancelled() => return,
             () = tokio::time::sleep(inner.options.poll) => {}
@@ -85,6 +100,7 @@ pub(super) async fn watch_leases(inner: Arc<Inner>) {
                 Ok(_) => break,
                 Err(error) => {
                     tracing::warn!(%error, "leases that ran out cannot be looked for");
+                    inner.desk.set_calm(None);
                     break;
                 }
             }

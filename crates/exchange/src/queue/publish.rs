@@ -83,7 +83,9 @@ impl Exchange {
                     anonymous
                 };
                 let key = convert::digest(&[b"publish", key.as_bytes()]);
-                let fingerprint = convert::fingerprint(agent.as_str(), &anonymous)?;
+                let said = convert::fingerprint(agent.as_str(), &anonymous)?;
+                let how = format!("{:?} {:?} {:?}", post.priority, post.max_attempts, post.delay);
+                let fingerprint = convert::digest(&[&said, post.from.as_bytes(), how.as_bytes()]);
                 Some(IdempotencyKey { key, fingerprint, keep: Some(KEEP_KEYS) })
             }
             None => None,

@@ -272,7 +272,7 @@ over_the_line! {
 over_the_line! {
     Queue {
         claim_task(tenant: TenantId, task: TaskId, term: Term) -> LeasedTurn;
-        lapsed(agent: Option<AgentId>, limit: usize) -> Vec<Lease>;
+        lapsed(agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Vec<Lease>;
         next_queued(wishes: &[Wish]) -> (LeaseTime, Vec<Option<LeaseTime>>);
         entry(tenant: Option<TenantId>, task: TaskId) -> QueueEntry;
         dead_letters(tenant: TenantId, letters: Letters) -> Vec<QueueEntry>;

@@ -6,8 +6,8 @@ use a2a::TaskState::{self, Canceled, Completed, Failed, InputRequired, Submitted
 
 use super::world::*;
 use crate::{
-    Accept, Append, CancelMark, Claim, Error, Holder, Lease, LeasedTurn, Letters, Only, Post, Room, Store, Target,
-    TaskId, TenantId, Term, TurnEnd, Wish,
+    Accept, Append, CancelMark, Claim, Error, Holder, Lease, LeaseTime, LeasedTurn, Letters, Only, Post, Room, Store,
+    Target, TaskId, TenantId, Term, TurnEnd, Wish,
 };
 
 impl World {
@@ -211,12 +211,15 @@ pub(super) async fn a_lease_that_ran_out_is_seen_and_nobody_is_called(store: Arc
     let world = World::new(store).await;
     let task = world.queued("go").await;
     let lease = world.consume_one("gone").await;
-    assert!(world.store.lapsed(None, 10).await.unwrap().is_empty());
+    assert!(world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap().is_empty());
     world.run_out(&lease).await;
     assert!(world.consume("other", 5).await.is_empty(), "what somebody holds is not in the queue");
-    assert_eq!(world.store.lapsed(Some(agent("nobody")), 10).await.unwrap(), []);
-    assert_eq!(world.store.lapsed(Some(world.agent.clone()), 10).await.unwrap(), std::slice::from_ref(&lease));
-    let lapsed = world.store.lapsed(None, 10).await.unwrap();
+    assert_eq!(world.store.lapsed(Some(agent("nobody")), LeaseTime::default(), 10).await.unwrap(), []);
+    assert_eq!(
+        world.store.lapsed(Some(world.agent.clone()), LeaseTime::default(), 10).await.unwrap(),
+        std::slice::from_ref(&lease)
+    );
+    let lapsed = world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap();
     let lapse = || {
         let end = Some(TurnEnd::Retry { after: NOTHING, error: "the lease ran out".to_owned() });
         world.store.append(&lapsed[0], Append { end, only: Only::Lapsed, ..Append::default() })
@@ -225,6 +228,8 @@ pub(super) async fn a_lease_that_ran_out_is_seen_and_nobody_is_called(store: Arc
     assert!(matches!(lapse().await, Err(Error::Moved)), "its holder came back in time");
     world.run_out(&lease).await;
     lapse().await.unwrap();
+    let entry = world.store.entry(Some(world.tenant), task).await.unwrap();
+    assert!(entry.generation > lease.generation, "who let it run out has no part in it any more");
     let next = world.consume_one("other").await;
     assert_eq!((next.task, next.attempt), (task, 2));
     let late = world.end(&lease, Completed, None).await;
@@ -247,6 +252,27 @@ pub(super) async fn a_queue_may_have_a_bound_on_what_is_held(store: Arc<dyn Stor
     assert!(world.store.claim(claim(2)).await.unwrap().is_empty());
     world.end(&first[0].lease, Completed, None).await.unwrap();
     assert_eq!(world.store.claim(claim(2)).await.unwrap().len(), 1);
+}
+
+pub(super) async fn many_at_once_do_not_hold_more_than_they_may(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for n in 0..20 {
+        world.queued(&n.to_string()).await;
+    }
+    let claim = |n: usize| {
+        let room = Room { most_held: Some(3), ..Room::new(world.agent.clone(), 2) };
+        world.store.claim(Claim::of_queue(term(&n.to_string()), Some(world.tenant), room))
+    };
+    let publish = |n: usize| {
+        let (_, accept) = world.begin(&n.to_string());
+        world.store.accept(world.tenant, posted(accept, Post { queued: true, ..Post::default() }))
+    };
+    let claims = futures_util::future::join_all((0..20).map(claim));
+    let published = futures_util::future::join_all((20..30).map(publish));
+    let (claimed, published) = tokio::join!(claims, published);
+    assert!(published.into_iter().all(|accepted| accepted.is_ok()));
+    let held: usize = claimed.into_iter().map(|leased| leased.unwrap().len()).sum();
+    assert_eq!(held, 3);
 }
 
 pub(super) async fn a_message_behind_an_entry_waits_for_whoever_asks_next(store: Arc<dyn Store>) {
@@ -398,9 +424,9 @@ pub(super) async fn a_lease_of_the_queue_is_prolonged_by_its_holder(store: Arc<d
     let short = Duration::from_millis(1);
     assert_eq!(world.store.renew(std::slice::from_ref(&lease), short).await.unwrap(), []);
     tick().await;
-    assert_eq!(world.store.lapsed(None, 10).await.unwrap().len(), 1);
+    assert_eq!(world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap().len(), 1);
     assert_eq!(world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), [], "late, and still its own");
-    assert_eq!(world.store.lapsed(None, 10).await.unwrap(), []);
+    assert_eq!(world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap(), []);
     let forged = Lease { holder: Holder::worker("x"), ..lease.clone() };
     assert_eq!(world.store.renew(std::slice::from_ref(&forged), MINUTE).await.unwrap(), [forged]);
 }

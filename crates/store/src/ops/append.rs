@@ -52,6 +52,11 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
         return Err(Error::Moved);
     }
     let decision = decide(tx, &row, append)?;
+    // Whoever let it run out has no part in what becomes of it.
+    if append.only == Only::Lapsed {
+        row.generation += 1;
+        row.changed();
+    }
     if append.drafts.is_empty() && matches!(decision, Decision::Goes) {
         return Ok(Appended { seq: row.seq, state: row.state, next: None });
     }
@@ -173,6 +178,8 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
         }
         Some(TurnEnd::Retry { after, error }) => Ok(again(tx.now().after(*after), false, false, Some(error.clone()))),
         Some(TurnEnd::Release { begun }) => Ok(again(tx.now(), true, *begun, None)),
+        // Nobody would go on with an entry that rests: it waits for whoever asks.
+        Some(TurnEnd::Park { .. }) if row.queued => Ok(again(tx.now(), true, false, None)),
         Some(TurnEnd::Park { at_most }) => {
             // What it would wait for has happened: it is told so, a cancel too. Who was told of that and rests all the same
             // has had its chance.

@@ -15,6 +15,7 @@ use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 use uuid::Uuid;
 
+use super::fetch::Free;
 use crate::{
     AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId, codec, lease,
     ops::{self, FirstUse, Made, NewMessage, Owes, TaskRow, Tx},
@@ -52,6 +53,8 @@ pub(super) struct Batch {
     /// The tasks that make their push configurations due: how far their logs go, and whether it concerns all or only those who
     /// asked for every chunk.
     pub(super) owed: BTreeMap<TaskId, (u64, Owes)>,
+    /// How many entries of queues that have a bound may still be held.
+    pub(super) free: Free,
     /// How many tenants' locks it took.
     pub(super) quota_locks: usize,
     /// Rows that are due and cannot be read.
@@ -178,6 +181,7 @@ impl Batch {
             push_removals: BTreeSet::new(),
             push_puts: BTreeMap::new(),
             owed: BTreeMap::new(),
+            free: Free::new(),
             quota_locks: 0,
             unreadable: Vec::new(),
             writes: 0,
@@ -307,7 +311,15 @@ impl Tx for Batch {
                 rows.sort_by_key(|row| (Reverse(row.priority), row.due_at));
                 lines.push(rows);
             }
-            taken.extend(lease::one_by_one(lines).into_iter().take(room.slots).cloned());
+            let free = self.free.get(room.agent.as_str()).filter(|_| room.most_held.is_some());
+            let slots = free.map_or(room.slots, |free| room.slots.min(*free));
+            let chosen: Vec<TaskRow> = lease::one_by_one(lines).into_iter().take(slots).cloned().collect();
+            if room.most_held.is_some()
+                && let Some(free) = self.free.get_mut(room.agent.as_str())
+            {
+                *free = free.saturating_sub(chosen.len());
+            }
+            taken.extend(chosen);
         }
         Ok(taken)
     }

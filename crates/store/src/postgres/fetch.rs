@@ -26,7 +26,7 @@
 //! `far_from_its_bound_a_tenant_needs_no_lock`).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::LazyLock,
 };
 
@@ -45,6 +45,9 @@ use crate::{
 
 /// A statement that is put together from lists of columns.
 pub(super) type Sql = LazyLock<&'static str>;
+
+/// How many entries of queues that have a bound may still be held, by agent.
+pub(super) type Free = HashMap<String, usize>;
 
 /// Why a batch could not be read.
 pub(super) enum Trouble {
@@ -258,10 +261,12 @@ static CLAIM: Sql = Sql::new(|| {
     format!("{} {shares} CROSS JOIN LATERAL (SELECT * {due}) t", select()).leak()
 });
 
-/// How many entries of an agent's queue `$1` may still be held, if `$2` may be in all. Nobody else counts at the same time.
-const HELD: &str = "SELECT greatest($2::bigint - (SELECT count(*) FROM a2a_tasks t
-       WHERE t.agent_id = $1 AND t.queued AND t.owner IS NOT NULL AND t.due_at IS NOT NULL), 0)";
-const HELD_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, $2))::text";
+/// How many entries of each of the queues `$1` may still be held, if `$2` may be in all. Nobody else counts at the same time.
+const HELD: &str = "SELECT a.agent, greatest(a.most - (SELECT count(*) FROM a2a_tasks t
+       WHERE t.agent_id = a.agent AND t.queued AND t.owner IS NOT NULL AND t.due_at IS NOT NULL), 0)
+     FROM unnest($1::text[], $2::bigint[]) AS a (agent, most)";
+const HELD_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended(a.agent, $2))::text
+     FROM (SELECT u.agent FROM unnest($1::text[]) WITH ORDINALITY AS u (agent, place) ORDER BY u.place OFFSET 0) a";
 
 /// The tenants in the queue of an agent `$1`, or the one `$2`, the priorities of what waits there, and up to `$3` of each.
 const QUEUE_LINE: &str = "WITH RECURSIVE line (tenant_id) AS (
@@ -399,7 +404,9 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
         batch.know_task(read_row(&row)?);
     }
     let mut claims = Vec::new();
-    for row in claimed? {
+    let (claimed, free) = claimed?;
+    batch.free = free;
+    for row in claimed {
         let task: Uuid = row.try_get(0)?;
         match read_row(&row) {
             Ok(row) => {
@@ -450,13 +457,36 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
 }
 
 /// Locks what is claimed, each tenant's share of it.
-async fn claim(session: &Session, needs: &Needs) -> Result<Vec<Row>, tokio_postgres::Error> {
+async fn claim(session: &Session, needs: &Needs) -> Result<(Vec<Row>, Free), tokio_postgres::Error> {
     let mut claimed: Vec<Row> = Vec::new();
     let mut taken: Vec<Uuid> = Vec::new();
+    let mut bounds: BTreeMap<&str, i64> = BTreeMap::new();
+    for room in needs.claims.iter().filter(|claim| claim.line != Line::Running).flat_map(|claim| &claim.room) {
+        if let Some(most) = room.most_held {
+            bounds.insert(room.agent.as_str(), i64::try_from(most).unwrap_or(i64::MAX));
+        }
+    }
+    let (agents, most): (Vec<&str>, Vec<i64>) = bounds.into_iter().unzip();
+    // Both are on their way before anything else of the batch that takes a lock.
+    let (locked, held) = tokio::join!(
+        biased;
+        async { session.query_if(!agents.is_empty(), HELD_LOCK, &[&agents, &HELD_LOCKS]).await },
+        async { session.query_if(!agents.is_empty(), HELD, &[&agents, &most]).await },
+    );
+    locked?;
+    let mut free = Free::new();
+    for row in held? {
+        free.insert(row.try_get(0)?, usize::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0));
+    }
+    let mut left = free.clone();
     for claim in &needs.claims {
         if let Line::Queue(only) = claim.line {
             for room in &claim.room {
-                claimed.extend(claim_queue(session, room, only, &mut taken).await?);
+                let rows = claim_queue(session, room, only, &mut taken, left.get(room.agent.as_str()).copied()).await?;
+                if let Some(left) = left.get_mut(room.agent.as_str()) {
+                    *left = left.saturating_sub(rows.len());
+                }
+                claimed.extend(rows);
             }
             continue;
         }
@@ -480,7 +510,7 @@ async fn claim(session: &Session, needs: &Needs) -> Result<Vec<Row>, tokio_postg
             stands = Stand::again(stands, &found);
         }
     }
-    Ok(claimed)
+    Ok((claimed, free))
 }
 
 /// Locks what is claimed of a queue: of each tenant the higher first, then the older. What others are taking is passed over, and
@@ -490,16 +520,10 @@ async fn claim_queue(
     room: &Room,
     only: Option<TenantId>,
     taken: &mut Vec<Uuid>,
+    free: Option<usize>,
 ) -> Result<Vec<Row>, tokio_postgres::Error> {
     let agent = room.agent.as_str();
-    let mut slots = i64::try_from(room.slots).unwrap_or(i64::MAX);
-    if let Some(most) = room.most_held {
-        session.query(HELD_LOCK, &[&agent, &HELD_LOCKS]).await?;
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        if let Some(row) = session.query(HELD, &[&agent, &most]).await?.first() {
-            slots = slots.min(row.try_get(0)?);
-        }
-    }
+    let slots = i64::try_from(free.map_or(room.slots, |free| room.slots.min(free))).unwrap_or(i64::MAX);
     if slots <= 0 {
         return Ok(Vec::new());
     }

@@ -104,7 +104,9 @@ pub(super) async fn renew(writers: &Pool, leases: &[Lease], lasts: Duration) -> 
 pub(super) async fn dead_instances(readers: &Pool, me: &str, suspects: &Suspects) -> Result<Vec<String>> {
     let known = "SELECT k.id, max(k.due_at) FROM (
                    SELECT id, NULL::bigint AS due_at FROM instances WHERE id <> $1
-                   UNION ALL SELECT owner, due_at FROM a2a_tasks WHERE due_at IS NOT NULL AND owner <> $1) k
+                   UNION ALL SELECT owner, due_at FROM a2a_tasks WHERE due_at IS NOT NULL AND NOT queued AND owner <> $1
+                   UNION ALL SELECT owner, due_at FROM a2a_tasks
+                     WHERE queued AND owner IS NOT NULL AND due_at IS NOT NULL AND owner <> $1) k
                  GROUP BY k.id";
     let mut ids: Vec<String> = Vec::new();
     let mut untils: HashMap<String, Option<i64>> = HashMap::new();
@@ -141,14 +143,21 @@ pub(super) async fn dead_instances(readers: &Pool, me: &str, suspects: &Suspects
 /// Makes the leases of dead instances due. The owner stays: fencing goes by it until somebody takes the work. What somebody
 /// writes to at this moment is passed over; the next call finds it.
 pub(super) async fn reclaim(writers: &Pool, dead: &[String]) -> Result<usize> {
-    let sql = "WITH held AS (
-           SELECT task_id FROM a2a_tasks WHERE due_at IS NOT NULL AND NOT interrupted AND owner = ANY ($1::text[])
-           ORDER BY task_id FOR UPDATE SKIP LOCKED),
-         forgotten AS (DELETE FROM instances WHERE id = ANY ($1::text[]))
-         UPDATE a2a_tasks t SET due_at = least(t.due_at, lease_now()), interrupted = true
-         FROM held WHERE t.task_id = held.task_id AND t.owner = ANY ($1::text[])
-         RETURNING t.task_id";
-    Ok(writers.query(sql, &[&dead]).await?.len())
+    // What is due has an index for each kind of it, and no index has both.
+    let mut reclaimed = 0;
+    for due in ["due_at IS NOT NULL AND NOT queued", "queued AND owner IS NOT NULL AND due_at IS NOT NULL"] {
+        let sql = format!(
+            "WITH held AS (
+               SELECT task_id FROM a2a_tasks WHERE {due} AND NOT interrupted AND owner = ANY ($1::text[])
+               ORDER BY task_id FOR UPDATE SKIP LOCKED)
+             UPDATE a2a_tasks t SET due_at = least(t.due_at, lease_now()), interrupted = true
+             FROM held WHERE t.task_id = held.task_id AND t.owner = ANY ($1::text[])
+             RETURNING t.task_id"
+        );
+        reclaimed += writers.query(&sql, &[&dead]).await?.len();
+    }
+    writers.query("DELETE FROM instances WHERE id = ANY ($1::text[])", &[&dead]).await?;
+    Ok(reclaimed)
 }
 
 /// The tasks that these holders have and that carry a cancel mark.

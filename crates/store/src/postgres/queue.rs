@@ -16,7 +16,7 @@ use crate::{
 
 static LAPSED: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "{} a2a_tasks t WHERE t.queued AND t.owner IS NOT NULL AND t.due_at <= lease_now()
+        "{} a2a_tasks t WHERE t.queued AND t.owner IS NOT NULL AND t.due_at <= lease_now() AND t.due_at > $3
            AND ($1::text IS NULL OR t.agent_id = $1) LIMIT $2",
         select()
     )
@@ -61,10 +61,15 @@ static LETTERS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-pub(super) async fn lapsed(readers: &Pool, agent: Option<&AgentId>, limit: usize) -> Result<Vec<Lease>> {
+pub(super) async fn lapsed(
+    readers: &Pool,
+    agent: Option<&AgentId>,
+    since: LeaseTime,
+    limit: usize,
+) -> Result<Vec<Lease>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut leases = Vec::new();
-    for row in readers.query(&LAPSED, &[&agent.map(AgentId::as_str), &limit]).await? {
+    for row in readers.query(&LAPSED, &[&agent.map(AgentId::as_str), &limit, &since.0]).await? {
         match read_row(&row) {
             Ok(row) => leases.extend(row.lease()),
             Err(error) => tracing::error!(%error, "a lease that ran out cannot be read"),

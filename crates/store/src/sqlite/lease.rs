@@ -19,6 +19,18 @@ pub(super) static DUE: LazyLock<String> = LazyLock::new(|| {
 pub(super) const HEAD: &str = "SELECT tenant_id, due_at FROM a2a_tasks
      WHERE agent_id = ?1 AND tenant_id > ?2 AND due_at IS NOT NULL AND queued = 0 ORDER BY tenant_id, due_at LIMIT 1";
 
+/// Who is known: by itself, or by leases. What is due has an index for each kind of it, and no index has both.
+pub(super) const OTHERS: &str = "SELECT id FROM instances WHERE id <> ?1
+     UNION SELECT owner FROM a2a_tasks WHERE due_at IS NOT NULL AND queued = 0 AND owner <> ?1
+     UNION SELECT owner FROM a2a_tasks WHERE queued = 1 AND owner IS NOT NULL AND due_at IS NOT NULL AND owner <> ?1";
+
+pub(super) const RECLAIM: [&str; 2] = [
+    "UPDATE a2a_tasks SET due_at = min(due_at, ?1), interrupted = 1
+     WHERE due_at IS NOT NULL AND queued = 0 AND interrupted = 0 AND owner = ?2",
+    "UPDATE a2a_tasks SET due_at = min(due_at, ?1), interrupted = 1
+     WHERE queued = 1 AND owner IS NOT NULL AND due_at IS NOT NULL AND interrupted = 0 AND owner = ?2",
+];
+
 /// A row that cannot be read is not looked at again for so long.
 const STEP_ASIDE: Duration = Duration::from_secs(60 * 60);
 
@@ -180,10 +192,7 @@ pub(super) fn renew(batch: &mut Batch<'_>, leases: &[Lease], lasts: Duration) ->
 
 /// The other instances that are known, by themselves or by leases they hold.
 pub(super) fn other_instances(conn: &Connection, me: &str) -> Result<Vec<String>> {
-    let mut others = conn.prepare_cached(
-        "SELECT id FROM instances WHERE id <> ?1
-         UNION SELECT owner FROM a2a_tasks WHERE due_at IS NOT NULL AND owner <> ?1",
-    )?;
+    let mut others = conn.prepare_cached(OTHERS)?;
     let others = others.query_map([me], |row| row.get(0))?;
     Ok(others.collect::<Result<_, _>>()?)
 }
@@ -193,13 +202,9 @@ pub(super) fn reclaim(batch: &mut Batch<'_>, dead: &[String]) -> Result<usize> {
     batch.rows.forget();
     let mut reclaimed = 0;
     for id in dead {
-        reclaimed += batch
-            .conn
-            .prepare_cached(
-                "UPDATE a2a_tasks SET due_at = min(due_at, ?1), interrupted = 1
-                 WHERE due_at IS NOT NULL AND interrupted = 0 AND owner = ?2",
-            )?
-            .execute(params![batch.now.0, id])?;
+        for reclaim in RECLAIM {
+            reclaimed += batch.conn.prepare_cached(reclaim)?.execute(params![batch.now.0, id])?;
+        }
         batch.owed += push::reclaim(batch, id)?;
         batch.conn.prepare_cached("DELETE FROM instances WHERE id = ?1")?.execute([id])?;
     }

@@ -33,7 +33,7 @@ static DUE: LazyLock<String> = LazyLock::new(|| {
 
 static LAPSED: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "{} WHERE queued = 1 AND owner IS NOT NULL AND due_at <= ?1 AND (?2 IS NULL OR agent_id = ?2) LIMIT ?3",
+        "{} WHERE queued = 1 AND owner IS NOT NULL AND due_at <= ?1 AND due_at > ?4 AND (?2 IS NULL OR agent_id = ?2) LIMIT ?3",
         *row::SELECT
     )
 });
@@ -74,6 +74,10 @@ pub(super) fn due(batch: &Batch<'_>, claim: &Claim, room: &Room, only: Option<Te
         let rows = waiting(batch, claim, &room.agent, tenant, slots)?;
         if !rows.is_empty() {
             lines.push(rows);
+        }
+        // Nobody gets a second one before each of so many had a first.
+        if lines.len() >= slots {
+            break;
         }
     }
     let mut due = one_by_one(lines);
@@ -134,10 +138,16 @@ fn levels(conn: &Connection, agent: &AgentId, tenant: TenantId) -> Result<Vec<(i
     Ok(levels)
 }
 
-pub(super) fn lapsed(conn: &Connection, agent: Option<&AgentId>, limit: usize, now: LeaseTime) -> Result<Vec<Lease>> {
+pub(super) fn lapsed(
+    conn: &Connection,
+    agent: Option<&AgentId>,
+    since: LeaseTime,
+    limit: usize,
+    now: LeaseTime,
+) -> Result<Vec<Lease>> {
     let mut lapsed = conn.prepare_cached(&LAPSED)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = lapsed.query(params![now.0, agent.map(AgentId::as_str), limit])?;
+    let mut rows = lapsed.query(params![now.0, agent.map(AgentId::as_str), limit, since.0])?;
     let mut leases = Vec::new();
     while let Some(next) = rows.next()? {
         match row::read(next) {

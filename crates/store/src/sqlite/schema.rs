@@ -215,4 +215,20 @@ mod tests {
             .unwrap();
         assert!(plan.contains("a2a_tasks_due") && !plan.contains("TEMP"), "{plan}");
     }
+
+    #[test]
+    fn who_is_dead_is_found_without_a_look_at_all_tasks() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("db"), 1024).unwrap();
+        let [run, queued] = crate::sqlite::lease::RECLAIM;
+        for statement in [crate::sqlite::lease::OTHERS, run, queued] {
+            let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
+            let count = plan.parameter_count();
+            let mut rows = plan.query(rusqlite::params_from_iter(std::iter::repeat_n("x", count))).unwrap();
+            while let Some(row) = rows.next().unwrap() {
+                let detail: String = row.get("detail").unwrap();
+                assert!(!detail.contains("a2a_tasks") || detail.contains("INDEX"), "{statement}: {detail}");
+            }
+        }
+    }
 }
