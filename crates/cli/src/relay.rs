@@ -14,7 +14,9 @@ use url::Url;
 use crate::{config::Config, failure::Failure};
 
 /// How many may wait to be passed on.
-const WAITING: usize = 1000;
+const WAITING: usize = 100;
+/// What is larger is not passed on: it would wait in memory.
+const LARGEST: usize = 1 << 20;
 /// How long one attempt may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait before each further attempt.
@@ -38,7 +40,9 @@ pub(crate) fn start(config: &Config) -> Result<Option<RelayTo>, Failure> {
 
 impl Relay for Line {
     fn forward(&self, body: Bytes) {
-        if self.sender.try_send(body).is_err() {
+        if body.len() > LARGEST {
+            tracing::warn!(bytes = body.len(), "something that was published is too large for the relay");
+        } else if self.sender.try_send(body).is_err() {
             tracing::warn!("the relay is behind; something that was published is not passed on");
         }
     }

@@ -149,6 +149,11 @@ impl Scribe {
         self.progress.told = number;
     }
 
+    /// How many artifacts the turn has made.
+    pub(crate) fn made(&self) -> usize {
+        self.progress.made.len()
+    }
+
     /// What the agent last kept.
     pub(crate) fn state(&self) -> Option<&Bytes> {
         self.state.as_ref()

@@ -381,7 +381,7 @@ async fn retry_or_give_up(
         return give_up(inner, running, scribe, why, tries).await;
     }
     let (task, agent) = (running.lease.task, &running.lease.agent);
-    tracing::info!(task.id = %task, agent.name = %agent, attempt = tries, error = %why, "a turn will be tried again");
+    tracing::info!(task.id = %task, agent.name = %agent, attempt = tries, error = ?why, "a turn will be tried again");
     let again = TurnEnd::Retry { after: attempts::backoff(task, tries), error: why.to_owned() };
     commit(inner, running, scribe, Some(again)).await.into_ended()
 }
@@ -389,7 +389,7 @@ async fn retry_or_give_up(
 /// Ends a turn that was tried too often: its task is a dead letter.
 async fn give_up(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, why: &str, tries: u32) -> Ended {
     let (task, agent) = (running.lease.task, &running.lease.agent);
-    tracing::warn!(task.id = %task, agent.name = %agent, attempts = tries, error = %why, "a task is a dead letter");
+    tracing::warn!(task.id = %task, agent.name = %agent, attempts = tries, error = ?why, "a task is a dead letter");
     let end = match scribe.end(Outcome::Failed(vec![Part::text(attempts::gave_up(why, tries))])) {
         Ok(TurnEnd::Status(status)) => Ok(TurnEnd::GiveUp { status, error: why.to_owned(), dead: true }),
         end => end,

@@ -41,6 +41,9 @@ pub fn read(json: &[u8], limits: &Limits) -> Result<Word, String> {
         if !members.is_empty() {
             return Err("`keep` stands alone on its line".to_owned());
         }
+        if a2a::Json::from_text(state.get()).map_or(true, |state| state.depth() > limits.json_depth) {
+            return Err("`keep` nests too deep".to_owned());
+        }
         return Ok(Word::Said(Said::Keep(Box::<str>::from(state).into_boxed_bytes().into())));
     }
     match a2a::decode(json).map_err(|error| describe(&error))? {

@@ -25,8 +25,8 @@ use crate::{
     surface::{Admit, Surface, Visit},
 };
 
-/// How long a list is, unless somebody wants it shorter.
-const PAGE: usize = 100;
+/// How long a list is, unless somebody wants it shorter: its entries come with what they say.
+const PAGE: usize = 25;
 
 /// The most dead letters that are replayed by one call.
 const REPLAYS: usize = 1000;
@@ -514,9 +514,17 @@ async fn replay(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
     let ids: Vec<String> = match message_id {
         Some(id) => vec![id],
         None => {
-            let letters = Letters { limit: REPLAYS, ..Letters::default() };
-            let letters = exchange.dead_letters(&caller, letters).await?;
-            letters.into_iter().map(|entry| entry.task.to_string()).collect()
+            let mut ids = Vec::new();
+            let mut after = None;
+            // Page by page: letters come with what they say.
+            while ids.len() < REPLAYS {
+                let letters =
+                    exchange.dead_letters(&caller, Letters { after, limit: PAGE, ..Letters::default() }).await?;
+                let Some(last) = letters.last() else { break };
+                after = Some((last.status_at, last.task));
+                ids.extend(letters.iter().map(|entry| entry.task.to_string()));
+            }
+            ids
         }
     };
     let is_one = ids.len() == 1;

@@ -274,7 +274,9 @@ async fn serve_wish(inner: &Arc<Inner>, wish: &Wish) -> store::Result<bool> {
                 return Ok(true);
             }
             Ok(leased) => {
-                inner.desk.serve_after(&leased);
+                if wish.tenant.is_none() {
+                    inner.desk.serve_after(&leased);
+                }
                 hand_over(inner, reply, Ok(leased)).await;
             }
             Err(error) => {

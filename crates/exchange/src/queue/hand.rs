@@ -20,6 +20,18 @@ use crate::{
     worker::{self, Begin},
 };
 
+/// An answer does not grow beyond this, unless by one entry.
+const MOST_BYTES: usize = 8 << 20;
+
+impl Handed {
+    /// About how long it is as JSON.
+    fn size(&self) -> usize {
+        let long = |message: &a2a::Message| serde_json::to_vec(message).map_or(0, |json| json.len());
+        let said: usize = self.history.iter().chain(&self.context_history).map(long).sum();
+        said + 2 * self.entry.first.len()
+    }
+}
+
 impl Exchange {
     /// Hands out what waits for an agent, the higher first, then the older.
     pub async fn consume(&self, worker: &Worker, agent: &str, consume: Consume) -> Result<Vec<Handed>, Error> {
@@ -51,7 +63,9 @@ impl Exchange {
                 () = inner.draining.cancelled() => Vec::new(),
             };
         }
-        inner.desk.serve_after(&leased);
+        if worker.tenant().is_none() {
+            inner.desk.serve_after(&leased);
+        }
         self.hand_all(leased, lasts).await
     }
 
@@ -73,11 +87,18 @@ impl Exchange {
     /// read; one that never can be is an attempt that failed, and keeps nobody from the others.
     async fn hand_all(&self, leased: Vec<LeasedTurn>, lasts: Duration) -> Result<Vec<Handed>, Error> {
         let mut promised = Undelivered::new(&self.inner, leased);
-        let mut handed = Vec::new();
+        let mut handed: Vec<Handed> = Vec::new();
+        let mut bytes = 0;
         for turn in promised.leased.clone() {
             let (task, lease) = (turn.lease.task, turn.lease.clone());
+            if bytes > MOST_BYTES {
+                break;
+            }
             match self.hand(turn, lasts).await {
-                Ok(entry) => handed.push(entry),
+                Ok(entry) => {
+                    bytes += entry.size();
+                    handed.push(entry);
+                }
                 Err(Error::Store(error)) if error.is_permanent() => {
                     tracing::error!(task.id = %task, %error, "an entry cannot be read");
                     promised.leased.retain(|turn| turn.lease.task != task);
@@ -87,7 +108,8 @@ impl Exchange {
                 Err(error) => return Err(error),
             }
         }
-        promised.leased.clear();
+        // What would make the answer too long waits for the next call.
+        promised.leased.retain(|turn| !handed.iter().any(|entry| entry.entry.task == turn.lease.task));
         Ok(handed)
     }
 

@@ -17,6 +17,12 @@ use crate::{
     words::Word,
 };
 
+/// The most events of one call.
+const MOST_EVENTS: usize = 256;
+/// The most artifacts of one turn: how far it has come is written with each call, and names them.
+const MOST_ARTIFACTS: usize = 1000;
+/// The longest name that a worker may give one, for the same reason.
+const LONGEST_ARTIFACT_ID: usize = 256;
 /// How often a write is tried again that another one under the same lease has overtaken.
 const MOVES: usize = 16;
 
@@ -67,8 +73,11 @@ impl Exchange {
         words: Vec<Word>,
         ends: bool,
     ) -> Result<TaskState, Error> {
-        let longest = self.inner.options.limits.id_bytes;
-        let mut said = Vec::with_capacity(words.len());
+        let longest = self.inner.options.limits.id_bytes.min(LONGEST_ARTIFACT_ID);
+        if words.len() > MOST_EVENTS {
+            return Err(Error::invalid("events", format!("must be at most {MOST_EVENTS} in one call")));
+        }
+        let mut said: Vec<Said> = Vec::with_capacity(words.len());
         let mut outcome = None;
         let mut auth = None;
         for (n, word) in words.into_iter().enumerate() {
@@ -86,6 +95,10 @@ impl Exchange {
                     }
                     if let Said::Status { auth_required: true, message, .. } = &one {
                         auth = Some(message.as_ref().map(|message| message.parts.clone()).unwrap_or_default());
+                    }
+                    // What is kept last is what counts, and all of a call is written together.
+                    if matches!(one, Said::Keep(_)) {
+                        said.retain(|before| !matches!(before, Said::Keep(_)));
                     }
                     said.push(one);
                 }
@@ -252,6 +265,9 @@ impl Exchange {
         }
         for said in &written.said {
             scribe.take(copy(said));
+        }
+        if scribe.made() > MOST_ARTIFACTS {
+            return Err(Error::invalid("events", format!("a turn makes at most {MOST_ARTIFACTS} artifacts here")));
         }
         let end = match &written.outcome {
             Some(outcome) => Some(scribe.end(outcome.clone())?),

@@ -36,7 +36,7 @@ pub(super) fn failed(
         TurnEnd::Status(status) if fatal => Ok(TurnEnd::GiveUp { status, error: error.to_owned(), dead: false }),
         TurnEnd::Status(status) => {
             let (task, agent) = (lease.task, &lease.agent);
-            tracing::warn!(task.id = %task, agent.name = %agent, attempts = lease.tries, %error, "a task is a dead letter");
+            tracing::warn!(task.id = %task, agent.name = %agent, attempts = lease.tries, error = ?error, "a task is a dead letter");
             Ok(TurnEnd::GiveUp { status, error: error.to_owned(), dead: true })
         }
         end => Ok(end),

@@ -12,6 +12,8 @@ use crate::{
     intake::{answered, newborn_snapshot},
 };
 
+/// The most attempts that an entry can ask for.
+const MOST_ATTEMPTS: u32 = 1000;
 /// How long an `Idempotency-Key` is remembered.
 const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -27,8 +29,8 @@ impl Exchange {
         if priority > store::queue::HIGHEST {
             return Err(Error::invalid("priority", format!("must be at most {}", store::queue::HIGHEST)));
         }
-        if max_attempts == Some(0) {
-            return Err(Error::invalid("maxAttempts", "must be at least 1"));
+        if max_attempts.is_some_and(|most| most == 0 || most > MOST_ATTEMPTS) {
+            return Err(Error::invalid("maxAttempts", format!("must be from 1 to {MOST_ATTEMPTS}")));
         }
         if delay > LONGEST_DELAY {
             return Err(Error::invalid("delay", format!("must be at most {} seconds", LONGEST_DELAY.as_secs())));

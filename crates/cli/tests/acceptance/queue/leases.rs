@@ -121,7 +121,8 @@ async fn a_lease_is_kept_by_heartbeats() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
         let beat = hand.under(&held, "heartbeat", &json!({"seconds": 3})).await.ok();
-        assert_eq!(beat, json!({"canceled": false, "leaseSeconds": 3.0}));
+        let left = beat["leaseSeconds"].as_f64().expect("how long it is good for");
+        assert!(beat["canceled"] == json!(false) && left > 2.0 && left <= 3.0, "{beat}");
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
     let entry = hand.entry(&id).await;
