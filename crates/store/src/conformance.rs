@@ -17,6 +17,7 @@ mod pushing;
 mod queueing;
 mod reading;
 mod resting;
+mod retaining;
 mod turns;
 mod using;
 mod world;
@@ -158,6 +159,16 @@ macro_rules! for_each_conformance_case {
             configurations_are_listed_in_pages,
             others_configurations_do_not_exist,
             configurations_count_as_stored,
+            a_task_goes_with_all_that_is_its_own,
+            a_log_goes_before_its_task,
+            what_somebody_needs_stays,
+            what_is_young_stays,
+            a_step_is_small,
+            a_key_is_free_when_its_task_went,
+            a_task_is_deleted_at_once,
+            a_context_is_deleted_with_all_its_tasks,
+            a_lease_of_a_deleted_task_is_void,
+            writing_goes_on_while_tasks_go,
             one_value_of_a_setting_wins,
             tenants_have_names_of_their_own,
             tokens_live_until_they_expire,
@@ -216,6 +227,7 @@ use pushing::*;
 use queueing::*;
 use reading::*;
 use resting::*;
+use retaining::*;
 use turns::*;
 use using::*;
 

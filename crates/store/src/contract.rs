@@ -6,9 +6,10 @@ use async_trait::async_trait;
 
 use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, Letters, NewPush, NewToken, Page,
-    Position, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry, Replay, Result, Settlement, Snapshot, Stats,
-    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
+    Deleted, Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, Letters, NewPush,
+    NewToken, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry, Removal,
+    Replay, Result, Settlement, Snapshot, Stats, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token,
+    Usage, View, Wish,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -18,15 +19,15 @@ const SYSTEM: &str = "system";
 ///
 /// What every implementation promises:
 /// - **Durable first.** A call that returns `Ok` is on disk. What a [`Hub`] publishes is on disk.
-/// - **Gapless.** The events of a task are numbered 1, 2, 3, …; one call's events are adjacent.
+/// - **Gapless.** The events of a task are numbered 1, 2, 3, …; one call's events are adjacent. What was pruned of a log was its begin.
 /// - **One terminal event.** After a terminal state nothing is appended to a task, ever.
 /// - **Fenced.** A write under a lease whose generation is no longer current changes nothing and is
 ///   [`Error::LeaseLost`].
 /// - **Scoped.** A task of another tenant is [`Error::NotFound`], as is one that never existed.
 /// - **All or nothing.** A call that returns `Err` has changed nothing.
-pub trait Store: Journal + Queue + Outbox + Registry + Installation {}
+pub trait Store: Journal + Queue + Outbox + Retention + Registry + Installation {}
 
-impl<T: Journal + Queue + Outbox + Registry + Installation> Store for T {}
+impl<T: Journal + Queue + Outbox + Retention + Registry + Installation> Store for T {}
 
 /// Tasks: what callers, workers and readers do with them.
 #[async_trait]
@@ -91,7 +92,8 @@ pub trait Journal: Send + Sync + 'static {
     /// One page of the tenant's visible tasks, newest status first, with the exact total of the filter.
     async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page>;
 
-    /// Up to `limit` events after `after`, in order. Hidden tasks are found (their sender follows them).
+    /// Up to `limit` events after `after`, in order. Hidden tasks are found (their sender follows them). [`Error::Pruned`] when the
+    /// first of them is gone: whoever reads a log misses none without being told.
     async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>>;
 
     /// Up to `limit` events of all tasks and tenants after a place in the log, and the place after them. Whoever
@@ -164,6 +166,23 @@ pub trait Outbox: Send + Sync + 'static {
     /// Has dead letters sent again, a configuration that had stopped go on, and one that waits for another attempt be tried now; whoever tells it has its time. Says how many letters;
     /// [`Error::NotFound`] when there is no such configuration.
     async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize>;
+}
+
+/// What goes when its time has come, or at once. See [`crate::retention`] for what that is and what stays.
+#[async_trait]
+pub trait Retention: Send + Sync + 'static {
+    /// One small step: removes some of what ended long enough ago and may go, in one short transaction. Repeated, it finds what is left.
+    async fn prune(&self, step: PruneStep) -> Result<Pruned>;
+
+    /// Removes a task, or some tasks of a context, whatever they owe, and writes down who did it in the same transaction. Of a context with many
+    /// tasks some may be left ([`Deleted::more`]).
+    ///
+    /// [`Error::NotFound`] for a task that callers do not see and for a context without tasks, [`Error::NotEnded`] when the task, or any of
+    /// the context, has not ended.
+    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted>;
+
+    /// Up to `limit` tasks of a context that have not ended, hidden ones included.
+    async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>>;
 }
 
 /// Who may call: tenants, their tokens, what they use, and who has changed any of that.

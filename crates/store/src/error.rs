@@ -24,6 +24,12 @@ pub enum Error {
     /// The task is no dead letter.
     #[error("the task is no dead letter")]
     NotDead,
+    /// The task has not ended, and what has not ended is not removed.
+    #[error("the task has not ended, it is {}", .0.as_str())]
+    NotEnded(TaskState),
+    /// The event after the one that was named is gone: the task has ended long ago, and its log was removed from the begin.
+    #[error("the log of the task begins later than that")]
+    Pruned,
     /// Something was written under the same lease since the caller looked.
     #[error("the turn has moved on")]
     Moved,
@@ -92,6 +98,8 @@ impl Error {
             | Self::LeaseLost
             | Self::NotWaiting
             | Self::NotDead
+            | Self::NotEnded(_)
+            | Self::Pruned
             | Self::Moved
             | Self::IdempotencyConflict
             | Self::InboxFull

@@ -24,6 +24,7 @@ mod ops;
 pub mod postgres;
 pub mod push;
 pub mod queue;
+pub mod retention;
 #[cfg(feature = "testing")]
 pub mod scratch;
 pub mod sqlite;
@@ -33,7 +34,7 @@ mod waiter;
 pub mod wake;
 
 pub use attempts::FailedAttempt;
-pub use contract::{Installation, Journal, Outbox, Queue, Registry, Store};
+pub use contract::{Installation, Journal, Outbox, Queue, Registry, Retention, Store};
 pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
@@ -45,6 +46,7 @@ pub use push::{
     PushLease, PushRecord, PushState, Replay, Settlement,
 };
 pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
+pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
     IdempotencyKey, NewToken, Only, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats, StoredCard, Tailed,

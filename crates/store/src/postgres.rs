@@ -8,6 +8,7 @@
 //! | writing it, and commits whose answer is lost | [`flush`] |
 //! | batching, retrying, publishing | [`writer`] |
 //! | leases of the living and the dead | [`lease`], [`instances`] |
+//! | what goes | [`retention`] |
 //! | the log of all tasks | [`tail`] |
 
 mod administer;
@@ -22,6 +23,7 @@ mod push;
 mod queue;
 mod read;
 mod registry;
+mod retention;
 pub(crate) mod schema;
 mod tail;
 #[cfg(test)]
@@ -54,10 +56,10 @@ pub use self::{
 };
 use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters, NewPush,
-    Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Replay, Result,
-    Settlement, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage,
-    View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
+    Deleted, Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
+    NewPush, Outbox, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue,
+    QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredCard, Tailed,
+    TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -319,6 +321,21 @@ impl Outbox for PostgresStore {
         let replayed = push::replay(&self.tellers, tenant, task, id, which).await?;
         self.hub.poke_outbox();
         Ok(replayed)
+    }
+}
+
+#[async_trait]
+impl Retention for PostgresStore {
+    async fn prune(&self, step: PruneStep) -> Result<Pruned> {
+        retention::prune(&self.readers, &self.writers, &step).await
+    }
+
+    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted> {
+        retention::delete(&self.writers, tenant, actor, &removal).await
+    }
+
+    async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
+        retention::unfinished(&self.readers, tenant, context, limit).await
     }
 }
 

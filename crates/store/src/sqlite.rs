@@ -13,6 +13,7 @@ mod queue;
 mod read;
 mod readers;
 mod registry;
+mod retention;
 mod row;
 pub(crate) mod schema;
 pub(crate) mod tx;
@@ -36,10 +37,10 @@ pub use self::{
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
-    NewPush, Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Replay,
-    Result, Settlement, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token,
-    Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
+    Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
+    Letters, NewPush, Outbox, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue,
+    QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredCard, Tailed,
+    TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -343,6 +344,23 @@ impl Outbox for SqliteStore {
         let replayed = self.writer.run(move |batch| push::replay(batch, tenant, task, &id, which)).await?;
         self.hub.poke_outbox();
         Ok(replayed)
+    }
+}
+
+#[async_trait]
+impl Retention for SqliteStore {
+    async fn prune(&self, step: PruneStep) -> Result<Pruned> {
+        self.writer.run(move |batch| retention::prune(batch, &step)).await
+    }
+
+    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted> {
+        let actor = actor.to_owned();
+        self.writer.run(move |batch| retention::delete(batch, tenant, &actor, &removal)).await
+    }
+
+    async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
+        let context = context.to_owned();
+        self.readers.run(move |conn| retention::unfinished(conn, tenant, &context, limit)).await
     }
 }
 

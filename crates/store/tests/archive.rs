@@ -16,8 +16,8 @@ use std::{
 
 use a2a::{Artifact, Dialect, Message, Part, Role, TaskState, Timestamp};
 use store::{
-    Accept, AgentId, Append, Claim, Draft, Holder, IdempotencyKey, Lease, Location, NewPush, NewToken, Quota, Room,
-    Store, Target, TaskId, TenantId, Term, TurnEnd, View,
+    Accept, AgentId, Append, Claim, Draft, Holder, IdempotencyKey, Lease, Location, NewPush, NewToken, Prune,
+    PruneStep, PruneWalk, Quota, Room, Store, Target, TaskId, TenantId, Term, TurnEnd, View, Whose,
     archive::{self, Error, Imported, Kind, Sums},
     clock,
     scratch::Database,
@@ -193,6 +193,49 @@ fn database() -> (Database, Location) {
     let database = Database::create();
     let location = Location::parse(database.url()).unwrap();
     (database, location)
+}
+
+/// What is left of a task whose log is gone is moved like any other, and is the same there.
+#[tokio::test]
+async fn tasks_without_their_logs_are_moved_too() {
+    let (dir, from, tenant, tasks) = source().await;
+    let store = sqlite::open(dir.path(), sqlite::Options::default()).unwrap();
+    let mut walk = PruneWalk::default();
+    let mut events = 0;
+    loop {
+        let (whose, what, older_than) = (Whose::AllBut(Vec::new()), Prune::Events, Duration::ZERO);
+        let pruned = store.prune(PruneStep { tenant, whose, what, older_than, walk }).await.unwrap();
+        events += pruned.events;
+        walk = pruned.walk;
+        if !pruned.more {
+            break;
+        }
+    }
+    assert!(events > 0);
+    let usage = store.usage(tenant).await.unwrap();
+    drop(store);
+    let (bytes, _) = exported(&from).await;
+    let (database, to) = database();
+    imported(&to, &bytes).await.unwrap();
+    let (moved, _) = exported(&to).await;
+    assert!(records(&moved) == records(&bytes));
+    let back = tempfile::tempdir().unwrap();
+    imported(&Location::Sqlite(back.path().to_owned()), &moved).await.unwrap();
+    for store in [
+        sqlite::open(back.path(), sqlite::Options::default()).unwrap(),
+        store::postgres::open(&database.url().parse().unwrap(), store::postgres::Options::default()).await.unwrap(),
+    ] {
+        assert_eq!(store.usage(tenant).await.unwrap(), usage);
+        // The fifth has ended and nobody is told of it.
+        assert!(matches!(store.events(tenant, tasks[5], 0, 10).await, Err(store::Error::Pruned)));
+        assert!(store.task(tenant, tasks[5], View::FULL).await.unwrap().seq > 0);
+        let (whose, what, older_than) = (Whose::AllBut(Vec::new()), Prune::Tasks, Duration::ZERO);
+        let pruned = store.prune(PruneStep { tenant, whose, what, older_than, walk: PruneWalk::default() }).await;
+        let pruned = pruned.unwrap();
+        assert!(pruned.tasks > 0);
+        assert_eq!(store.usage(tenant).await.unwrap().bytes, usage.bytes - pruned.bytes);
+        store.close().await;
+    }
 }
 
 #[tokio::test]

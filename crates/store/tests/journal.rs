@@ -16,8 +16,8 @@ use std::{
 
 use a2a::{Message, Part, Role, TaskState};
 use store::{
-    Accept, Append, CancelMark, Claim, Draft, Error, Filter, Holder, Lease, LeasedTurn, Recent, Room, Store, Target,
-    TaskId, TenantId, Term, TurnEnd, View, clock,
+    Accept, Append, CancelMark, Claim, Draft, Error, Filter, Holder, Lease, LeasedTurn, Prune, PruneStep, PruneWalk,
+    Recent, Removal, Room, Store, Target, TaskId, TenantId, Term, TurnEnd, View, Whose, clock,
     conformance::{self, Damage},
     sqlite,
 };
@@ -579,4 +579,120 @@ async fn what_is_acknowledged_too_early_is_lost() {
         }
     }
     panic!("a journal that acknowledges before it commits has lost nothing");
+}
+
+fn step(what: Prune) -> PruneStep {
+    PruneStep {
+        tenant: TENANT,
+        whose: Whose::AllBut(Vec::new()),
+        what,
+        older_than: Duration::ZERO,
+        walk: PruneWalk::default(),
+    }
+}
+
+/// Removes all that has ended; how many tasks that were.
+async fn prune(store: &dyn Store) -> u64 {
+    // What ended in this very millisecond is not older than nothing.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let (mut step, mut tasks) = (step(Prune::Tasks), 0);
+    loop {
+        let pruned = store.prune(step.clone()).await.unwrap();
+        tasks += pruned.tasks;
+        step.walk = pruned.walk;
+        if !pruned.more {
+            return tasks;
+        }
+    }
+}
+
+fn artifact(task: TaskId, text: String) -> Draft {
+    let artifact = a2a::Artifact { artifact_id: "a".into(), parts: vec![Part::text(text)], ..Default::default() };
+    Draft::artifact(task, CONTEXT, artifact, false, true, None, clock::now()).unwrap()
+}
+
+#[tokio::test]
+async fn what_goes_makes_room_for_what_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut pages = Vec::new();
+    for _ in 0..6 {
+        for n in 0..100 {
+            let lease = running(&*store).await;
+            let drafts = vec![artifact(lease.task, "x".repeat(3000 + 50 * n))];
+            store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap();
+            end(&*store, &lease, TaskState::Completed, Some("done")).await;
+        }
+        assert_eq!(prune(&*store).await, 100);
+        let count: i64 = raw(dir.path()).query_row("PRAGMA page_count", (), |row| row.get(0)).unwrap();
+        pages.push(count);
+    }
+    assert!(pages[5] <= pages[1] + pages[1] / 20, "the file grows: {pages:?}");
+    let free: i64 = raw(dir.path()).query_row("PRAGMA freelist_count", (), |row| row.get(0)).unwrap();
+    assert!(free > pages[5] / 2, "{free} of {pages:?} are free");
+}
+
+/// The number of the newest task that went is that of the next one.
+#[tokio::test]
+async fn a_number_that_comes_again_finds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let number = |task: TaskId| -> i64 {
+        let find = "SELECT pk FROM a2a_tasks WHERE task_id = ?1";
+        raw(dir.path()).query_row(find, [task.to_string()], |row| row.get(0)).unwrap()
+    };
+    let key = |key: u8| Some(store::IdempotencyKey { key: [key; 32], fingerprint: [7; 32], keep: None });
+    let mut numbers = Vec::new();
+    for at_once in [false, true] {
+        let first = TaskId::mint();
+        let accept = Accept { idempotency: key(1), ..leased(&*store, first) };
+        let lease = store.accept(TENANT, accept).await.unwrap().lease.unwrap();
+        let push = store::NewPush {
+            id: "hook".into(),
+            url: "https://receiver/".into(),
+            receiver: "receiver:443".into(),
+            scheme: String::new(),
+            sealed: Vec::new(),
+            dialect: a2a::Dialect::V1,
+            chunks: false,
+        };
+        store.put_push(TENANT, first, push).await.unwrap();
+        store.remove_push(TENANT, first, "hook").await.unwrap();
+        store
+            .append(&lease, Append { drafts: vec![artifact(first, "one".into())], ..Append::default() })
+            .await
+            .unwrap();
+        end(&*store, &lease, TaskState::Completed, Some("done")).await;
+        numbers.push(number(first));
+        let mut watch = store.hub().watch(first);
+        if at_once {
+            store.delete(TENANT, "test", Removal::Task(first)).await.unwrap();
+        } else {
+            assert_eq!(prune(&*store).await, 1);
+        }
+        for table in ["a2a_tasks", "a2a_events", "messages", "a2a_artifacts", "idempotency", "push_configs"] {
+            let count = format!("SELECT count(*) FROM {table}");
+            let count: i64 = raw(dir.path()).query_row(&count, (), |row| row.get(0)).unwrap();
+            assert_eq!(count, 0, "{table}");
+        }
+        let position = store.tail(&store::Position::default(), 100).await.unwrap().1;
+
+        let second = TaskId::mint();
+        let accepted = store.accept(TENANT, Accept { idempotency: key(1), ..begin(second) }).await.unwrap();
+        assert_eq!((accepted.task, accepted.duplicate), (second, false), "the key is free");
+        assert_eq!(number(second), numbers[0], "the number comes again");
+        let task = store.task(TENANT, second, View::FULL).await.unwrap();
+        assert_eq!((task.history.len(), task.artifacts.len(), task.seq), (1, 0, 1));
+        assert!(store.pushes(TENANT, store::PushFilter { limit: 9, ..Default::default() }).await.unwrap().is_empty());
+        assert!(matches!(store.head(TENANT, first).await, Err(Error::NotFound)));
+        assert!(matches!(watch.recent(4), Recent::Events(events) if events.is_empty()), "watchers go by ids");
+        let (tailed, _) = store.tail(&position, 100).await.unwrap();
+        assert_eq!(
+            tailed.iter().map(|tailed| tailed.task).collect::<Vec<_>>(),
+            [second],
+            "places are never used again"
+        );
+        store.mark_cancel(TENANT, second).await.unwrap();
+        assert_eq!(prune(&*store).await, 1);
+    }
 }

@@ -18,10 +18,10 @@ use a2a::Message;
 use async_trait::async_trait;
 use store::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
-    NewPush, NewToken, Outbox, Page, Position, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry,
-    Registry, Replay, Result, Settlement, Snapshot, Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant,
-    TenantId, Term, Token, Usage, View, Wish,
+    Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
+    Letters, NewPush, NewToken, Outbox, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter,
+    PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store,
+    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -290,6 +290,14 @@ over_the_line! {
         next_push() -> (LeaseTime, Option<LeaseTime>);
         settle_push(lease: &PushLease, settlement: Settlement);
         replay_pushes(tenant: TenantId, task: TaskId, id: &str, which: Replay) -> usize;
+    }
+}
+
+over_the_line! {
+    Retention {
+        prune(step: PruneStep) -> Pruned;
+        delete(tenant: TenantId, actor: &str, removal: Removal) -> Deleted;
+        unfinished(tenant: TenantId, context: &str, limit: usize) -> Vec<TaskId>;
     }
 }
 

@@ -9,7 +9,7 @@ use a2a::{
 
 use super::world::*;
 use crate::{
-    Append, Draft, Error, Filter, Lease, PageKey, Position, Room, Store, Tailed, TaskId, TurnEnd, View, clock,
+    Append, Draft, Error, Filter, Lease, PageKey, Position, Removal, Room, Store, Tailed, TaskId, TurnEnd, View, clock,
 };
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
@@ -388,6 +388,9 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     assert!(matches!(store.force_cancel(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.reveal(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.wake(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(store.delete(tenant, "tester", Removal::Task(task)).await, Err(Error::NotFound)));
+    assert!(matches!(store.delete(tenant, "tester", Removal::Context(CONTEXT.into())).await, Err(Error::NotFound)));
+    assert!(store.unfinished(tenant, CONTEXT, 10).await.unwrap().is_empty());
     assert!(matches!(other.accept(other.more(task, "more")).await, Err(Error::NotFound)));
     let end = Append { drafts: vec![], end: Some(TurnEnd::Release { begun: true }), ..Append::default() };
     assert!(matches!(store.append(&stolen, end).await, Err(Error::NotFound)));

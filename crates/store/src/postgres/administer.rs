@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The advisory lock of whoever changes something here.
-const LOCK: i64 = 0x5357_4954_4348_0002;
+pub(super) const LOCK: i64 = 0x5357_4954_4348_0002;
 
 /// Written by [`heartbeat`] only.
 const HEARTBEAT: &str = "journal.heartbeat";

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::pool::Pool;
 use crate::{
     AgentId, Error, Event, Filter, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View, codec,
+    retention::refuse_pruned,
     talk::{ALL_BYTES, Room, TURN_BYTES, Talk},
 };
 
@@ -181,22 +182,21 @@ pub(super) async fn events(
     limit: usize,
 ) -> Result<Vec<Event>> {
     // A task without such events is a row of NULLs, no task is no row.
-    let sql = "SELECT e.seq, e.at, e.kind, e.body FROM a2a_tasks t
+    let sql = "SELECT e.seq, e.at, e.kind, e.body, t.seq FROM a2a_tasks t
                LEFT JOIN LATERAL (
                  SELECT seq, at, kind, body FROM a2a_events WHERE task = t.task_id AND seq > $3 ORDER BY seq LIMIT $4
                ) e ON true
                WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY e.seq";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = pool.query(sql, &[&uuid(task), &tenant.0, &codec::signed(after), &limit]).await?;
-    if rows.is_empty() {
-        return Err(Error::NotFound);
-    }
+    let end = codec::unsigned(rows.first().ok_or(Error::NotFound)?.try_get(4)?);
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
         if row.try_get::<_, Option<i64>>(0)?.is_some() {
             events.push(event(row, 0)?);
         }
     }
+    refuse_pruned(&events, after, end)?;
     Ok(events)
 }
 

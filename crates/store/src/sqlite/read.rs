@@ -10,6 +10,7 @@ use super::{row, tx::positions};
 use crate::{
     AgentId, Event, Filter, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
     ops::{Hidden, TaskRow},
+    retention::refuse_pruned,
     talk::{Room, Talk},
 };
 
@@ -216,7 +217,10 @@ pub(super) fn events(
     after: u64,
     limit: usize,
 ) -> Result<Vec<Event>> {
-    let pk = row::load(conn, tenant, task)?.pk;
+    let (pk, end) = {
+        let row = row::load(conn, tenant, task)?;
+        (row.pk, row.seq)
+    };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut events = conn.prepare_cached(
         "SELECT seq, at, kind, body FROM a2a_events WHERE task = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
@@ -226,6 +230,7 @@ pub(super) fn events(
     while let Some(row) = rows.next()? {
         events.push(event(row, 0)?);
     }
+    refuse_pruned(&events, after, end)?;
     Ok(events)
 }
 

@@ -8,5 +8,6 @@ mod leasing;
 mod losing;
 mod proxy;
 mod racing;
+mod removing;
 mod rig;
 mod tailing;
