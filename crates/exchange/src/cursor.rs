@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use a2a::{StreamResponse, TaskState};
-use store::{Event, EventKind, Journal, Recent, Snapshot, TaskId, TenantId, Watch};
+use store::{Event, EventKind, Journal, Recent, Snapshot, TaskId, TenantId, View, Watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -79,7 +79,7 @@ impl Cursor {
         self.ready.retain(|event| event.seq > after);
     }
 
-    /// The next event. Cancel safe.
+    /// The next event. Cancel safe. [`store::Error::Pruned`] when the log does not have it any more.
     pub(crate) async fn next(&mut self) -> store::Result<Arc<Event>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -200,9 +200,17 @@ impl Frames {
             };
             match event {
                 Ok(event) => self.take(event),
-                Err(error) => {
+                // What comes next is gone: the task has ended long ago, and how it stands takes the place of what is missing.
+                Err(store::Error::Pruned) => {
+                    let snapshot = cursor.store.task(cursor.tenant, cursor.task, View::FULL).await;
+                    let snapshot = snapshot.map_err(|error| Error::of_task(error, cursor.task));
                     self.cursor = None;
-                    return Some(Err(error.into()));
+                    return Some(snapshot.map(Frame::Task));
+                }
+                Err(error) => {
+                    let error = Error::of_task(error, cursor.task);
+                    self.cursor = None;
+                    return Some(Err(error));
                 }
             }
         }

@@ -26,6 +26,9 @@ pub enum Error {
     /// The task has ended, and nothing comes of it any more.
     #[error("the task has already ended as {}: get it, or resume with a cursor", .0.as_str())]
     NothingToFollow(TaskState),
+    /// No context of that id with any task, or none that this caller sees.
+    #[error("no context `{0}`")]
+    ContextNotFound(String),
     /// Push notifications were asked for.
     #[error("push notifications are not supported")]
     PushNotSupported,
@@ -64,6 +67,11 @@ impl Error {
         Self::AgentNotFound(name.chars().take(64).collect())
     }
 
+    /// No context of this id, which may be anything.
+    pub(crate) fn context_not_found(id: &str) -> Self {
+        Self::ContextNotFound(id.chars().take(64).collect())
+    }
+
     /// No push configuration of this id, which may be anything.
     pub(crate) fn push_not_found(id: &str) -> Self {
         Self::PushNotFound(id.chars().take(64).collect())
@@ -88,6 +96,7 @@ impl Error {
             Self::Request(error) => error.kind,
             Self::AgentNotFound(_) => ErrorKind::AgentNotFound,
             Self::TaskNotFound(_) | Self::PushNotFound(_) => ErrorKind::TaskNotFound,
+            Self::ContextNotFound(_) => ErrorKind::NotFound,
             Self::NotCancelable(_) => ErrorKind::TaskNotCancelable,
             Self::NothingToFollow(_) => ErrorKind::UnsupportedOperation,
             Self::PushNotSupported => ErrorKind::PushNotificationNotSupported,
@@ -103,6 +112,7 @@ fn store_kind(error: &store::Error) -> ErrorKind {
     match error {
         store::Error::Terminal(_) => ErrorKind::UnsupportedOperation,
         store::Error::IdempotencyConflict => ErrorKind::InvalidParams,
+        store::Error::NotEnded(_) => ErrorKind::Conflict,
         store::Error::InboxFull
         | store::Error::TooManyTasks { .. }
         | store::Error::TooMuchStored { .. }
@@ -146,6 +156,11 @@ fn of_store(error: &store::Error) -> a2a::Error {
         store::Error::IdempotencyConflict => {
             new("this idempotency key or message id was used before with other content".into())
                 .with_reason("IDEMPOTENCY_CONFLICT")
+        }
+        store::Error::NotEnded(state) => {
+            let state = state.as_str();
+            new(format!("a task that has not ended cannot be deleted, and one is {state}: cancel it first"))
+                .with_reason("TASK_NOT_ENDED")
         }
         store::Error::InboxFull => new("too many messages are waiting for this task; wait for a turn to end".into())
             .with_retry_after(RETRY_SOON),

@@ -19,6 +19,7 @@ mod page_token;
 pub mod push;
 pub mod queue;
 mod registry;
+mod retention;
 mod scheduler;
 mod scribe;
 mod send;
@@ -38,6 +39,7 @@ pub use cursor::{Frame, Frames};
 pub use error::Error;
 pub use operations::{Listing, Reply, Sent};
 pub use registry::{Agents, Entry};
+pub use retention::{Keep, RetentionRule, RetentionRules};
 use store::{Journal, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -68,6 +70,8 @@ pub struct Options {
     pub relay: Option<queue::RelayTo>,
     /// How notifications are sent; none are when nothing is said.
     pub push: Option<push::PushOptions>,
+    /// How long tasks and their logs are kept.
+    pub retention: RetentionRules,
 }
 
 impl Default for Options {
@@ -85,6 +89,7 @@ impl Default for Options {
             max_streams: Some(10_000),
             relay: None,
             push: None,
+            retention: RetentionRules::default(),
         }
     }
 }
@@ -142,6 +147,7 @@ impl Exchange {
         scheduler::start(&inner);
         push::start(&inner);
         queue::start(&inner);
+        retention::start(&inner);
         Ok(Self { inner })
     }
 

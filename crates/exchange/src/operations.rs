@@ -6,7 +6,7 @@ use a2a::{
     CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest,
     TaskState, validate,
 };
-use store::{AgentId, CancelMark, Event, Filter, Page, Snapshot, TaskHead, TaskId, View};
+use store::{AgentId, CancelMark, Event, Filter, Page, Snapshot, TaskHead, TaskId, TenantId, View};
 
 use crate::{
     Call, Entry, Error, Exchange, Frame, Frames, convert,
@@ -149,33 +149,37 @@ impl Exchange {
         in_scope(target.as_deref(), &head.agent, id)?;
         self.require(call, &head.agent)?;
 
-        let tenant = call.caller.tenant;
-        let store = &self.inner.store;
-        let mut cursor = Cursor::new(self.inner.journal(), tenant, id, head.seq);
-        let mark = answered(store.mark_cancel(tenant, id)).await.map_err(|error| Error::of_task(error, id))?;
-        match mark {
+        match self.stop(call.caller.tenant, id, head.seq).await.map_err(|error| Error::of_task(error, id))? {
             CancelMark::Canceled { already: true } if call.rules.cancel_once => {
                 return Err(Error::NotCancelable(TaskState::Canceled));
             }
-            CancelMark::Canceled { .. } => {}
             CancelMark::NotCancelable(state) => return Err(Error::NotCancelable(state)),
-            CancelMark::Running => {
-                self.inner.workers.cancel(id);
-                self.inner.desk.cancel(id);
-                let ended = async {
-                    loop {
-                        if cursor.next().await?.kind.ends_task() {
-                            return Ok::<(), store::Error>(());
-                        }
-                    }
-                };
-                let waited = tokio::time::timeout(self.inner.options.cancel_grace, ended).await;
-                if !matches!(waited, Ok(Ok(()))) {
-                    answered(store.force_cancel(tenant, id)).await.map_err(|error| Error::of_task(error, id))?;
-                }
-            }
+            CancelMark::Canceled { .. } | CancelMark::Running => {}
         }
         self.snapshot(call, id, View::FULL).await
+    }
+
+    /// Marks a task and waits for its end: a turn that runs has a grace, and is then ended without being asked. What the mark found is said.
+    pub(crate) async fn stop(&self, tenant: TenantId, id: TaskId, after: u64) -> store::Result<CancelMark> {
+        let store = &self.inner.store;
+        let mut cursor = Cursor::new(self.inner.journal(), tenant, id, after);
+        let mark = answered(store.mark_cancel(tenant, id)).await?;
+        if mark == CancelMark::Running {
+            self.inner.workers.cancel(id);
+            self.inner.desk.cancel(id);
+            let ended = async {
+                loop {
+                    if cursor.next().await?.kind.ends_task() {
+                        return Ok::<(), store::Error>(());
+                    }
+                }
+            };
+            let waited = tokio::time::timeout(self.inner.options.cancel_grace, ended).await;
+            if !matches!(waited, Ok(Ok(()))) {
+                answered(store.force_cancel(tenant, id)).await?;
+            }
+        }
+        Ok(mark)
     }
 
     /// SubscribeToTask. `after` is a resume cursor: with one, the missed events and nothing else.
@@ -226,9 +230,11 @@ impl Exchange {
         if after == end {
             return Ok(false);
         }
-        let events = self.inner.store.events(call.caller.tenant, id, after, 1).await;
-        let events = events?;
-        Ok(events.first().is_none_or(|event| event.seq != after + 1))
+        match self.inner.store.events(call.caller.tenant, id, after, 1).await {
+            Ok(_) => Ok(false),
+            Err(store::Error::Pruned) => Ok(true),
+            Err(error) => Err(Error::of_task(error, id)),
+        }
     }
 
     /// A task's head, if its tenant may see it.

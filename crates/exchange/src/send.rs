@@ -112,7 +112,11 @@ impl Exchange {
             let mut turns = taken.accepted.ahead + 1;
             let mut fold = taken.newborn.take().map(Fold::new);
             loop {
-                let event = taken.cursor.next().await?;
+                let event = match taken.cursor.next().await {
+                    // The turn has ended so long ago that its log is gone; the task says how.
+                    Err(store::Error::Pruned) => return Ok(Waited::TurnEnded),
+                    event => event?,
+                };
                 fold = fold.and_then(|fold| fold.add(&event));
                 match event.kind {
                     EventKind::Reply => return Ok(Waited::Reply(event)),
@@ -147,7 +151,11 @@ impl Exchange {
         }
         let decided = async {
             loop {
-                let event = taken.cursor.next().await?;
+                let event = match taken.cursor.next().await {
+                    // Only the log of a task that is shown goes before its task.
+                    Err(store::Error::Pruned) => return Ok(None),
+                    event => event?,
+                };
                 match event.kind {
                     EventKind::Reply => return Ok(Some(event)),
                     kind if kind.shows_task() => return Ok(None),
@@ -193,7 +201,10 @@ impl Exchange {
         }
         taken.cursor.skip_to(head.seq);
         loop {
-            let event = taken.cursor.next().await?;
+            let event = match taken.cursor.next().await {
+                Err(store::Error::Pruned) => return Ok(Waited::TurnEnded),
+                event => event?,
+            };
             match event.kind {
                 EventKind::Reply => return Ok(Waited::Reply(event)),
                 EventKind::Status { state, .. } if state.is_terminal() || state.is_interrupted() => {

@@ -25,6 +25,7 @@ use crate::{
     body::Bounds,
     card_registry,
     cards::Cards,
+    contexts,
     cors::Cors,
     grpc, headers,
     limits::Limits,
@@ -76,6 +77,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = mount::<Place>(router, "/a2a").route("/", any(serve::<Place>));
     router = mount::<arbiter::Route>(router, "/v1/a2a");
     router = mount::<requests::Route>(router, "/v1/requests");
+    router = mount::<contexts::Route>(router, "/v1/contexts");
     router = mount::<admin::Route>(router, "/v1/admin");
     router = mount::<card_registry::Route>(router, "/v1/cards");
     router = mount::<outboxes::Route>(router, "/v1/push");

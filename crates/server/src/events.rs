@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use a2a::{Error, GetTaskRequest, StreamResponse, TaskState, v03::arbiter};
 use bytes::Bytes;
-use exchange::{Call, Exchange, Frames};
+use exchange::{Call, Exchange, Frame, Frames};
 use futures_util::stream;
 use serde::Serialize;
 
@@ -17,6 +17,15 @@ use crate::{
 pub(crate) struct Events {
     frames: Frames,
     end: End,
+}
+
+/// What a stream tells next.
+pub(crate) struct Told {
+    /// The number that it brings the reader to.
+    pub(crate) seq: u64,
+    pub(crate) event: StreamResponse,
+    /// It is the task as it stands, in the place of all events so far.
+    pub(crate) is_snapshot: bool,
 }
 
 /// How the last status of a task is read.
@@ -34,7 +43,7 @@ impl Events {
         Self { frames, end }
     }
 
-    async fn next(&mut self) -> Option<Result<(u64, StreamResponse), Error>> {
+    async fn next(&mut self) -> Option<Result<Told, Error>> {
         let frame = match self.frames.next().await? {
             Ok(frame) => frame,
             Err(error) => return Some(Err(error.into())),
@@ -43,7 +52,8 @@ impl Events {
             Ok(event) => self.ended(event).await,
             Err(cause) => Err(encode::unreadable(&cause)),
         };
-        Some(event.map(|event| (frame.seq(), event)))
+        let is_snapshot = matches!(frame, Frame::Task(_));
+        Some(event.map(|event| Told { seq: frame.seq(), event, is_snapshot }))
     }
 
     async fn ended(&self, event: StreamResponse) -> Result<StreamResponse, Error> {
@@ -69,10 +79,10 @@ impl Events {
     }
 }
 
-/// The records that `translate` makes of the events, which it is given in order, with their numbers.
+/// The records that `translate` makes of the events, which it is given in order.
 pub(crate) fn records<F>(events: Events, translate: F) -> Records
 where
-    F: FnMut(u64, StreamResponse) -> Result<Vec<Record>, Error> + Send + 'static,
+    F: FnMut(Told) -> Result<Vec<Record>, Error> + Send + 'static,
 {
     let state = (events, translate, VecDeque::new());
     Box::pin(stream::unfold(state, |(mut events, mut translate, mut ready)| async move {
@@ -80,7 +90,7 @@ where
             if let Some(record) = ready.pop_front() {
                 return Some((Ok(record), (events, translate, ready)));
             }
-            match events.next().await?.and_then(|(seq, event)| translate(seq, event)) {
+            match events.next().await?.and_then(&mut translate) {
                 Ok(records) => ready = records.into(),
                 Err(error) => return Some((Err(error), (events, translate, ready))),
             }

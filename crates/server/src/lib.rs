@@ -16,6 +16,7 @@ mod body;
 mod card_registry;
 mod cards;
 mod connection;
+mod contexts;
 mod cors;
 mod encode;
 mod events;

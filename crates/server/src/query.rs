@@ -74,6 +74,11 @@ impl Query {
         })
     }
 
+    /// Whether what has not ended is to be canceled before it goes.
+    pub(crate) fn cancel(&self) -> Result<bool, Error> {
+        Ok(self.flag("cancel", "cancel")?.unwrap_or(false))
+    }
+
     fn text(&self, name: &str, alias: &str) -> Result<String, Error> {
         Ok(self.one_of(name, &[name, alias])?.unwrap_or_default().to_owned())
     }

@@ -5,8 +5,9 @@ mod native;
 use a2a::{CancelTaskRequest, Error, ErrorKind, GetTaskRequest, SubscribeToTaskRequest, TaskState};
 use axum::response::Response;
 use exchange::{Call, Caller, Rules};
+use http::Method;
 use serde_json::{Value, json};
-use store::{Filter, Snapshot, TaskId, View};
+use store::{Deleted, Filter, Snapshot, TaskId, View};
 
 use self::native::Run;
 use crate::{
@@ -46,7 +47,8 @@ impl Surface for Route {
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::All | Self::One(_) => "GET, HEAD, OPTIONS",
+            Self::All => "GET, HEAD, OPTIONS",
+            Self::One(_) => "GET, HEAD, DELETE, OPTIONS",
             Self::Cancel(_) => "POST, OPTIONS",
             Self::Events(_) => "GET, OPTIONS",
         }
@@ -55,6 +57,12 @@ impl Surface for Route {
     async fn answer(self, mut visit: Visit<'_, Caller>) -> Result<Response, Error> {
         match self {
             Self::All => list(visit).await,
+            Self::One(id) if visit.parts.method == Method::DELETE => {
+                let cancel = visit.query()?.cancel()?;
+                visit.read().await?;
+                let exchange = &visit.app.exchange;
+                Ok(deleted(&exchange.delete_task(&Call::new(visit.caller), &id, cancel).await?))
+            }
             Self::One(id) => one(visit, id).await,
             Self::Cancel(id) => {
                 // Nothing is said in it, but it has to be read before the connection can go on.
@@ -89,6 +97,11 @@ async fn one(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
     Ok(reply::json(Status::Ok, &json!({ "request": status(&snapshot) })))
 }
 
+/// What was deleted: how many tasks, and how many bytes the tenant has back.
+pub(crate) fn deleted(deleted: &Deleted) -> Response {
+    reply::json(Status::Ok, &json!({ "deleted": deleted.tasks, "bytes": deleted.bytes }))
+}
+
 /// Cancels what `tasks/cancel` cancels. A request that has ended is not in flight, as one that never was.
 async fn cancel(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
     let call = Call { rules: Rules { cancel_once: true, ..Rules::default() }, ..Call::new(visit.caller) };
@@ -107,7 +120,7 @@ async fn cancel(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error>
     Ok(reply::json(Status::Error(ErrorKind::NotFound), &body))
 }
 
-/// The log of a request from `since_seq` on, then what comes.
+/// The log of a request from `since_seq` on, then what comes. Of a log that is gone the request as it ended is told, from its begin.
 async fn events(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
     let app = visit.app;
     let cursor = headers::cursor(&visit.parts.headers, &visit.query()?)?;
@@ -125,7 +138,7 @@ async fn events(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error>
         started_ms: started_ms(snapshot.task),
     };
     let events = Events::new(frames, End::Whole(app.exchange.clone(), call));
-    let records = events::records(events, move |seq, event| run.records(seq, event));
+    let records = events::records(events, move |told| run.records(told));
     Ok(reply::stream(EventStream::over(records, Envelope::plain(), app.keep_alive)))
 }
 

@@ -43,7 +43,7 @@ fn the_table_is_that_of_the_specification() {
         (ErrorKind::MethodNotAllowed, -32600, 405, "UNIMPLEMENTED", 12, "METHOD_NOT_ALLOWED"),
         (ErrorKind::RequestTimeout, -32000, 408, "DEADLINE_EXCEEDED", 4, "REQUEST_TIMEOUT"),
         (ErrorKind::AlreadyExists, -32000, 409, "ALREADY_EXISTS", 6, "ALREADY_EXISTS"),
-        (ErrorKind::Conflict, -32000, 409, "CONFLICT", 9, "FAILED_PRECONDITION"),
+        (ErrorKind::Conflict, -32000, 409, "FAILED_PRECONDITION", 9, "CONFLICT"),
         (ErrorKind::PayloadTooLarge, -32600, 413, "RESOURCE_EXHAUSTED", 8, "PAYLOAD_TOO_LARGE"),
         (ErrorKind::UnsupportedMediaType, -32005, 415, "INVALID_ARGUMENT", 3, "UNSUPPORTED_MEDIA_TYPE"),
         (ErrorKind::ResourceExhausted, -32000, 429, "RESOURCE_EXHAUSTED", 8, "RESOURCE_EXHAUSTED"),

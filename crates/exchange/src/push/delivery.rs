@@ -297,7 +297,13 @@ impl<'a> Telling<'a> {
     async fn events(&mut self, after: u64) -> Result<Vec<Event>, Stop> {
         self.keep_lease().await?;
         let (tenant, task) = (self.lease.config.tenant, self.lease.config.task);
-        let events = self.inner.store.events(tenant, task, after, self.page).await.map_err(Stop::Store)?;
+        let events = match self.inner.store.events(tenant, task, after, self.page).await {
+            // Of a log that is gone nothing can be told. It goes only when nothing is owed: whoever asks now had a receiver that was gone.
+            Err(store::Error::Pruned) => Vec::new(),
+            // The task was deleted, and its configuration with it.
+            Err(store::Error::NotFound) => return Err(Stop::Lost),
+            events => events.map_err(Stop::Store)?,
+        };
         let bytes: usize = events.iter().map(|event| event.body.len()).sum();
         self.page = if bytes > PAGE_BYTES { 1 } else { (self.page * 2).min(PAGE) };
         Ok(events)

@@ -109,6 +109,8 @@ impl World {
             lease: LEASE,
             blocking_cap: Duration::from_secs(20),
             cancel_grace: Duration::from_secs(2),
+            // Wall time is not the story's.
+            retention: exchange::RetentionRules::forever(),
             ..Options::default()
         };
         let exchange = Exchange::start(Arc::clone(&line) as Arc<dyn Store>, agents, options);

@@ -4,7 +4,10 @@
 use a2a::{Artifact, Error, Message, Part, PartContent, StreamResponse, Task, TaskState, TaskStatus};
 use serde_json::{Value, json};
 
-use crate::{events, sse::Record};
+use crate::{
+    events::{self, Told},
+    sse::Record,
+};
 
 /// How much of a message `request_received` repeats, in characters.
 const EXCERPT: usize = 200;
@@ -19,14 +22,22 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The records of an event; the last of them carries its number. A task's end is to come as the whole task.
-    pub(super) fn records(&self, seq: u64, event: StreamResponse) -> Result<Vec<Record>, Error> {
+    /// The records of an event; the last of them carries its number. A task's end is to come as the whole task, and so is what is left of a task
+    /// whose log is gone.
+    pub(super) fn records(&self, told: Told) -> Result<Vec<Record>, Error> {
+        let Told { seq, event, is_snapshot } = told;
         let mut told = Vec::new();
         match event {
-            StreamResponse::Task(task) if task.status.state.is_terminal() => self.end(&task, &mut told),
             StreamResponse::Task(task) => {
-                told.push(("request_received", self.received(&task)));
-                task.artifacts.iter().for_each(|artifact| self.artifact(artifact, &mut told));
+                let has_ended = task.status.state.is_terminal();
+                // What stands in the place of a log tells all of it.
+                if is_snapshot || !has_ended {
+                    told.push(("request_received", self.received(&task)));
+                    task.artifacts.iter().for_each(|artifact| self.artifact(artifact, &mut told));
+                }
+                if has_ended {
+                    self.end(&task, &mut told);
+                }
             }
             StreamResponse::StatusUpdate(update) => told.push(self.status(&update.status)),
             StreamResponse::ArtifactUpdate(update) => self.artifact(&update.artifact, &mut told),
@@ -153,6 +164,10 @@ mod tests {
     use super::*;
 
     fn told(event: Value) -> Vec<(Option<u64>, &'static str, Value)> {
+        told_as(event, false)
+    }
+
+    fn told_as(event: Value, is_snapshot: bool) -> Vec<(Option<u64>, &'static str, Value)> {
         let run = Run {
             request: "R".into(),
             agent: "echo".into(),
@@ -160,7 +175,8 @@ mod tests {
             tenant_name: "alice".into(),
             started_ms: 1_700_000_000_000,
         };
-        let records = run.records(5, serde_json::from_value(event).unwrap()).unwrap();
+        let told = Told { seq: 5, event: serde_json::from_value(event).unwrap(), is_snapshot };
+        let records = run.records(told).unwrap();
         records.into_iter().map(|it| (it.id, it.event, serde_json::from_slice(&it.body).unwrap())).collect()
     }
 
@@ -194,5 +210,20 @@ mod tests {
         assert_eq!(kinds, [(None, "stream_end"), (None, "error"), (Some(5), "done")]);
         assert_eq!(ended[2].2["error_code"], "cancelled");
         assert_eq!(ended[2].2["duration_ms"], 1500);
+    }
+
+    #[test]
+    fn what_is_left_of_a_log_tells_all_of_it() {
+        let task = json!({"task": {"id": "R", "contextId": "C",
+            "history": [{"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}],
+            "artifacts": [{"artifactId": "A", "parts": [{"text": "one"}]}, {"artifactId": "B", "parts": [{"data": 1}]}],
+            "status": {"state": "TASK_STATE_COMPLETED", "timestamp": "2023-11-14T22:13:21.500Z"}}});
+        let kinds = |is_snapshot| {
+            told_as(task.clone(), is_snapshot).into_iter().map(|(id, event, _)| (id, event)).collect::<Vec<_>>()
+        };
+        let end = [(None, "stream_end"), (Some(5), "done")];
+        assert_eq!(kinds(false), end, "the events before it were told");
+        assert_eq!(kinds(true)[..3], [(None, "request_received"), (None, "text"), (None, "artifact")]);
+        assert_eq!(kinds(true)[3..], end);
     }
 }

@@ -19,7 +19,7 @@ use super::{Asked, success};
 use crate::{
     app::App,
     encode,
-    events::{self, End, Events},
+    events::{self, End, Events, Told},
     operation::Operation,
     reply,
     sse::{Envelope, EventStream, Record, Records},
@@ -199,7 +199,7 @@ async fn resubscribed(
 /// The records of a stream; without one it begins with the first event, which then is the task.
 fn translated(app: &App, call: Call, frames: Frames, mut stream: Option<Stream>) -> Records {
     let events = Events::new(frames, End::WithReply(app.exchange.clone(), call));
-    events::records(events, move |seq, event| {
+    events::records(events, move |Told { seq, event, .. }| {
         let stream = stream.get_or_insert_with(|| {
             let (task, context) = ids(&event);
             Stream::new(task, context)

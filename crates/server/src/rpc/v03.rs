@@ -17,7 +17,7 @@ use super::{Asked, success};
 use crate::{
     app::App,
     encode,
-    events::{self, End, Events},
+    events::{self, End, Events, Told},
     operation::{Operation, Performed},
     reply,
     sse::{Envelope, EventStream, Record},
@@ -56,7 +56,7 @@ pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<
         }
         Performed::Stream(frames) => {
             let extensions = frames.extensions.clone();
-            let records = events::records(Events::new(*frames, End::AsItIs), |seq, event| {
+            let records = events::records(Events::new(*frames, End::AsItIs), |Told { seq, event, .. }| {
                 let body = events::json(&v03::stream_result(&event))?;
                 Ok(vec![Record { id: Some(seq), event: "", body }])
             });

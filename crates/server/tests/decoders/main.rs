@@ -95,6 +95,7 @@ fn near_query() -> impl Strategy<Value = String> {
         "statusTimestampAfter",
         "status_timestamp_after",
         "includeArtifacts",
+        "cancel",
         "afterSequence",
         "since_seq",
         "A2A-Version",
@@ -180,6 +181,9 @@ proptest! {
                     prop_assert_eq!(&list(&written(&read, true)).expect("what we write we read"), &read);
                 }
                 Err(error) => is_helpful(&error),
+            }
+            if let Err(error) = Query::parse(Some(&text)).and_then(|query| query.cancel()) {
+                is_helpful(&error);
             }
         }
     }
