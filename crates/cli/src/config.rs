@@ -15,8 +15,9 @@ use std::{
 };
 
 use agents::units::nearest;
+use exchange::{Keep, RetentionRule, RetentionRules};
 use server::{Cors, Rate};
-use store::{AgentId, Location, Wake};
+use store::{AgentId, Location, Wake, check_tenant_name};
 
 pub(crate) use self::{
     keys::Layer,
@@ -26,7 +27,7 @@ pub(crate) use self::{
 use self::{
     keys::{Key, Slot, keys},
     masked::masked,
-    value::Compat,
+    value::{Age, AgesOf, Compat},
 };
 use crate::failure::Failure;
 
@@ -200,6 +201,7 @@ impl Settings {
             },
             quota: store::Quota { tasks: bound(keys.limits.tasks()), bytes: bound(keys.limits.stored_bytes().0) },
             max_streams: bound(keys.limits.streams()).map(count),
+            retention: retention(&keys.retention)?,
             ..exchange::Options::default()
         };
         let edge = server::Options {
@@ -344,6 +346,28 @@ fn refuse_out_of_range(keys: &mut Layer) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How long what has ended is kept. A name that cannot be one is a rule that would never count.
+fn retention(keys: &keys::Retained) -> Result<RetentionRules, Failure> {
+    let keep = |age: Age| age.0.map_or(Keep::Forever, |span| Keep::For(span.0));
+    let rule = |of: AgesOf| RetentionRule { tasks: of.tasks.map(keep), events: of.events.map(keep) };
+    let mut agents = BTreeMap::new();
+    for (name, of) in keys.agents().0 {
+        let agent = AgentId::from_str(&name).map_err(|reason| {
+            Failure::usage(format!("`retention.agents.{name}` does not name an agent")).because(reason)
+        })?;
+        agents.insert(agent, rule(of));
+    }
+    let mut tenants = BTreeMap::new();
+    for (name, of) in keys.tenants().0 {
+        check_tenant_name(&name).map_err(|reason| {
+            Failure::usage(format!("`retention.tenants.{name}` does not name a tenant")).because(reason)
+        })?;
+        tenants.insert(name, rule(of));
+    }
+    let (tasks, events) = (keep(keys.tasks()), keep(keys.events()));
+    Ok(RetentionRules { tasks, events, agents, tenants, every: keys.every().0 })
+}
+
 /// How many or how much, on a machine that cannot count further.
 fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
@@ -434,7 +458,7 @@ mod tests {
     }
 
     /// Every key, a value as a variable or a flag has it, and as the file has it.
-    const SAMPLES: [(&str, &str, &str); 49] = [
+    const SAMPLES: [(&str, &str, &str); 54] = [
         ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
         ("grpc_port", "2", "2"),
         ("data_dir", "/d", "\"/d\""),
@@ -481,6 +505,15 @@ mod tests {
         ("limits.tasks", "14", "14"),
         ("limits.stored_bytes", "1GiB", "\"1GiB\""),
         ("limits.streams", "15", "15"),
+        ("retention.tasks", "never", "\"never\""),
+        ("retention.events", "24h", "\"1d\""),
+        ("retention.every", "60s", "\"1m\""),
+        (
+            "retention.agents",
+            "agent.v1.tasks=30d, echo.tasks=never, echo.events=1h",
+            "{ \"agent.v1\" = { tasks = \"30d\" }, echo = { tasks = \"never\", events = \"60m\" } }",
+        ),
+        ("retention.tenants", "acme.events=2d", "{ acme = { events = \"48h\" } }"),
         ("cors.origins", "https://a, https://b", "[\"https://a\", \"https://b\"]"),
         ("trust.cards", "require", "\"require\""),
         (
@@ -542,6 +575,28 @@ mod tests {
             limits: a2a::Limits { id_bytes: 128, metadata_bytes: 2048, parts: 8, json_depth: 7 },
             quota: store::Quota { tasks: Some(14), bytes: Some(1 << 30) },
             max_streams: Some(15),
+            retention: RetentionRules {
+                tasks: Keep::Forever,
+                events: Keep::For(Duration::from_secs(86_400)),
+                every: Duration::from_secs(60),
+                agents: BTreeMap::from([
+                    (
+                        "agent.v1".parse().unwrap(),
+                        RetentionRule { tasks: Some(Keep::For(Duration::from_secs(30 * 86_400))), events: None },
+                    ),
+                    (
+                        "echo".parse().unwrap(),
+                        RetentionRule {
+                            tasks: Some(Keep::Forever),
+                            events: Some(Keep::For(Duration::from_secs(3600))),
+                        },
+                    ),
+                ]),
+                tenants: BTreeMap::from([(
+                    "acme".to_owned(),
+                    RetentionRule { tasks: None, events: Some(Keep::For(Duration::from_secs(2 * 86_400))) },
+                )]),
+            },
             ..exchange::Options::default()
         };
         assert_eq!(format!("{:?}", config.exchange), format!("{exchange:?}"));
@@ -608,6 +663,32 @@ mod tests {
             assert_eq!(failure.error, format!("`{key}` cannot be {value}"));
             assert_eq!(failure.causes, [format!("it has to be {range}")]);
             assert_eq!(failure.exit as u8, 2);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_said_in_tables() {
+        let text = "[retention]\ntasks = \"30d\"\n[retention.agents.\"agent.v1\"]\nevents = \"never\"\n\
+                    [retention.tenants.acme]\ntasks = \"1h\"\n";
+        let rules = check_file(text).unwrap().exchange.retention;
+        assert_eq!(
+            (rules.tasks, rules.events),
+            (Keep::For(Duration::from_secs(30 * 86_400)), Keep::For(Duration::from_secs(7 * 86_400)))
+        );
+        assert_eq!(rules.agents.values().next().unwrap().events, Some(Keep::Forever));
+        assert_eq!(rules.tenants["acme"].tasks, Some(Keep::For(Duration::from_secs(3600))));
+        for text in [
+            "retention.tasks = \"sometimes\"",
+            "retention.tasks = 90",
+            "retention.agents.echo.task = \"1d\"",
+            "retention.agents.tasks.events = \"1d\"",
+            "retention.tenants.\"a b\".tasks = \"1d\"",
+            "retention.agent.echo.tasks = \"1d\"",
+        ] {
+            assert_eq!(check_file(text).unwrap_err().exit as u8, 2, "{text}");
+        }
+        for text in ["echo=1d", "echo.age=1d", "echo.tasks", "echo.tasks=soon"] {
+            assert!(load(Layer::default(), None, &environment(&[("SB_RETENTION_AGENTS", text)])).is_err(), "{text}");
         }
     }
 

@@ -160,11 +160,13 @@ the file is.
 | written | in the file | in a flag or a variable |
 |---|---|---|
 | a duration | `"500ms"`, `"30s"`, `"2m"`, `"1h"`, `"30d"` | `30s` |
+| an age | a duration, or `"never"` | `90d`, `never` |
 | a size | a number of bytes, or `"64KiB"`, `"10MiB"`, `"1GiB"` | `10MiB` |
 | yes or no | `true`, `false` | `true`, `false`, also `1`, `0`, `yes`, `no`, `on`, `off`; a flag alone says yes |
 
 An empty variable counts as unset. A password in a flag is seen by everybody who can list processes: put it into the variable.
-None is ever printed. What the bounds of `[limits]` mean for callers is in [limits.md](limits.md).
+None is ever printed. What the bounds of `[limits]` mean for callers is in [limits.md](limits.md), what goes and what stays by
+`[retention]` in [retention.md](retention.md).
 
 This page is printed by `sb config docs`.
 "#;

@@ -12,6 +12,7 @@ mod chat;
 mod completion;
 mod config;
 mod config_command;
+mod context;
 mod courier;
 mod doctor;
 mod failure;
@@ -71,8 +72,10 @@ enum Command {
                       Examples:\n  sb chat ask\n  sb chat https://agents.example.org/a2a/agents/review --session s1"
     )]
     Chat(chat::Args),
-    /// Look at tasks, follow and cancel them
+    /// Look at tasks, follow, cancel and delete them
     Task(task::Args),
+    /// What groups tasks
+    Context(context::Args),
     /// Agent cards
     Card(card::Args),
     /// The queue: publish work, take it, and see what became of it; and the registry of cards
@@ -88,7 +91,7 @@ enum Command {
     Token(token::Args),
     /// The keys that sign agent cards
     Key(key::Args),
-    /// Who changed tenants, tokens and keys
+    /// Who changed tenants, tokens and keys, and who deleted tasks
     #[command(after_help = "Examples:\n  sb audit\n  sb audit --limit 10 -o json")]
     Audit(audit::Args),
     /// The server's configuration: what it is and whether it is right
@@ -161,6 +164,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Send(args) => send::run(args, log),
         Command::Chat(args) => chat::run(args, log),
         Command::Task(args) => task::run(args, log),
+        Command::Context(args) => context::run(args, log),
         Command::Card(args) => card::run(args, log),
         Command::A2a(args) => a2a_command::run(args, log),
         Command::Push(args) => push::run(args, log),

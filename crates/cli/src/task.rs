@@ -1,8 +1,9 @@
-//! `sb task`: tasks that exist, looked at, followed and canceled.
+//! `sb task`: tasks that exist, looked at, followed, canceled and deleted.
 
 use a2a::{CancelTaskRequest, ErrorKind, GetTaskRequest, ListTasksRequest, SubscribeToTaskRequest, Task, TaskState};
 use client::Client;
-use serde::Deserialize;
+use http::Method;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     failure::Failure,
     logging,
     output::{self, Format},
+    routes::RouteArgs,
     send::{Seen, print_text, task_text, verdict, watch},
     table::{self, fields, table},
     target,
@@ -38,6 +40,9 @@ enum Verb {
     /// Cancel a task
     #[command(after_help = "Example:\n  sb task cancel 0197c5a2-…")]
     Cancel(Cancel),
+    /// Delete tasks that have ended, with all that was said and made in them
+    #[command(after_help = "Examples:\n  sb task delete 0197c5a2-…\n  sb task delete 0197c5a2-… 0197c5a3-… --cancel")]
+    Delete(Delete),
     /// Follow a task to its end; a stream that is cut goes on by itself
     #[command(
         after_help = "Examples:\n  sb task subscribe 0197c5a2-…\n  sb task subscribe 0197c5a2-… --after 0 -o json    \
@@ -100,6 +105,32 @@ struct Cancel {
 }
 
 #[derive(Debug, clap::Args)]
+struct Delete {
+    /// The tasks
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+    /// Cancel those that have not ended first
+    #[arg(long)]
+    cancel: bool,
+    #[command(flatten)]
+    common: RouteArgs,
+}
+
+/// What the server says of a deletion.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Deleted {
+    pub(crate) deleted: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Serialize)]
+struct DeletedTask<'a> {
+    task: &'a str,
+    #[serde(flatten)]
+    deleted: Deleted,
+}
+
+#[derive(Debug, clap::Args)]
 struct Subscribe {
     /// The task
     id: String,
@@ -116,6 +147,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
         Verb::Get(args) => args.place.target.block_on(get(&args)),
         Verb::List(args) => args.place.target.block_on(list(&args)),
         Verb::Cancel(args) => args.place.target.block_on(cancel(&args)),
+        Verb::Delete(args) => args.common.target.block_on(delete(&args)),
         Verb::Subscribe(args) => args.place.target.block_on(subscribe(&args)),
     }
 }
@@ -193,6 +225,31 @@ async fn cancel(args: &Cancel) -> Result<(), Failure> {
         Format::Text => output::line(&format!("task {} is {}", task.value.id, spoken(task.value.status.state))),
     }
     Ok(())
+}
+
+/// Deletes all that can be deleted; the first failure is that of the command.
+async fn delete(args: &Delete) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    for id in &args.ids {
+        match remove(&args.common, &["v1", "requests", id], args.cancel).await {
+            Ok(deleted) => {
+                let text = format!("deleted task {id}, {} bytes", deleted.bytes);
+                args.common.print(&DeletedTask { task: id, deleted }, &text);
+            }
+            Err(failure) if outcome.is_ok() => outcome = Err(failure),
+            Err(failure) => failure.print(),
+        }
+    }
+    outcome
+}
+
+/// Deletes what is at this path.
+pub(crate) async fn remove(common: &RouteArgs, path: &[&str], cancel: bool) -> Result<Deleted, Failure> {
+    let query: &[(&str, &str)] = if cancel { &[("cancel", "true")] } else { &[] };
+    let failed = |failure: Failure| {
+        if !cancel && failure.error.contains("not ended") { failure.hint("--cancel cancels it first") } else { failure }
+    };
+    common.call(Method::DELETE, path, query, None).await.map_err(failed)
 }
 
 async fn subscribe(args: &Subscribe) -> Result<(), Failure> {

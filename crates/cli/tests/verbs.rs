@@ -12,6 +12,7 @@ mod old_agent;
 mod pushing;
 mod queueing;
 mod registry;
+mod retaining;
 mod rig;
 mod sending;
 mod signing;

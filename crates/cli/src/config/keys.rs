@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     masked::Masked,
-    value::{CardTrust, Compat, Held, KeyFiles, LogFormat, Networks, Origins, Ports, Shown, Token, Value},
+    value::{Age, Ages, CardTrust, Compat, Held, KeyFiles, LogFormat, Networks, Origins, Ports, Shown, Token, Value},
 };
 
 /// What is declared about a key.
@@ -159,6 +159,7 @@ table! {
     [egress]: Egress;
     [relay]: Relay;
     [limits]: Limits;
+    [retention]: Retained;
     [cors]: CrossOrigin;
     [trust]: Trust;
 }
@@ -238,6 +239,21 @@ table! {
     stored_bytes: Size = Size(0);
     /// How many streams of a tenant may be open; 0 is no bound.
     streams: u64 = 10_000;
+}
+
+table! {
+    /// How long what has ended is kept.
+    Retained, "retention.":
+    /// How long a task is kept after its end, or `never` to remove none. Dead letters stay, and so does what webhooks are still to be told of.
+    tasks: Age = Age(Some(Span::seconds(90 * 86_400)));
+    /// How long the log of a task is kept after its end: streams can be resumed that long.
+    events: Age = Age(Some(Span::seconds(7 * 86_400)));
+    /// How often is looked for what may go.
+    every: Span = Span::seconds(600);
+    /// The same for some agents: tables `[retention.agents.NAME]` with `tasks` and `events` in the file, `NAME.tasks=AGE` with commas in the variable.
+    agents: Ages = Ages::default(), else "none";
+    /// The same for some tenants, which counts before what is said of agents: tables `[retention.tenants.NAME]`.
+    tenants: Ages = Ages::default(), else "none";
 }
 
 table! {

@@ -1,6 +1,6 @@
 //! What keys of the configuration can hold: how it is read from a flag or a variable, and how it is shown.
 
-use std::{fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
 use agents::units::{Size, Span};
 use clap::{Arg, ArgMatches, ValueEnum, builder::EnumValueParser, value_parser};
@@ -12,6 +12,9 @@ use serde_json::json;
 use server::Network;
 
 use super::masked::Masked;
+
+/// An age that nothing reaches.
+const NEVER: &str = "never";
 
 /// What a key can hold.
 pub(crate) trait Value: Clone + Send + Sync + 'static {
@@ -117,6 +120,23 @@ pub(crate) struct Networks(pub(crate) Vec<Network>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ports(pub(crate) Vec<u16>);
 
+/// How long something is kept: a duration, or `never` for what never goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Age(pub(crate) Option<Span>);
+
+/// How long what is kept of some agents or tenants, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Ages(pub(crate) BTreeMap<String, AgesOf>);
+
+/// How long what of one of them is kept, where that differs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AgesOf {
+    pub(crate) tasks: Option<Age>,
+    pub(crate) events: Option<Age>,
+}
+
 /// What somebody authenticates with: not for files, which are shown around, nor for command lines.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Token(String);
@@ -165,7 +185,7 @@ macro_rules! written {
     )+};
 }
 
-written!(String, Masked, Span);
+written!(String, Masked, Span, Age);
 
 impl Value for PathBuf {
     fn read(text: &str) -> Result<Self, String> {
@@ -344,12 +364,75 @@ impl fmt::Display for KeyFile {
     }
 }
 
+impl FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.trim().eq_ignore_ascii_case(NEVER) {
+            return Ok(Self(None));
+        }
+        text.parse().map(|span| Self(Some(span))).map_err(|reason: String| format!("{reason}, or `{NEVER}`"))
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(span) => span.fmt(f),
+            None => f.write_str(NEVER),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Age {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Value for Ages {
+    fn read(text: &str) -> Result<Self, String> {
+        let mut ages = Self::default();
+        for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let refusal = || format!("`{entry}` has to be NAME.tasks=AGE or NAME.events=AGE, such as echo.tasks=30d");
+            let (place, age) = entry.split_once('=').ok_or_else(refusal)?;
+            // Names may have full stops in them.
+            let (name, what) = place.trim().rsplit_once('.').ok_or_else(refusal)?;
+            let of = ages.0.entry(name.to_owned()).or_default();
+            let age = Some(age.parse()?);
+            match what {
+                "tasks" => of.tasks = age,
+                "events" => of.events = age,
+                _ => return Err(refusal()),
+            }
+        }
+        Ok(ages)
+    }
+
+    fn text(&self) -> String {
+        let mut entries = Vec::new();
+        for (name, of) in &self.0 {
+            entries.extend(of.tasks.map(|age| format!("{name}.tasks={age}")));
+            entries.extend(of.events.map(|age| format!("{name}.events={age}")));
+        }
+        if entries.is_empty() { "-".to_owned() } else { entries.join(", ") }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let shown = |age: Option<Age>| age.map(|age| age.to_string());
+        let of = |(name, of): (&String, &AgesOf)| {
+            (name.clone(), json!({"tasks": shown(of.tasks), "events": shown(of.events)}))
+        };
+        serde_json::Value::Object(self.0.iter().map(of).collect())
+    }
+}
+
 /// A choice of names.
 macro_rules! choice {
     ($($type:ty),+) => {$(
         impl Value for $type {
             fn read(text: &str) -> Result<Self, String> {
-                Self::from_str(text, true)
+                <Self as ValueEnum>::from_str(text, true)
             }
 
             fn text(&self) -> String {

@@ -98,6 +98,17 @@ fn what_is_another_tenants_is_as_what_never_was() {
                     failures.push(format!("{pair}: context at {agent}: {}: {}", operation.name, found.shown()));
                 }
             }
+            for operation in of_a_context() {
+                let unknown = forged(&theirs.context);
+                let found = operation.send(&rig, caller, &theirs.context);
+                let nothing = operation.send(&rig, caller, &unknown);
+                compared += 1;
+                if let Some(why) = difference(&found, &theirs.context, &nothing, &unknown) {
+                    failures.push(format!("{pair}: context: {}: {why}", operation.name));
+                } else if found.status != 404 {
+                    failures.push(format!("{pair}: context: {}: {}", operation.name, found.shown()));
+                }
+            }
             for operation in pages() {
                 let unknown = forged(&theirs.page);
                 let found = operation.send(&rig, caller, &theirs.page);
@@ -288,6 +299,8 @@ fn on_a_task(agent: &str) -> Vec<Operation> {
         ("POST", "/v1/requests/ID/cancel"),
         ("GET", "/v1/requests/ID/events"),
         ("GET", "/v1/requests/ID/events?since_seq=0"),
+        ("DELETE", "/v1/requests/ID"),
+        ("DELETE", "/v1/requests/ID?cancel=true"),
     ] {
         operations.push(Operation::new(method, path.to_owned(), None));
     }
@@ -346,6 +359,14 @@ fn lists_of(agent: &str) -> impl Iterator<Item = Operation> + use<> {
         operations.push(Operation::call(&endpoint, "ListTasks", &json!({"contextId": "ID"})));
     }
     operations.into_iter()
+}
+
+/// Every operation that takes a context's id by itself.
+fn of_a_context() -> Vec<Operation> {
+    vec![
+        Operation::new("DELETE", "/v1/contexts/ID".to_owned(), None),
+        Operation::new("DELETE", "/v1/contexts/ID?cancel=true".to_owned(), None),
+    ]
 }
 
 /// Every way to ask for the next page of what the token was given for.
