@@ -287,7 +287,7 @@ async fn a_lease_is_its_holders_whoever_writes() {
     }
     assert_eq!(two.mark_cancel(TENANT, lease.task).await.unwrap(), CancelMark::Running);
     for store in [&one, &two] {
-        assert_eq!(store.marked(&[worker.clone()]).await.unwrap(), [lease.task]);
+        assert_eq!(store.marked(std::slice::from_ref(&worker)).await.unwrap(), [lease.task]);
         assert!(store.marked(&[store.instance().into()]).await.unwrap().is_empty());
     }
     end(&*two, &lease, TaskState::Completed, None).await;

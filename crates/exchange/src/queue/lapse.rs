@@ -15,7 +15,6 @@ const LAPSED: usize = 100;
 const LONGEST_ERROR: usize = 2048;
 
 /// What becomes of an entry whose attempt did not work.
-
 pub(super) fn failed(
     inner: &Inner,
     lease: &Lease,

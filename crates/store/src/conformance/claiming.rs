@@ -263,8 +263,8 @@ pub(super) async fn a_lease_belongs_to_its_holder(store: Arc<dyn Store>) {
     // This instance is not the holder, and writes for it.
     world.append(&lease, vec![artifact(task, "a", "made", false)]).await.unwrap();
     world.store.mark_cancel(world.tenant, task).await.unwrap();
-    assert_eq!(world.store.marked(&[worker.clone()]).await.unwrap(), [task]);
-    assert!(world.store.marked(&[other.clone()]).await.unwrap().is_empty());
+    assert_eq!(world.store.marked(std::slice::from_ref(&worker)).await.unwrap(), [task]);
+    assert!(world.store.marked(std::slice::from_ref(&other)).await.unwrap().is_empty());
     assert!(world.store.marked(&[world.me()]).await.unwrap().is_empty());
     world.end(&lease, Completed, None).await.unwrap();
 

@@ -322,7 +322,7 @@ pub(super) async fn a_canceled_entry_is_no_dead_letter(store: Arc<dyn Store>) {
     let task = world.queued("go").await;
     let lease = world.consume_one("w").await;
     assert_eq!(world.store.mark_cancel(world.tenant, task).await.unwrap(), CancelMark::Running);
-    assert_eq!(world.store.marked(&[lease.holder.clone()]).await.unwrap(), [task]);
+    assert_eq!(world.store.marked(std::slice::from_ref(&lease.holder)).await.unwrap(), [task]);
     assert!(world.store.entry(Some(world.tenant), task).await.unwrap().canceled);
     world.give_up(&lease, "no").await;
     assert_eq!(world.state(task).await, Canceled);

@@ -77,7 +77,7 @@ impl World {
 
     async fn dead_letter(&self, says: &str) -> TaskId {
         let (task, lease) = self.running(says).await;
-        let end = TurnEnd::GiveUp { status: status(task, Failed, Some("no")), error: "broken".into() };
+        let end = TurnEnd::GiveUp { status: status(task, Failed, Some("no")), error: "broken".into(), dead: true };
         self.finish(&lease, end).await.unwrap();
         task
     }
