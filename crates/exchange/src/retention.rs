@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use a2a::{GetTaskRequest, ListTasksRequest, validate};
 use store::{AgentId, Deleted, Prune, PruneStep, PruneWalk, Removal, TaskId, Tenant, TenantId, Whose};
 use tokio::time::Instant;
 
@@ -217,6 +218,8 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
 impl Exchange {
     /// Removes a task that has ended, with all that is its own; one that has not is canceled first if the caller says so.
     pub async fn delete_task(&self, call: &Call, id: &str, cancel: bool) -> Result<Deleted, Error> {
+        let asked = GetTaskRequest { id: id.to_owned(), ..GetTaskRequest::default() };
+        validate::validate_get(&asked, &self.inner.options.limits)?;
         let id = convert::task_id(id)?;
         let deleted = match self.delete(call, Removal::Task(id)).await {
             Err(store::Error::NotEnded(_)) if cancel => {
@@ -231,6 +234,8 @@ impl Exchange {
     /// Removes all tasks of a context, whoever their agents are. If one has not ended, nothing is removed, unless the caller says that such are to be
     /// canceled first.
     pub async fn delete_context(&self, call: &Call, context: &str, cancel: bool) -> Result<Deleted, Error> {
+        let asked = ListTasksRequest { context_id: context.to_owned(), ..ListTasksRequest::default() };
+        validate::validate_list(&asked, &self.inner.options.limits)?;
         let not_found = |error| match error {
             store::Error::NotFound => Error::context_not_found(context),
             error => error.into(),
