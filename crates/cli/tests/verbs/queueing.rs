@@ -155,7 +155,7 @@ fn consume_waits_if_it_is_told_to() {
         let entry: Value = serde_json::from_str(&worked(&output)).unwrap();
         assert_eq!(entry["id"], json!(id));
     }
-    rig.fails(&["consume", "researcher", "--wait", "--timeout", "1s"], 5);
+    assert_eq!(rig.ok(&["consume", "researcher", "--wait", "--timeout", "2s"]), "", "for as long as the verb may take");
 }
 
 #[test]
@@ -183,13 +183,27 @@ fn s3_26_s3_27_an_entry_is_claimed_kept_talked_about_and_acknowledged() {
         ("COMPLETED", &json!({"status": "done"}))
     );
     assert_eq!(http::text(&task, "/status/message/parts/0/text"), "fine");
-    assert!(rig.fails(&acked, 1).contains("lease is lost"), "once");
+    assert_eq!(rig.ok(&acked), "acked\n", "who has not heard it says it again");
+    assert_eq!(rig.task(&second), task, "and nothing is written twice");
+    assert!(rig.fails(&["nack", &second, "--lease", &lease], 1).contains("lease is lost"));
+    assert!(rig.fails(&["ack", &second], 1).contains("nobody holds the entry"));
 
     // X-45: without a lease whoever holds the entry is meant.
     rig.ok(&["consume", "researcher"]);
     let acked = rig.one(&["ack", &first]);
     assert_eq!((&acked["id"], &acked["status"]), (&json!(first), &json!("acked")));
     assert_eq!(rig.task(&first).get("artifacts"), None, "S3-10: no result, no artifact");
+}
+
+#[test]
+fn s3_19_an_entry_waits_for_authorization_when_its_worker_says_that_this_is_all() {
+    let rig = Rig::new();
+    let id = rig.publish("researcher", "x");
+    rig.ok(&["consume", "researcher"]);
+    let event = r#"{"statusUpdate":{"status":{"state":"TASK_STATE_AUTH_REQUIRED"}}}"#;
+    assert_eq!(rig.ok(&["progress", &id, "--event-json", event, "--end"]), "auth_required\n");
+    assert_eq!(http::state(&rig.task(&id)), "AUTH_REQUIRED");
+    assert!(rig.fails(&["ack", &id], 1).contains("nobody holds the entry"));
 }
 
 #[test]
@@ -317,13 +331,14 @@ fn what_does_not_work_has_its_exit_code_and_changes_nothing() {
     assert!(rig.fails(&["ack", &id, "--lease", "forged"], 1).contains("lease"));
     assert!(rig.fails(&["publish", "planner", "a b", "x"], 1).contains("to"));
     assert!(rig.fails(&["publish", "planner", "researcher", ""], 1).contains("text"));
-    let usage: [&[&str]; 8] = [
+    let usage: [&[&str]; 9] = [
         &["publish", "planner", "researcher", "x", "--payload-json", "{"],
         &["publish", "planner", "researcher", "x", "--delay", "soon"],
         &["publish", "planner", "researcher"],
         &["ack", &id, "--result-json", "nonsense"],
         &["progress", &id],
         &["nack", &id, "--fatal", "--release"],
+        &["nack", &id, "--release", "--delay", "1"],
         &["consume"],
         &["consume", "researcher", "--json", "-o", "text"],
     ];

@@ -105,7 +105,9 @@ async fn what_is_wrong_with_a_wish_is_named_and_nothing_is_handed_out() {
         let error = hand.api.post("/v1/queue/researcher/consume", &body).await.error(400);
         assert_eq!((reason(&error), violations(&error)), ("INVALID_PARAMS", vec![field.to_owned()]), "{body}");
     }
-    for (body, field) in wrong_wishes() {
+    // Who names an entry gets it, or not.
+    let of_claim = [(json!({"max": 1}), "max"), (json!({"wait": 1}), "wait")];
+    for (body, field) in wrong_wishes().into_iter().chain(of_claim) {
         let error = hand.on(&id, "claim", &body).await.error(400);
         assert_eq!((reason(&error), violations(&error)), ("INVALID_PARAMS", vec![field.to_owned()]), "{body}");
     }
@@ -149,6 +151,7 @@ async fn what_is_wrong_with_a_report_is_named_and_nothing_is_written() {
         ("progress", json!({"events": [working], "end": true}), "end"),
         ("progress", json!({"text": "x", "end": "yes"}), "end"),
         ("progress", json!({"text": 1}), "text"),
+        ("progress", json!({"text": "x", "sequence": -1}), "sequence"),
         ("progress", json!({"text": "x", "later": 1}), "later"),
         ("ack", json!({"text": 1}), "text"),
         ("ack", json!({"lease": 1}), "lease"),
@@ -159,6 +162,8 @@ async fn what_is_wrong_with_a_report_is_named_and_nothing_is_written() {
         ("nack", json!({"delay": 1e10}), "delay"),
         ("nack", json!({"fatal": 1}), "fatal"),
         ("nack", json!({"release": "yes"}), "release"),
+        ("nack", json!({"release": true, "fatal": true}), "release"),
+        ("nack", json!({"release": true, "delay": 1}), "release"),
         ("nack", json!({"later": 1}), "later"),
     ] {
         let shown: String = body.to_string().chars().take(100).collect();

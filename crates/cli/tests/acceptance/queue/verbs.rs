@@ -131,7 +131,11 @@ async fn s3_27_only_what_there_is_can_be_acknowledged_and_only_once() {
     assert_eq!(reason(&error), "NOT_WAITING", "nobody works on it");
     let held = hand.take("researcher").await;
     hand.under(&held, "ack", &json!({"result": {"n": 1}})).await.ok();
-    super::is_lost(&hand.under(&held, "ack", &json!({"result": {"n": 2}})).await);
+    let before = rig.rows();
+    assert_eq!(hand.under(&held, "ack", &json!({"result": {"n": 2}})).await.ok()["status"], "acked", "it is");
+    let error = hand.on(&id, "ack", &json!({"result": {"n": 3}})).await.error(409);
+    assert_eq!(reason(&error), "NOT_WAITING", "nobody works on it any more");
+    assert_eq!(rig.rows(), before);
     assert_eq!(hand.api.task(&id).await["artifacts"][0]["parts"][0]["data"], json!({"n": 1}));
 }
 
