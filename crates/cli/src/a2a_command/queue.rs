@@ -397,7 +397,7 @@ async fn heartbeat(args: Heartbeat) -> Result<(), Failure> {
     let said = if beat["canceled"] == json!(true) {
         "the task is canceled: stop, and say so with nack or progress".to_owned()
     } else {
-        format!("yours for {} s", beat["leaseSeconds"])
+        format!("yours for {:.1} s", beat["leaseSeconds"].as_f64().unwrap_or_default())
     };
     args.held.common.print(&answer, &said);
     Ok(())
