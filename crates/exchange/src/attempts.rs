@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use store::{Lease, TaskId};
+use a2a::Part;
+use store::{Lease, TaskId, TurnEnd};
+
+use crate::{Outcome, scribe::Scribe};
 
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
@@ -23,12 +26,28 @@ pub(crate) fn backoff(task: TaskId, attempt: u32) -> Duration {
     longest.mul_f64(0.5 + f64::from(hash >> 16) / f64::from(u16::MAX) / 2.0)
 }
 
-/// What a turn says that was tried too often.
-pub(crate) fn gave_up(why: &str, attempts: u32) -> String {
-    match attempts {
+/// The end of a turn that was tried too often: its task is a dead letter, and says why.
+pub(crate) fn give_up(scribe: &mut Scribe, lease: &Lease, why: &str, tries: u32) -> store::Result<TurnEnd> {
+    let (task, agent) = (lease.task, &lease.agent);
+    // What others say is shown as it is written, and cannot look like a line of the log.
+    tracing::warn!(task.id = %task, agent.name = %agent, attempts = tries, error = ?why, "a task is a dead letter");
+    let text = match tries {
         0 | 1 => why.to_owned(),
-        attempts => format!("{why}; gave up after {attempts} attempts"),
-    }
+        tries => format!("{why}; gave up after {tries} attempts"),
+    };
+    fail(scribe, text, why, true)
+}
+
+/// The end of a turn that no other attempt would do better.
+pub(crate) fn fail_for_good(scribe: &mut Scribe, why: &str) -> store::Result<TurnEnd> {
+    fail(scribe, why.to_owned(), why, false)
+}
+
+fn fail(scribe: &mut Scribe, says: String, why: &str, dead: bool) -> store::Result<TurnEnd> {
+    Ok(match scribe.end(Outcome::Failed(vec![Part::text(says)]))? {
+        TurnEnd::Status(status) => TurnEnd::GiveUp { status, error: why.to_owned(), dead },
+        end => end,
+    })
 }
 
 #[cfg(test)]

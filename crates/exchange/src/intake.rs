@@ -21,7 +21,8 @@ use crate::{
     worker::{self, Begin},
 };
 
-const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long an `Idempotency-Key` is remembered.
+pub(crate) const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Every call is answered within 20 s, even while it is in doubt whether the journal has taken it.
 const ANSWER: Duration = Duration::from_secs(15);

@@ -23,15 +23,15 @@ use self::ticket::LONGEST_NAME;
 use crate::{Caller, Delivery, Error, Exchange, Inner, convert};
 
 /// How long a lease lasts that nobody asked to be longer or shorter.
-pub const LEASE: Duration = Duration::from_secs(300);
+const LEASE: Duration = Duration::from_secs(300);
 /// The longest that a lease may last.
-pub const LONGEST_LEASE: Duration = Duration::from_secs(12 * 60 * 60);
+const LONGEST_LEASE: Duration = Duration::from_secs(12 * 60 * 60);
 /// The longest that a call waits for something.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The longest that an entry can be kept back.
-pub const LONGEST_DELAY: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+const LONGEST_DELAY: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// The most entries of one call.
-pub const MOST_AT_ONCE: usize = 100;
+const MOST_AT_ONCE: usize = 100;
 
 /// Who is told of everything that is published, beside the queue. It must not wait, and nothing depends on it.
 pub trait Relay: Send + Sync + 'static {
@@ -183,6 +183,11 @@ pub fn status(state: TaskState, dead: bool) -> &'static str {
         TaskState::Rejected => "rejected",
         TaskState::AuthRequired => "auth_required",
     }
+}
+
+/// What the publisher said that an entry belongs to, if it did.
+pub fn correlation_id(entry: &QueueEntry) -> Option<&str> {
+    Some(entry.context.as_ref()).filter(|context| *context != local_context(entry.task))
 }
 
 impl Exchange {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::{Artifact, JsonObject, Message, Part, PartContent, Role, TaskState};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use store::{Draft, TaskId, TurnEnd, clock};
+use store::{Draft, Lease, TaskId, TurnEnd, clock};
 use tokio::sync::oneshot;
 
 use crate::{Outcome, ReplyText, Said};
@@ -100,6 +100,11 @@ impl Scribe {
             state: None,
             texts: (reply_text == ReplyText::Both).then(Vec::new),
         }
+    }
+
+    /// The scribe of a turn under this lease, for ends that need nothing of its agent.
+    pub(crate) fn of(lease: &Lease, turn: u32) -> Self {
+        Self::new(lease.task, Arc::clone(&lease.context), turn, lease.attempt, ReplyText::default())
     }
 
     /// Knows what was kept before.

@@ -12,7 +12,7 @@ use store::{Append, TurnEnd, View, fault};
 use tokio::time::Instant;
 
 use crate::{
-    Entry, Inner, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Turn, attempts,
+    Entry, Inner, OnCrash, Outcome, Output, Past, Profile, ReplyMode, Turn, attempts,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe},
     worker::{self, Begin, Running},
@@ -70,9 +70,7 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
 
 /// Gives back a turn that has not begun: nothing was interrupted. One that was resting goes on resting.
 async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, rested: bool) -> Ended {
-    let lease = &running.lease;
-    let mut scribe =
-        Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt, ReplyText::default());
+    let mut scribe = Scribe::of(&running.lease, turn.number);
     let rests = TurnEnd::Park { at_most: Some(Duration::ZERO) };
     commit(inner, running, &mut scribe, Some(if rested { rests } else { TurnEnd::Release { begun: false } })).await;
     Ended::Over
@@ -105,9 +103,7 @@ pub(crate) fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
 
 /// Ends a turn without its agent.
 async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, verdict: Verdict) -> Ended {
-    let lease = &running.lease;
-    let mut scribe =
-        Scribe::new(lease.task, Arc::clone(&lease.context), turn.number, lease.attempt, ReplyText::default());
+    let mut scribe = Scribe::of(&running.lease, turn.number);
     match verdict {
         Verdict::Ends(outcome) => end(inner, running, &mut scribe, outcome).await,
         Verdict::Dead(tries) => give_up(inner, running, &mut scribe, "interrupted", tries).await,
@@ -388,13 +384,7 @@ async fn retry_or_give_up(
 
 /// Ends a turn that was tried too often: its task is a dead letter.
 async fn give_up(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, why: &str, tries: u32) -> Ended {
-    let (task, agent) = (running.lease.task, &running.lease.agent);
-    tracing::warn!(task.id = %task, agent.name = %agent, attempts = tries, error = ?why, "a task is a dead letter");
-    let end = match scribe.end(Outcome::Failed(vec![Part::text(attempts::gave_up(why, tries))])) {
-        Ok(TurnEnd::Status(status)) => Ok(TurnEnd::GiveUp { status, error: why.to_owned(), dead: true }),
-        end => end,
-    };
-    match end {
+    match attempts::give_up(scribe, &running.lease, why, tries) {
         Ok(end) => commit(inner, running, scribe, Some(end)).await.into_ended(),
         Err(error) => fail(inner, running, scribe, &error).await.into_ended(),
     }

@@ -8,7 +8,7 @@ use a2a::{Error, ErrorKind, Json, Message, Timestamp, error::excerpt};
 use axum::response::Response;
 use exchange::{
     Caller, Said,
-    queue::{self, Ack, Consume, Handed, Nack, Publish, Worker},
+    queue::{self, Ack, Consume, Handed, Nack, Publish, Replayed, Worker},
     words::{self, Word},
 };
 use http::{HeaderMap, HeaderValue, header};
@@ -27,9 +27,6 @@ use crate::{
 
 /// How long a list is, unless somebody wants it shorter: its entries come with what they say.
 const PAGE: usize = 25;
-
-/// The most dead letters that are replayed by one call.
-const REPLAYS: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -509,40 +506,18 @@ fn place(text: &str) -> Option<(Timestamp, TaskId)> {
 
 async fn replay(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
     let ReplayBody { message_id, to_agent } = body(&mut visit).await?;
-    let caller = tenant(&visit.caller)?.clone();
     let exchange = &visit.app.exchange;
-    let ids: Vec<String> = match message_id {
-        Some(id) => vec![id],
-        None => {
-            let mut ids = Vec::new();
-            let mut after = None;
-            // Page by page: letters come with what they say.
-            while ids.len() < REPLAYS {
-                let letters =
-                    exchange.dead_letters(&caller, Letters { after, limit: PAGE, ..Letters::default() }).await?;
-                let Some(last) = letters.last() else { break };
-                after = Some((last.status_at, last.task));
-                ids.extend(letters.iter().map(|entry| entry.task.to_string()));
-            }
-            ids
-        }
+    let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers)?;
+    let replayed = match message_id {
+        Some(id) => vec![exchange.replay_letter(&call, &id, to_agent.as_deref()).await?],
+        None => exchange.replay_letters(&call, to_agent.as_deref()).await?,
     };
-    let is_one = ids.len() == 1;
-    let call = visit.app.call(caller, None, &visit.parts.headers)?;
-    let mut replayed = Vec::new();
-    for id in ids {
-        match exchange.replay_letter(&call, &id, to_agent.as_deref()).await {
-            Ok(done) => replayed.push(ReplayedView {
-                message_id: done.letter.to_string(),
-                new_message_id: done.entry.task.to_string(),
-                to_agent: done.entry.agent.to_string(),
-            }),
-            // Somebody else was faster, or deleted it.
-            Err(exchange::Error::NotDead(_) | exchange::Error::TaskNotFound(_)) if !is_one => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(reply::json(Status::Ok, &ReplayedList { replayed }))
+    let view = |done: Replayed| ReplayedView {
+        message_id: done.letter.to_string(),
+        new_message_id: done.entry.task.to_string(),
+        to_agent: done.entry.agent.to_string(),
+    };
+    Ok(reply::json(Status::Ok, &ReplayedList { replayed: replayed.into_iter().map(view).collect() }))
 }
 
 fn entry_view(entry: QueueEntry) -> EntryView {
@@ -555,7 +530,7 @@ fn entry_view(entry: QueueEntry) -> EntryView {
     EntryView {
         message_id: id.clone(),
         task_id: id.clone(),
-        correlation_id: Some(context.clone()).filter(|context| *context != format!("local-{id}")),
+        correlation_id: queue::correlation_id(&entry).map(str::to_owned),
         context_id: context,
         id,
         from: entry.from.to_string(),

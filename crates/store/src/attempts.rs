@@ -23,6 +23,17 @@ pub struct FailedAttempt {
     pub error: String,
 }
 
+impl FailedAttempt {
+    /// As much of an error as is remembered.
+    pub fn cut(error: &str) -> &str {
+        let mut end = error.len().min(LONGEST);
+        while !error.is_char_boundary(end) {
+            end -= 1;
+        }
+        &error[..end]
+    }
+}
+
 /// What was remembered. What cannot be read is nothing.
 pub(crate) fn read(stored: Option<&str>) -> Vec<FailedAttempt> {
     stored.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
@@ -31,9 +42,8 @@ pub(crate) fn read(stored: Option<&str>) -> Vec<FailedAttempt> {
 /// The same and one more.
 pub(crate) fn with(stored: Option<&str>, attempt: u32, worker: &str, error: &str, at: Timestamp) -> String {
     let mut all = read(stored);
-    let end = error.char_indices().map(|(start, c)| start + c.len_utf8()).take_while(|end| *end <= LONGEST).last();
     // A NUL is no text for PostgreSQL.
-    let error = error[..end.unwrap_or(0)].replace('\0', "\u{fffd}");
+    let error = FailedAttempt::cut(error).replace('\0', "\u{fffd}");
     all.push(FailedAttempt { attempt, at: at.as_millis(), worker: worker.to_owned(), error });
     if all.len() > MOST {
         all.remove(1);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use a2a::TaskState;
+use a2a::{PartContent, TaskState};
 use store::{AgentId, Append, Claim, EventKind, Holder, LeasedTurn, Room, Snapshot, TaskId, Term, View, Wish};
 use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
@@ -26,9 +26,13 @@ const MOST_BYTES: usize = 8 << 20;
 impl Handed {
     /// About how long it is as JSON.
     fn size(&self) -> usize {
-        let long = |message: &a2a::Message| serde_json::to_vec(message).map_or(0, |json| json.len());
-        let said: usize = self.history.iter().chain(&self.context_history).map(long).sum();
-        said + 2 * self.entry.first.len()
+        let long = |part: &a2a::Part| match &part.content {
+            PartContent::Text(text) | PartContent::Url(text) => text.len(),
+            PartContent::Data(data) => data.get().len(),
+            PartContent::Raw(raw) => raw.len(),
+        };
+        let said = self.history.iter().chain(&self.context_history).flat_map(|message| &message.parts);
+        said.map(long).sum::<usize>() + 2 * self.entry.first.len()
     }
 }
 
@@ -55,6 +59,9 @@ impl Exchange {
         if leased.is_empty() && requeue_lapsed(inner, Some(id.clone())).await? > 0 {
             leased = self.claim_now(claim.clone()).await?;
         }
+        if worker.tenant().is_none() {
+            inner.desk.serve_after(&leased);
+        }
         let left = consume.wait.saturating_sub(asked.elapsed());
         if leased.is_empty() && !left.is_zero() {
             let wish = Wish { agent: id, tenant: worker.tenant() };
@@ -62,9 +69,6 @@ impl Exchange {
                 leased = Promise::later(inner, wish, claim).within(left) => leased?,
                 () = inner.draining.cancelled() => Vec::new(),
             };
-        }
-        if worker.tenant().is_none() {
-            inner.desk.serve_after(&leased);
         }
         self.hand_all(leased, lasts).await
     }

@@ -2,17 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use a2a::Part;
-use store::{AgentId, Append, Lease, Only, TurnEnd};
+use store::{AgentId, Append, FailedAttempt, Lease, Only, TurnEnd};
 
-use crate::{Inner, Outcome, ReplyText, attempts, scribe::Scribe, turn};
+use crate::{Inner, Outcome, attempts, scribe::Scribe, turn};
 
 /// How often an entry is tried when neither it nor its agent says.
 const ATTEMPTS: u32 = 3;
 /// How many leases that ran out are dealt with at once.
 const LAPSED: usize = 100;
-/// The longest text of an error that is kept.
-const LONGEST_ERROR: usize = 2048;
 
 /// What becomes of an entry whose attempt did not work.
 pub(super) fn failed(
@@ -22,23 +19,17 @@ pub(super) fn failed(
     delay: Option<Duration>,
     fatal: bool,
 ) -> store::Result<TurnEnd> {
-    let error = cut(error);
+    let error = FailedAttempt::cut(error);
     let of_agent = inner.agents.get(&lease.agent).map_or(ATTEMPTS, |entry| entry.profile.max_attempts);
     if !fatal && lease.tries < attempts::limit(lease, of_agent) {
         let after = delay.unwrap_or_else(|| attempts::backoff(lease.task, lease.tries));
         return Ok(TurnEnd::Retry { after, error: error.to_owned() });
     }
-    let mut scribe =
-        Scribe::new(lease.task, Arc::clone(&lease.context), lease.turn, lease.attempt, ReplyText::default());
-    let text = if fatal { error.to_owned() } else { attempts::gave_up(error, lease.tries) };
-    match scribe.end(Outcome::Failed(vec![Part::text(text)]))? {
-        TurnEnd::Status(status) if fatal => Ok(TurnEnd::GiveUp { status, error: error.to_owned(), dead: false }),
-        TurnEnd::Status(status) => {
-            let (task, agent) = (lease.task, &lease.agent);
-            tracing::warn!(task.id = %task, agent.name = %agent, attempts = lease.tries, error = ?error, "a task is a dead letter");
-            Ok(TurnEnd::GiveUp { status, error: error.to_owned(), dead: true })
-        }
-        end => Ok(end),
+    let mut scribe = Scribe::of(lease, lease.turn);
+    if fatal {
+        attempts::fail_for_good(&mut scribe, error)
+    } else {
+        attempts::give_up(&mut scribe, lease, error, lease.tries)
     }
 }
 
@@ -58,10 +49,7 @@ pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> sto
         let policy = policy.and_then(|entry| turn::on_interruption(&entry.profile, &error));
         let end = match policy {
             Some(Outcome::Failed(_)) => failed(inner, &lease, &error, None, true)?,
-            Some(outcome) => {
-                let context = Arc::clone(&lease.context);
-                Scribe::new(lease.task, context, lease.turn, lease.attempt, ReplyText::default()).end(outcome)?
-            }
+            Some(outcome) => Scribe::of(&lease, lease.turn).end(outcome)?,
             None => failed(inner, &lease, &error, Some(Duration::ZERO), false)?,
         };
         match inner.store.append(&lease, Append { end: Some(end), only: Only::Lapsed, ..Append::default() }).await {
@@ -105,13 +93,4 @@ pub(super) async fn watch_leases(inner: Arc<Inner>) {
             }
         }
     }
-}
-
-/// The begin of an error, as much as is kept.
-fn cut(error: &str) -> &str {
-    let mut end = error.len().min(LONGEST_ERROR);
-    while !error.is_char_boundary(end) {
-        end -= 1;
-    }
-    &error[..end]
 }

@@ -4,18 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use a2a::{Message, Part, Role, TaskState};
 use bytes::Bytes;
-use store::{Accept, AgentId, Draft, IdempotencyKey, Post, QueueEntry, Snapshot, Target, TaskId, clock};
+use store::{Accept, AgentId, Draft, IdempotencyKey, Letters, Post, QueueEntry, Snapshot, Target, TaskId, clock};
 
-use super::{LONGEST_DELAY, Publish, Replayed, Worker, check_name, data_part, local_context};
+use super::{LONGEST_DELAY, Publish, Replayed, Worker, check_name, correlation_id, data_part, local_context};
 use crate::{
     Call, Error, Exchange, convert,
-    intake::{answered, newborn_snapshot},
+    intake::{KEEP_KEYS, answered, newborn_snapshot},
 };
 
+/// The most dead letters that one call replays, and how many are read at once.
+const MOST_REPLAYS: usize = 1000;
+const LETTERS: usize = 25;
 /// The most attempts that an entry can ask for.
 const MOST_ATTEMPTS: u32 = 1000;
-/// How long an `Idempotency-Key` is remembered.
-const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Exchange {
     /// Makes an entry, durable before this returns.
@@ -65,7 +66,7 @@ impl Exchange {
             Some(given) => given.into(),
             None => local_context(task).into(),
         };
-        let mut message = Message {
+        let message = Message {
             message_id: task.to_string(),
             role: Role::User,
             context_id: context.to_string(),
@@ -73,9 +74,9 @@ impl Exchange {
             reference_task_ids: references,
             ..Message::default()
         };
-        let request = a2a::SendMessageRequest { message: message.clone(), ..a2a::SendMessageRequest::default() };
+        let request = a2a::SendMessageRequest { message, ..a2a::SendMessageRequest::default() };
         a2a::validate::validate_send(&request, &inner.options.limits).map_err(of_publish)?;
-        message.task_id = task.to_string();
+        let message = Message { task_id: task.to_string(), ..request.message };
         let idempotency = match &call.idempotency_key {
             Some(key) => {
                 let anonymous = Message { message_id: String::new(), task_id: String::new(), ..message.clone() };
@@ -121,6 +122,28 @@ impl Exchange {
         self.entry(&Worker::Tenant(call.caller.clone()), accepted.task).await
     }
 
+    /// Repeats the tenant's dead letters, the oldest first, as many as one call may.
+    pub async fn replay_letters(&self, call: &Call, to: Option<&str>) -> Result<Vec<Replayed>, Error> {
+        let mut replayed = Vec::new();
+        let mut after = None;
+        // Page by page: letters come with what they say.
+        while replayed.len() < MOST_REPLAYS {
+            let letters = Letters { after, limit: LETTERS, ..Letters::default() };
+            let letters = self.dead_letters(&call.caller, letters).await?;
+            let Some(last) = letters.last() else { break };
+            after = Some((last.status_at, last.task));
+            for letter in letters {
+                match self.replay_letter(call, &letter.task.to_string(), to).await {
+                    Ok(done) => replayed.push(done),
+                    // Somebody else was faster, or deleted it.
+                    Err(Error::NotDead(_) | Error::TaskNotFound(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(replayed)
+    }
+
     /// Repeats a dead letter as a new task that names it, for its own agent or another one. The letter is none from then on.
     pub async fn replay_letter(&self, call: &Call, id: &str, to: Option<&str>) -> Result<Replayed, Error> {
         let letter = convert::task_id(id)?;
@@ -140,7 +163,7 @@ impl Exchange {
             serde_json::from_slice(&entry.first).map_err(store::Error::from)?
         };
         let is_run = self.inner.agents.find(&call.caller, agent.as_str()).is_some_and(|agent| agent.is_run());
-        let correlation = Some(entry.context.to_string()).filter(|context| *context != local_context(letter));
+        let correlation = correlation_id(&entry).map(str::to_owned);
         let post = Post {
             queued: entry.queued || !is_run,
             from: entry.from,
