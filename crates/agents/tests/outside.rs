@@ -25,6 +25,8 @@ fn turn(cancel: CancellationToken) -> Turn {
         resumed: false,
         cancel,
         past: Past::told(vec![said("first"), said("now")], vec![said("long ago")]),
+        origin: exchange::Origin::default(),
+        ledger: exchange::Ledger::default(),
     }
 }
 

@@ -21,7 +21,7 @@ use agents::{
     command::{OutputMode, Program},
     guard,
 };
-use exchange::{Agent, Outcome, Output, Past, Turn, text_of};
+use exchange::{Agent, Ledger, Origin, Outcome, Output, Past, Turn, text_of};
 use serde_json::json;
 use store::{AgentId, TaskId};
 use tokio::{task::JoinSet, time::Instant};
@@ -344,6 +344,8 @@ impl Worker {
             resumed: false,
             cancel,
             past: Past::told(entry.history.clone(), entry.context_history.clone()),
+            origin: Origin::default(),
+            ledger: Ledger::default(),
         };
         let (output, said) = Output::channel(SAID);
         let talking = async {

@@ -11,6 +11,14 @@ use store::{AgentId, Journal, TaskId, TenantId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::{
+    delegation::Ledger,
+    origin::{Origin, Trace},
+    page_token::Key,
+    scribe::Progress,
+    wake,
+};
+
 /// Anything that takes a turn.
 ///
 /// `run` is called once per message and attempt. What it says through `out` is journaled while it runs;
@@ -20,6 +28,32 @@ use tokio_util::sync::CancellationToken;
 pub trait Agent: Send + Sync + 'static {
     /// Takes one turn.
     async fn run(&self, turn: Turn, out: Output) -> Outcome;
+
+    /// A task of it has ended as CANCELED, and this is what it had kept: tells whoever works on it. Only agents with
+    /// [`Profile::tells_cancel`] are asked, again and again until it works, maybe by several instances at once. An error says why it did
+    /// not.
+    async fn canceled(&self, _task: TaskId, _state: Bytes) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether it can work now, as far as is known. Among several that have a skill those that can come first.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Under which ids it works elsewhere, by what it has kept, for people who look for it there.
+    fn elsewhere(&self, _state: &Bytes) -> Option<Elsewhere> {
+        None
+    }
+}
+
+/// Under which ids a task is worked on elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The task there.
+    pub task: Option<String>,
+    /// Its context there.
+    pub context: Option<String>,
 }
 
 /// What the server knows about an agent.
@@ -57,6 +91,10 @@ pub struct Profile {
     pub reveal_after: Duration,
     /// After which a run of its turn is ended as failed. Who rests is not at work: the time begins anew after it.
     pub timeout: Option<Duration>,
+    /// Others work for it, who have to be told when a task is canceled: see [`Agent::canceled`].
+    pub tells_cancel: bool,
+    /// It is not called by its name in URLs and stands in no list: it is there for those who know it otherwise.
+    pub unlisted: bool,
     /// Names of the tenants that see it; all of them when `None`.
     pub tenants: Option<BTreeSet<String>>,
     /// What kind of agent it is, for people: `builtin`, `command`, ….
@@ -133,13 +171,17 @@ pub struct Turn {
     pub cancel: CancellationToken,
     /// What was said before it.
     pub past: Past,
+    /// What its task came from.
+    pub origin: Origin,
+    /// What it may hand on.
+    pub ledger: Ledger,
 }
 
 /// What was said before a turn: read from the journal when an agent asks for it, or told by whoever made the turn.
 pub struct Past(Source);
 
 enum Source {
-    Journal { tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize },
+    Journal { tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize, key: Key },
     Told { history: Vec<Message>, context_history: Vec<Message> },
 }
 
@@ -332,8 +374,8 @@ impl Past {
     }
 
     /// A past that the journal has, with so many messages of other tasks at most.
-    pub(crate) fn journal(tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize) -> Self {
-        Self(Source::Journal { tenant, store, context_limit })
+    pub(crate) fn journal(tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize, key: Key) -> Self {
+        Self(Source::Journal { tenant, store, context_limit, key })
     }
 }
 
@@ -350,11 +392,31 @@ impl Turn {
     pub async fn context_history(&self) -> store::Result<Vec<Message>> {
         match &self.past.0 {
             Source::Journal { context_limit: 0, .. } => Ok(Vec::new()),
-            Source::Journal { tenant, store, context_limit } => {
+            Source::Journal { tenant, store, context_limit, .. } => {
                 store.context_history(*tenant, &self.agent, &self.context, self.task, *context_limit).await
             }
             Source::Told { context_history, .. } => Ok(context_history.clone()),
         }
+    }
+
+    /// What this agent last kept in the newest other task of the context.
+    pub async fn context_state(&self) -> store::Result<Option<Bytes>> {
+        let Source::Journal { tenant, store, .. } = &self.past.0 else { return Ok(None) };
+        let kept = store.context_state(*tenant, &self.agent, &self.context, self.task).await?;
+        kept.map_or(Ok(None), |kept| Progress::open(&kept.body).map(|(_, state)| state))
+    }
+
+    /// What somebody outside says to [wake](crate::Exchange::wake_by) this task, should it be parked. Nobody can make one up.
+    pub fn wake_token(&self) -> Option<String> {
+        match &self.past.0 {
+            Source::Journal { tenant, key, .. } => Some(wake::seal(key, *tenant, self.task)),
+            Source::Told { .. } => None,
+        }
+    }
+
+    /// The ids under which what this turn causes is known.
+    pub fn trace(&self) -> Trace {
+        self.origin.trace(self.task, self.number)
     }
 
     /// The text of the message's text parts.
@@ -394,6 +456,8 @@ impl Profile {
             on_crash: OnCrash::Retry,
             reveal_after: Duration::from_secs(1),
             timeout: None,
+            tells_cancel: false,
+            unlisted: false,
             tenants: None,
             kind,
         }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use a2a::Dialect;
 use store::TenantId;
 
+use crate::Origin;
+
 /// The owner of the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -29,6 +31,8 @@ pub struct Call {
     pub dialect: Dialect,
     /// What the surface does otherwise than A2A 1.0.
     pub rules: Rules,
+    /// What a task that it makes comes from.
+    pub origin: Origin,
 }
 
 /// Where a surface departs from A2A 1.0. The default departs nowhere.
@@ -60,6 +64,7 @@ impl Call {
             idempotency_key: None,
             dialect: Dialect::V1,
             rules: Rules::default(),
+            origin: Origin::default(),
         }
     }
 }

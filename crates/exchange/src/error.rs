@@ -17,6 +17,9 @@ pub enum Error {
     /// No agent of that name, or none that this caller sees.
     #[error("no agent `{0}`")]
     AgentNotFound(String),
+    /// No agent that this caller sees has the skill.
+    #[error("no agent has the skill `{0}`")]
+    NoSkill(String),
     /// No task of that id, or none that this caller sees.
     #[error("no task `{0}`")]
     TaskNotFound(String),
@@ -94,7 +97,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Request(error) => error.kind,
-            Self::AgentNotFound(_) => ErrorKind::AgentNotFound,
+            Self::AgentNotFound(_) | Self::NoSkill(_) => ErrorKind::AgentNotFound,
             Self::TaskNotFound(_) | Self::PushNotFound(_) => ErrorKind::TaskNotFound,
             Self::ContextNotFound(_) => ErrorKind::NotFound,
             Self::NotCancelable(_) => ErrorKind::TaskNotCancelable,

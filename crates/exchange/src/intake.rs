@@ -15,7 +15,7 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    Call, Entry, Error, Exchange, ReplyMode, convert,
+    Call, Entry, Error, Exchange, Origin, ReplyMode, convert,
     cursor::Cursor,
     operations::{history_length, in_scope},
     worker::{self, Begin},
@@ -63,17 +63,30 @@ struct Subject {
 impl Exchange {
     /// Takes a message in.
     pub(crate) async fn take_in(&self, call: &Call, request: SendMessageRequest) -> Result<Taken, Error> {
+        self.take_in_for(call, request, None).await
+    }
+
+    /// Takes a message in for this agent, if it is known already.
+    pub(crate) async fn take_in_for(
+        &self,
+        call: &Call,
+        request: SendMessageRequest,
+        target: Option<Arc<Entry>>,
+    ) -> Result<Taken, Error> {
         self.check(call, &request)?;
-        let SendMessageRequest { tenant, mut message, configuration, .. } = request;
+        let SendMessageRequest { tenant, mut message, configuration, metadata } = request;
+        let mut origin = call.origin.clone();
+        origin.hear(metadata.as_ref());
+        origin.hear(message.metadata.as_ref());
         let configuration = configuration.unwrap_or_default();
         let history = history_length(configuration.history_length)?;
-        let subject = self.subject(call, &tenant, &message).await?;
+        let subject = self.subject(call, &tenant, &message, target).await?;
         let extensions = subject.agree(call, &message)?;
         let push = self.inline_push(call, subject.task, configuration.task_push_notification_config).await?;
         let reveal_after = subject.entry.as_ref().map_or(Duration::ZERO, |entry| entry.profile.reveal_after);
         let key = idempotency(call, &subject, &mut message)?;
         let message = subject.address(message);
-        let (accept, taking) = self.compose(call, subject, message, key, push)?;
+        let (accept, taking) = self.compose(call, subject, message, key, push, &origin)?;
         let Taking { task, mut newborn, held, cursor, start } = taking;
         let accepted = self.accept(call.caller.tenant, accept, start).await;
         let accepted = accepted.map_err(|error| Error::of_task(error, task))?;
@@ -105,8 +118,14 @@ impl Exchange {
     }
 
     /// Which task, agent and context a message is about.
-    async fn subject(&self, call: &Call, tenant_field: &str, message: &Message) -> Result<Subject, Error> {
-        let target = self.target(call, tenant_field)?;
+    async fn subject(
+        &self,
+        call: &Call,
+        tenant_field: &str,
+        message: &Message,
+        known: Option<Arc<Entry>>,
+    ) -> Result<Subject, Error> {
+        let target = known.map_or_else(|| self.target(call, tenant_field), |entry| Ok(Some(entry)))?;
         if message.task_id.is_empty() {
             let entry = target.map_or_else(|| self.default_agent(call), Ok)?;
             let context = match message.context_id.as_str() {
@@ -135,6 +154,7 @@ impl Exchange {
         message: Message,
         idempotency: Option<IdempotencyKey>,
         push: Option<NewPush>,
+        origin: &Origin,
     ) -> Result<(Accept, Taking), Error> {
         let inner = &self.inner;
         let at = clock::now();
@@ -157,8 +177,17 @@ impl Exchange {
                 let remembers = call.rules.remembers;
                 let queued = entry.as_ref().is_some_and(|entry| !entry.is_run());
                 let post = Post { queued, ..Post::default() };
-                let target =
-                    Target::New { task, agent, context: Arc::clone(&context), created, hold: held, remembers, post };
+                let target = Target::New {
+                    task,
+                    agent,
+                    context: Arc::clone(&context),
+                    created,
+                    hold: held,
+                    remembers,
+                    post,
+                    origin: origin.stored().map(Into::into),
+                    tells_cancel: entry.as_ref().is_some_and(|entry| entry.profile.tells_cancel),
+                };
                 (target, Cursor::before_birth(store, tenant, task), Some(newborn))
             }
         };

@@ -4,27 +4,33 @@
 //! what comes back. It decides nothing. Whatever a caller can observe was committed before.
 
 pub mod admin;
+mod aftermath;
 mod agent;
 mod attempts;
 mod call;
 pub mod card_keys;
 pub mod card_registry;
+mod chat;
 mod convert;
 mod cursor;
+mod delegation;
 mod error;
 mod fold;
 mod intake;
 mod operations;
+mod origin;
 mod page_token;
 pub mod push;
 pub mod queue;
 mod registry;
+pub mod remotes;
 mod retention;
 mod scheduler;
 mod scribe;
 mod send;
 mod streams;
 mod turn;
+mod wake;
 pub mod words;
 mod worker;
 
@@ -32,12 +38,16 @@ use std::{sync::Arc, time::Duration};
 
 pub use a2a::RESUME_CURSOR;
 pub use agent::{
-    Agent, Delivery, Note, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Said, Turn, text_of,
+    Agent, Delivery, Elsewhere, Note, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Said, Turn,
+    text_of,
 };
 pub use call::{Call, Caller, Rules};
+pub use chat::{Chat, Chatted, REMOTE_FAILED};
 pub use cursor::{Frame, Frames};
+pub use delegation::{Delegation, DelegationLimits, Ledger, Refusal};
 pub use error::Error;
 pub use operations::{Listing, Reply, Sent};
+pub use origin::{DELEGATION, Origin, Trace};
 pub use registry::{Agents, Entry};
 pub use retention::{Keep, RetentionRule, RetentionRules};
 use store::{Journal, Store};
@@ -72,6 +82,12 @@ pub struct Options {
     pub push: Option<push::PushOptions>,
     /// How long tasks and their logs are kept.
     pub retention: RetentionRules,
+    /// How far work may be handed on.
+    pub delegation: DelegationLimits,
+    /// How long a chat waits for its answer.
+    pub chat_wait: Duration,
+    /// The remotes that are known; none when nothing is said.
+    pub remotes: Option<remotes::Known>,
 }
 
 impl Default for Options {
@@ -90,6 +106,9 @@ impl Default for Options {
             relay: None,
             push: None,
             retention: RetentionRules::default(),
+            delegation: DelegationLimits::default(),
+            chat_wait: Duration::from_secs(30),
+            remotes: None,
         }
     }
 }
@@ -109,6 +128,8 @@ pub(crate) struct Inner {
     pub(crate) workers: worker::Workers,
     pub(crate) streams: streams::Streams,
     pub(crate) page_key: page_token::Key,
+    /// The installation's name in chains of delegations.
+    installation: String,
     pub(crate) push: Option<push::Push>,
     pub(crate) desk: queue::Desk,
     /// No new work; streams end.
@@ -121,12 +142,18 @@ impl Inner {
     pub(crate) fn journal(&self) -> Arc<dyn Journal> {
         self.store.clone()
     }
+
+    /// What an agent may hand on of a task that came from there.
+    pub(crate) fn ledger(&self, agent: &store::AgentId, origin: &Origin) -> Ledger {
+        Ledger::new(self.options.delegation, format!("{}/{agent}", self.installation), origin.delegation.clone())
+    }
 }
 
 impl Exchange {
     /// Starts the workers over a store and a set of agents.
     pub async fn start(store: Arc<dyn Store>, agents: Agents, options: Options) -> Result<Self, push::KeyError> {
         let page_key = page_token::Key::load(store.as_ref()).await?;
+        let installation = installation(store.as_ref()).await?;
         let push = match &options.push {
             Some(options) => Some(push::Push::load(store.as_ref(), options.clone()).await?),
             None => None,
@@ -141,6 +168,7 @@ impl Exchange {
             agents,
             options,
             page_key,
+            installation,
             push,
             desk: queue::Desk::default(),
         });
@@ -148,12 +176,18 @@ impl Exchange {
         push::start(&inner);
         queue::start(&inner);
         retention::start(&inner);
+        aftermath::start(&inner);
         Ok(Self { inner })
     }
 
     /// The agents, to read and to change.
     pub fn agents(&self) -> &Agents {
         &self.inner.agents
+    }
+
+    /// The remotes that are known.
+    pub fn remotes(&self) -> Option<&Arc<dyn remotes::Remotes>> {
+        self.inner.options.remotes.as_ref().map(|known| &known.0)
     }
 
     /// The store, for what is not an operation of the protocol.
@@ -176,4 +210,11 @@ impl Exchange {
     pub async fn shut_down(&self, grace: Duration) {
         worker::shut_down(&self.inner, grace).await;
     }
+}
+
+/// A name that no other installation has, made by the first instance that asks.
+async fn installation(store: &dyn Store) -> store::Result<String> {
+    let fresh = uuid::Uuid::new_v4().simple().to_string();
+    let stored = store.setting("installation-id", fresh.into_bytes()).await?;
+    String::from_utf8(stored).map_err(|_| store::Error::Damaged("the installation's id is no text".into()))
 }

@@ -179,6 +179,7 @@ impl Exchange {
                 answered(store.force_cancel(tenant, id)).await?;
             }
         }
+        self.inner.workers.canceled.notify_one();
         Ok(mark)
     }
 

@@ -90,18 +90,25 @@ impl Agents {
     /// The agent with this id, if this caller may see it.
     pub fn find(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
         let id: AgentId = id.parse().ok()?;
+        self.get(&id).filter(|entry| entry.visible_to(caller) && !entry.profile.unlisted)
+    }
+
+    /// The same, where those that stand in no list are meant too.
+    pub(crate) fn find_any(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
+        let id: AgentId = id.parse().ok()?;
         self.get(&id).filter(|entry| entry.visible_to(caller))
     }
 
     /// The agent with this id, if everybody may see it.
     pub fn find_open(&self, id: &str) -> Option<Arc<Entry>> {
         let id: AgentId = id.parse().ok()?;
-        self.get(&id).filter(|entry| entry.is_open())
+        self.get(&id).filter(|entry| entry.is_open() && !entry.profile.unlisted)
     }
 
     /// All agents this caller may see, by id.
     pub fn visible(&self, caller: &Caller) -> Vec<Arc<Entry>> {
-        self.entries.load().values().filter(|entry| entry.visible_to(caller)).cloned().collect()
+        let entries = self.entries.load();
+        entries.values().filter(|entry| entry.visible_to(caller) && !entry.profile.unlisted).cloned().collect()
     }
 
     /// All agents, by id.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How a wait for a turn ended.
-enum Waited {
+pub(crate) enum Waited {
     TurnEnded,
     Reply(Arc<Event>),
     NotYet,
@@ -101,7 +101,7 @@ impl Exchange {
     }
 
     /// Waits for the end of the message's own turn, or until the cap.
-    async fn wait(&self, call: &Call, taken: &mut Taken) -> Result<Waited, Error> {
+    pub(crate) async fn wait(&self, call: &Call, taken: &mut Taken) -> Result<Waited, Error> {
         let cap = self.inner.options.blocking_cap;
         let followed = async {
             if taken.accepted.duplicate {

@@ -12,7 +12,7 @@ use store::{Append, TurnEnd, View, fault};
 use tokio::time::Instant;
 
 use crate::{
-    Entry, Inner, OnCrash, Outcome, Output, Past, Profile, ReplyMode, Turn, attempts,
+    Entry, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn, attempts,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe},
     worker::{self, Begin, Running},
@@ -160,6 +160,7 @@ async fn run(
     };
     let (output, mut said) = Output::channel(SAID);
     let context_limit = if lease.remembers { inner.options.context_limit } else { 0 };
+    let origin = Origin::read(lease.origin.as_deref());
     let agent_turn = Turn {
         agent: lease.agent.clone(),
         task: lease.task,
@@ -170,7 +171,9 @@ async fn run(
         state: scribe.state().cloned(),
         resumed,
         cancel: running.cancel.clone(),
-        past: Past::journal(lease.tenant, inner.journal(), context_limit),
+        past: Past::journal(lease.tenant, inner.journal(), context_limit, inner.page_key.clone()),
+        ledger: inner.ledger(&lease.agent, &origin),
+        origin,
     };
     let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, output)).catch_unwind());
     let mut deadline = pin!(tokio::time::sleep(profile.timeout.unwrap_or(NEVER)));

@@ -67,6 +67,7 @@ impl App {
             idempotency_key: headers::idempotency_key(headers)?,
             dialect: Dialect::V1,
             rules: Rules::default(),
+            origin: headers::origin(headers),
         })
     }
 }

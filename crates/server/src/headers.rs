@@ -1,6 +1,7 @@
 //! The request headers that mean something to the protocol: version, media type, extensions, conditional requests.
 
 use a2a::{Error, ErrorKind, PROTOCOL_VERSION};
+use exchange::Origin;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::query::Query;
@@ -168,6 +169,12 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Err
         Ok(key) => Ok(Some(key.trim().to_owned())),
         Err(_) => Err(Error::invalid("Idempotency-Key", "must be UTF-8 text")),
     }
+}
+
+/// What a caller says of where its request comes from.
+pub(crate) fn origin(headers: &HeaderMap) -> Origin {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    Origin::of_headers(text("x-correlation-id"), text("x-parent-id"), text("traceparent"))
 }
 
 /// The cursor of a stream that is taken up again: `afterSequence` in the query, else `Last-Event-ID`.

@@ -134,6 +134,8 @@ fn begin(task: TaskId, agent: &str) -> Outcome<Accept> {
             hold: false,
             remembers: true,
             post: store::Post::default(),
+            origin: None,
+            tells_cancel: false,
         },
         message_id: message.message_id.clone(),
         message: serde_json::to_vec(&message)?.into(),

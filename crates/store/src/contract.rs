@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
     Deleted, Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, Letters, NewPush,
-    NewToken, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry, Removal,
-    Replay, Result, Settlement, Snapshot, Stats, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token,
-    Usage, View, Wish,
+    NewToken, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry,
+    Removal, Replay, Result, Settlement, Snapshot, Stats, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term,
+    Token, Usage, View, Wish,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -75,6 +75,13 @@ pub trait Journal: Send + Sync + 'static {
     /// Which of the tasks that these holders have carry a cancel mark.
     async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>>;
 
+    /// Up to `limit` tasks of these agents that have ended as CANCELED, whose agents have not told others yet: those with
+    /// [`tells_cancel`](crate::Target::New::tells_cancel) that had kept a state. The oldest are the first.
+    async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>>;
+
+    /// Says that others were told of a cancel, or never can be.
+    async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+
     /// Shows a task whose first output was held back for a direct reply that did not come in time.
     /// [`Error::Terminal`] when the reply came after all; the task stays hidden.
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()>;
@@ -118,6 +125,16 @@ pub trait Journal: Send + Sync + 'static {
         before: TaskId,
         limit: usize,
     ) -> Result<Vec<a2a::Message>>;
+
+    /// The event with which the newest other task of the same agent and context last kept its state, if any has and its log is
+    /// still there.
+    async fn context_state(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        context: &str,
+        before: TaskId,
+    ) -> Result<Option<Event>>;
 
     /// Where committed events are announced.
     fn hub(&self) -> &Hub;

@@ -98,6 +98,8 @@ pub struct Lease {
     pub remembers: bool,
     /// The event with which the agent last kept its state, if it has: what the turn goes on from.
     pub kept: u64,
+    /// What the task came from, as JSON.
+    pub origin: Option<Arc<str>>,
 }
 
 /// A lease and what it is for.

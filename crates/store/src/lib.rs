@@ -49,8 +49,8 @@ pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
 pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, NewToken, Only, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats, StoredCard, Tailed,
-    Target, TaskHead, Tenant, Token, Turn, Usage, View, merge_chunks,
+    IdempotencyKey, NewToken, Only, OwedCancel, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats,
+    StoredCard, Tailed, Target, TaskHead, Tenant, Token, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 

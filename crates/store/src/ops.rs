@@ -19,11 +19,11 @@ pub(crate) use self::{
     accept::accept,
     administer::{RegistryTx, administer, put_card, replace_setting, set_setting},
     append::append,
-    cancel::{force, mark, reveal, wake},
+    cancel::{force, mark, reveal, settle, wake},
     columns::task_columns,
     lease::{claim, claim_task},
     push::{put_push, remove_push},
-    row::{Dead, Hidden, Owes, TaskRow},
+    row::{Aftermath, Dead, Hidden, Owes, TaskRow},
 };
 use crate::{AgentId, Claim, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId};
 

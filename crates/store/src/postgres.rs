@@ -57,9 +57,9 @@ pub use self::{
 use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
     Deleted, Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
-    NewPush, Outbox, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue,
-    QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredCard, Tailed,
-    TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
+    NewPush, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease,
+    Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredCard,
+    Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -206,6 +206,14 @@ impl Journal for PostgresStore {
         self.writer.run(Need::task(task, true), move |batch| ops::force(batch, tenant, task)).await
     }
 
+    async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
+        read::owed_cancels(&self.readers, agents, limit).await
+    }
+
+    async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(Need::task(task, false), move |batch| ops::settle(batch, tenant, task)).await
+    }
+
     async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>> {
         lease::marked(&self.readers, holders).await
     }
@@ -251,6 +259,16 @@ impl Journal for PostgresStore {
         limit: usize,
     ) -> Result<Vec<a2a::Message>> {
         read::context_history(&self.readers, tenant, agent, context, before, limit).await
+    }
+
+    async fn context_state(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        context: &str,
+        before: TaskId,
+    ) -> Result<Option<Event>> {
+        read::context_state(&self.readers, tenant, agent, context, before).await
     }
 
     fn hub(&self) -> &Hub {

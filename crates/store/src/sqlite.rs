@@ -38,9 +38,10 @@ use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
     Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
-    Letters, NewPush, Outbox, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue,
-    QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredCard, Tailed,
-    TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
+    Letters, NewPush, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter,
+    PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store,
+    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops,
+    waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -207,6 +208,15 @@ impl Journal for SqliteStore {
         self.writer.run(move |batch| ops::force(batch, tenant, task)).await
     }
 
+    async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
+        let agents = agents.to_vec();
+        self.readers.run(move |conn| read::owed_cancels(conn, &agents, limit)).await
+    }
+
+    async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(move |batch| ops::settle(batch, tenant, task)).await
+    }
+
     async fn next_due(&self, agents: &[AgentId]) -> Result<Due> {
         let (agents, ticks) = (agents.to_vec(), self.ticks.clone());
         self.readers
@@ -265,6 +275,17 @@ impl Journal for SqliteStore {
     ) -> Result<Vec<a2a::Message>> {
         let (agent, context) = (agent.clone(), context.to_owned());
         self.readers.run(move |conn| read::context_history(conn, tenant, &agent, &context, before, limit)).await
+    }
+
+    async fn context_state(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        context: &str,
+        before: TaskId,
+    ) -> Result<Option<Event>> {
+        let (agent, context) = (agent.clone(), context.to_owned());
+        self.readers.run(move |conn| read::context_state(conn, tenant, &agent, &context, before)).await
     }
 
     fn hub(&self) -> &Hub {

@@ -182,6 +182,10 @@ pub enum Target {
         remembers: bool,
         /// How it waits.
         post: Post,
+        /// What it came from, as JSON, for its turns to know.
+        origin: Option<Arc<str>>,
+        /// Its agent has to tell others when it is canceled, see [`Journal::owed_cancels`](crate::Journal::owed_cancels).
+        tells_cancel: bool,
     },
     /// A task that exists.
     Continue {
@@ -318,6 +322,27 @@ pub struct TaskHead {
     pub seq: u64,
     /// It is not shown: its reply is, or may become, a direct message.
     pub hidden: bool,
+    /// The current or last turn, from 1; zero before the first.
+    pub turn: u32,
+    /// The event with which its agent last kept its state; zero for none.
+    pub kept: u64,
+    /// What it came from, as JSON.
+    pub origin: Option<Arc<str>>,
+}
+
+/// A task that has ended as CANCELED, of which its agent has to tell others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwedCancel {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The task.
+    pub task: TaskId,
+    /// Its agent.
+    pub agent: AgentId,
+    /// The event with which that last kept its state.
+    pub kept: u64,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// How much of a task to read.

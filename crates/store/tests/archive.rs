@@ -65,6 +65,8 @@ fn begin(task: TaskId, n: u8, leased: bool) -> Accept {
             hold: n % 5 == 4,
             remembers: n.is_multiple_of(3),
             post: store::Post::default(),
+            origin: None,
+            tells_cancel: false,
         },
         message_id: format!("m-{n}"),
         message: serde_json::to_vec(&message("m", Role::User, "héllo\n\"quoted\"\u{1}")).unwrap().into(),

@@ -73,6 +73,8 @@ fn begin(task: TaskId) -> Accept {
             hold: false,
             remembers: true,
             post: store::Post::default(),
+            origin: None,
+            tells_cancel: false,
         },
         message_id: "m".into(),
         message: serde_json::to_vec(&message).unwrap().into(),

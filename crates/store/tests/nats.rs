@@ -110,6 +110,8 @@ impl Instance {
                 hold: false,
                 remembers: true,
                 post: store::Post::default(),
+                origin: None,
+                tells_cancel: false,
             },
             message_id: task.to_string(),
             message: "{}".into(),

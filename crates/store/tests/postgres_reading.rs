@@ -83,7 +83,17 @@ impl Story {
         let hold = self.dice.roll(4) == 0;
         let accept = self.accept(
             task,
-            Target::New { task, agent, context, created, hold, remembers: true, post: store::Post::default() },
+            Target::New {
+                task,
+                agent,
+                context,
+                created,
+                hold,
+                remembers: true,
+                post: store::Post::default(),
+                origin: None,
+                tells_cancel: false,
+            },
         );
         let tenant = self.dice.pick(&self.tenants);
         let outcome = self.store.accept(tenant, accept).await;

@@ -98,8 +98,17 @@ impl Exchange {
         let newborn = newborn_snapshot(task, &agent, &context, at, &body);
         let created = newborn.created()?;
         let replays = post.replays;
-        let target =
-            Target::New { task, agent, context: Arc::clone(&context), created, hold: false, remembers: true, post };
+        let target = Target::New {
+            task,
+            agent: agent.clone(),
+            context: Arc::clone(&context),
+            created,
+            hold: false,
+            remembers: true,
+            post,
+            origin: call.origin.stored().map(Into::into),
+            tells_cancel: inner.agents.get(&agent).is_some_and(|entry| entry.profile.tells_cancel),
+        };
         let accept = Accept {
             target,
             message_id: message.message_id,

@@ -77,5 +77,6 @@ pub(super) fn open(key: &Key, ticket: &str) -> Option<Lease> {
         max_attempts: sealed.max_attempts,
         remembers: true,
         kept: sealed.kept,
+        origin: None,
     })
 }

@@ -138,6 +138,8 @@ impl Rig {
                 hold: false,
                 remembers: true,
                 post: store::Post::default(),
+                origin: None,
+                tells_cancel: false,
             },
             message_id: message.message_id.clone(),
             message: serde_json::to_vec(&message).unwrap().into(),

@@ -19,9 +19,9 @@ use async_trait::async_trait;
 use store::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
     Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
-    Letters, NewPush, NewToken, Outbox, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter,
-    PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store,
-    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
+    Letters, NewPush, NewToken, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig,
+    PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot,
+    Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -254,6 +254,9 @@ over_the_line! {
         tail(after: &Position, limit: usize) -> (Vec<Tailed>, Position);
         history(tenant: TenantId, task: TaskId) -> Vec<Message>;
         context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize) -> Vec<Message>;
+        context_state(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId) -> Option<Event>;
+        owed_cancels(agents: &[AgentId], limit: usize) -> Vec<OwedCancel>;
+        settle_cancel(tenant: TenantId, task: TaskId);
     }
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {

@@ -163,7 +163,8 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
                CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
                owner IS NOT NULL OR interrupted, generation, attempt::bigint, turn::bigint, waiting::bigint, cancel_mark,
                remembers, releases::bigint, (parking = 1)::int::bigint, kept, kept_before,
-               queued::int::bigint, from_agent, priority::bigint, max_attempts::bigint, replays, dead::bigint, errors
+               queued::int::bigint, from_agent, priority::bigint, max_attempts::bigint, replays, dead::bigint, errors,
+               origin, aftermath::bigint
              FROM a2a_tasks ORDER BY task_id"
         }
         Kind::Message => {
@@ -253,6 +254,8 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             replays: row.try_get(28)?,
             dead: row.try_get(29)?,
             errors: row.try_get(30)?,
+            origin: row.try_get(31)?,
+            aftermath: row.try_get(32)?,
         })),
         Kind::Message => Record::Message(Message {
             task: row.try_get(0)?,
@@ -383,23 +386,24 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
                status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt, turn, waiting,
                cancel_mark, remembers, releases, parking, kept, kept_before, queued, from_agent, priority, max_attempts,
-               replays, dead, errors)
+               replays, dead, errors, origin, aftermath)
              SELECT task::uuid, tenant, agent, context, state, created, updated, status, message, status_turn, seq,
                hidden, due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases,
-               parking, kept, kept_before, queued = 1, from_agent, priority, max_attempts, replays, dead, errors
+               parking, kept, kept_before, queued = 1, from_agent, priority, max_attempts, replays, dead, errors,
+               origin, aftermath
              FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
                $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::boolean[],
                $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[], $20::boolean[], $21::bigint[],
                $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[], $26::text[], $27::bigint[], $28::bigint[],
-               $29::text[], $30::bigint[], $31::text[])
+               $29::text[], $30::bigint[], $31::text[], $32::text[], $33::bigint[])
              AS r (task, tenant, agent, context, state, created, updated, status, message, status_turn, seq, hidden,
                due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases, parking, kept,
-               kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors)",
+               kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors, origin, aftermath)",
             r => r.id.as_str(), r.tenant, r.agent.as_str(), r.context.as_str(), r.state.as_str(), r.created_at,
                 r.updated_at, r.status_at, r.status_message.as_deref(), r.status_turn, r.seq, r.hidden, r.due_at,
                 r.interrupted, r.generation, r.attempt, r.turn, r.waiting, r.cancel_mark, r.remembers, r.releases,
                 r.parking, r.kept, r.kept_before, r.queued, r.from_agent.as_str(), r.priority, r.max_attempts,
-                r.replays.as_deref(), r.dead, r.errors.as_deref()),
+                r.replays.as_deref(), r.dead, r.errors.as_deref(), r.origin.as_deref(), r.aftermath),
         // Positions are given in the order of the lines.
         Kind::Message => columns!(Message,
             "INSERT INTO messages (task, message_id, role, status, turn, created_at, body)

@@ -206,6 +206,12 @@ pub(super) struct Task {
     pub(super) dead: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) errors: Option<String>,
+    /// What it came from, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) origin: Option<String>,
+    /// Others are to be told should it be canceled (1), or now (2).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) aftermath: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -194,7 +194,8 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
                    status_message, status_turn, seq, hidden,
                    CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
                    owner IS NOT NULL OR interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases,
-                   parking = 1, kept, kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors
+                   parking = 1, kept, kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors,
+                   origin, aftermath
                  FROM a2a_tasks ORDER BY task_id";
     each(conn, writer, tasks, |row| {
         Ok(Record::Task(Box::new(Task {
@@ -229,6 +230,8 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             replays: row.get(28)?,
             dead: row.get(29)?,
             errors: row.get(30)?,
+            origin: row.get(31)?,
+            aftermath: row.get(32)?,
         })))
     })?;
     // Two loops and no join, so that nothing is sorted and nothing has to fit into memory.
@@ -416,9 +419,9 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                 "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at,
                    status_at, status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt,
                    turn, waiting, cancel_mark, remembers, releases, parking, kept, kept_before, queued,
-                   from_agent, priority, max_attempts, replays, dead, errors)
+                   from_agent, priority, max_attempts, replays, dead, errors, origin, aftermath)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-                   ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)",
+                   ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)",
                 params![
                     pk,
                     r.id,
@@ -452,6 +455,8 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                     r.replays,
                     r.dead,
                     r.errors,
+                    r.origin,
+                    r.aftermath,
                 ],
             )
         }

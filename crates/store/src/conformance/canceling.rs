@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::TaskState::{AuthRequired, Canceled, Completed, Failed, InputRequired, Rejected, Working};
 
 use super::world::*;
-use crate::{CancelMark, Error, Store, TurnEnd};
+use crate::{Accept, CancelMark, Error, Lease, OwedCancel, Store, Target, TaskId, TurnEnd};
 
 pub(super) async fn a_cancel_ends_an_idle_task(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -111,4 +111,69 @@ pub(super) async fn cancel_and_completion_race_to_one_end(store: Arc<dyn Store>)
         assert_eq!(world.events(task).await.len(), 3);
         assert_eq!(world.state(task).await, end.state);
     }
+}
+
+/// A running task whose agent tells others when it is canceled.
+async fn telling(world: &World) -> (TaskId, Lease) {
+    let (task, mut accept) = world.begin("hello");
+    if let Accept { target: Target::New { tells_cancel, origin, .. }, .. } = &mut accept {
+        *tells_cancel = true;
+        *origin = Some(r#"{"a":1}"#.into());
+    }
+    let lease = world.accept(world.leased(accept)).await.unwrap().lease.unwrap();
+    (task, lease)
+}
+
+pub(super) async fn a_cancel_is_owed_to_others_until_it_is_told(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let agents = [world.agent.clone()];
+    let owed = async || world.store.owed_cancels(&agents, 10).await.unwrap();
+    // By the turn itself, by force, and where nobody runs it.
+    let (by_turn, lease) = telling(&world).await;
+    assert_eq!(lease.origin.as_deref(), Some(r#"{"a":1}"#));
+    world.append(&lease, vec![kept("1")]).await.unwrap();
+    world.store.mark_cancel(world.tenant, by_turn).await.unwrap();
+    assert_eq!(owed().await, [], "it has not ended");
+    world.end(&lease, Completed, None).await.unwrap();
+    let (by_force, lease) = telling(&world).await;
+    world.append(&lease, vec![kept("2")]).await.unwrap();
+    world.store.mark_cancel(world.tenant, by_force).await.unwrap();
+    world.store.force_cancel(world.tenant, by_force).await.unwrap();
+    let (asking, lease) = telling(&world).await;
+    world.append(&lease, vec![kept("3")]).await.unwrap();
+    world.end(&lease, InputRequired, None).await.unwrap();
+    world.store.mark_cancel(world.tenant, asking).await.unwrap();
+    // Who has not begun, has ended otherwise or has nobody to tell owes nothing.
+    let (silent, lease) = telling(&world).await;
+    world.store.mark_cancel(world.tenant, silent).await.unwrap();
+    world.end(&lease, Canceled, None).await.unwrap();
+    let (_, lease) = telling(&world).await;
+    world.append(&lease, vec![kept("4")]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+    let (plain, lease) = world.running("hello").await;
+    world.append(&lease, vec![kept("5")]).await.unwrap();
+    world.store.mark_cancel(world.tenant, plain).await.unwrap();
+    world.end(&lease, Canceled, None).await.unwrap();
+
+    let ids = |owed: Vec<OwedCancel>| owed.into_iter().map(|owed| owed.task).collect::<Vec<_>>();
+    let mut all = ids(owed().await);
+    all.sort_by_key(ToString::to_string);
+    let mut expected = vec![by_turn, by_force, asking];
+    expected.sort_by_key(ToString::to_string);
+    assert_eq!(all, expected);
+    let first = owed().await.remove(0);
+    assert_eq!((first.tenant, &first.agent), (world.tenant, &world.agent));
+    let state = world.store.events(world.tenant, first.task, first.kept - 1, 1).await.unwrap().remove(0);
+    assert_eq!(state.kind, KEPT);
+    assert_eq!(world.store.owed_cancels(&agents, 1).await.unwrap().len(), 1);
+    assert_eq!(world.store.owed_cancels(&[agent("other")], 10).await.unwrap(), []);
+
+    let other = world.other().await;
+    assert!(matches!(other.store.settle_cancel(other.tenant, asking).await, Err(Error::NotFound)));
+    let before = world.events(asking).await;
+    for _ in 0..2 {
+        world.store.settle_cancel(world.tenant, asking).await.unwrap();
+        assert_eq!(ids(owed().await).len(), 2);
+    }
+    assert_eq!(world.events(asking).await, before, "that is no event");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::TaskState::{Canceled, Completed, InputRequired, Working};
 
 use super::world::*;
-use crate::{CancelMark, Error, LeasedTurn, Store, TurnEnd};
+use crate::{CancelMark, Error, LeasedTurn, Store, TaskId, TurnEnd};
 
 const PARK: TurnEnd = TurnEnd::Park { at_most: None };
 
@@ -191,4 +191,28 @@ pub(super) async fn a_forced_cancel_ends_what_rests(store: Arc<dyn Store>) {
     world.store.force_cancel(world.tenant, task).await.unwrap();
     assert_eq!(world.store.usage(world.tenant).await.unwrap().tasks, 0);
     assert_eq!(world.kinds(task).await.last(), Some(&ends(Canceled)));
+}
+
+pub(super) async fn a_context_has_the_state_of_its_newest_task(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let state = async |world: &World, agent: &str, context: &str, before: TaskId| {
+        let event = world.store.context_state(world.tenant, &self::agent(agent), context, before).await.unwrap();
+        event.map(|event| String::from_utf8(event.body.to_vec()).unwrap())
+    };
+    assert_eq!(state(&world, "echo", CONTEXT, TaskId::mint()).await, None);
+    let (first, lease) = world.running("one").await;
+    world.append(&lease, vec![kept("first")]).await.unwrap();
+    world.append(&lease, vec![kept("of the first, later")]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+    let (second, lease) = world.running("two").await;
+    assert_eq!(state(&world, "echo", CONTEXT, second).await.as_deref(), Some("of the first, later"));
+    assert_eq!(state(&world, "echo", CONTEXT, first).await, None, "its own is not another's");
+    world.append(&lease, vec![kept("second")]).await.unwrap();
+    let (third, _lease) = world.running("three").await;
+    assert_eq!(state(&world, "echo", CONTEXT, third).await.as_deref(), Some("second"), "one that kept nothing is none");
+    assert_eq!(state(&world, "echo", CONTEXT, TaskId::mint()).await.as_deref(), Some("second"));
+    assert_eq!(state(&world, "echo", "another", TaskId::mint()).await, None);
+    assert_eq!(state(&world, "other", CONTEXT, TaskId::mint()).await, None);
+    world = world.other().await;
+    assert_eq!(state(&world, "echo", CONTEXT, TaskId::mint()).await, None, "of another tenant there is nothing");
 }

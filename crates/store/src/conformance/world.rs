@@ -56,6 +56,8 @@ impl World {
             hold: false,
             remembers: true,
             post: crate::Post::default(),
+            origin: None,
+            tells_cancel: false,
         };
         let accept = Accept {
             target,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use a2a::TaskState;
 
-use super::{Dead, Hidden, Made, TaskRow, Tx, push};
+use super::{Aftermath, Dead, Hidden, Made, TaskRow, Tx, push};
 use crate::{
     Accept, Accepted, Draft, Error, EventKind, IdempotencyKey, Result, Start, Target, TenantId, Term, machine::Step,
     queue,
@@ -28,7 +28,8 @@ pub(crate) fn accept(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Res
 
 /// A message that begins a task. Returns the key of the task's row.
 fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Accepted)> {
-    let Target::New { task, agent, context, created, hold, remembers, post } = &accept.target else {
+    let Target::New { task, agent, context, created, hold, remembers, post, origin, tells_cancel } = &accept.target
+    else {
         return Err(Error::NotFound);
     };
     let replayed = match post.replays {
@@ -53,6 +54,10 @@ fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Ac
     row.priority = post.priority.min(queue::HIGHEST);
     row.max_attempts = post.max_attempts;
     row.replays = post.replays.map(|letter| letter.to_string());
+    row.origin.clone_from(origin);
+    if *tells_cancel {
+        row.aftermath = Aftermath::IfCanceled;
+    }
     if let Some(new) = &accept.push {
         push::Room::of(tx, &row, new)?.put(tx, &mut row, new, 0, accept.at)?;
     }

@@ -2,7 +2,7 @@
 
 use a2a::TaskState;
 
-use super::{Hidden, TaskRow, Tx, row::Parking};
+use super::{Aftermath, Hidden, TaskRow, Tx, row::Parking};
 use crate::{CancelMark, Error, Result, TaskId, TenantId, clock};
 
 pub(crate) fn mark(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
@@ -67,6 +67,17 @@ pub(crate) fn force(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<
     row.cancel(tx, clock::now())?;
     row.generation += 1;
     row.save(tx)
+}
+
+/// Whoever had to be told of a cancel was.
+pub(crate) fn settle(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
+    let mut row = tx.load(tenant, task)?;
+    if row.aftermath == Aftermath::Owed {
+        row.aftermath = Aftermath::No;
+        row.changed();
+        row.save(tx)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn reveal(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::{
     Hidden, TaskRow,
-    row::{Dead, Parking},
+    row::{Aftermath, Dead, Parking},
 };
 use crate::{Result, TaskId, TenantId, codec};
 
@@ -23,7 +23,8 @@ macro_rules! task_columns {
             [from_agent text &'a str]
             [priority bigint i64]
             [max_attempts bigint Option<i64>]
-            [replays text Option<&'a str>];
+            [replays text Option<&'a str>]
+            [origin text Option<&'a str>];
             [state text &'a str]
             [updated_at bigint i64]
             [status_at bigint i64]
@@ -47,6 +48,7 @@ macro_rules! task_columns {
             [pushes bigint i64]
             [dead bigint i64]
             [errors text Option<&'a str>]
+            [aftermath bigint i64]
         }
     };
 }
@@ -95,6 +97,7 @@ impl<'a> Columns<'a> {
             priority: row.priority.into(),
             max_attempts: row.max_attempts.map(i64::from),
             replays: row.replays.as_deref(),
+            origin: row.origin.as_deref(),
             state: codec::state_name(row.state),
             updated_at: row.updated_at,
             status_at: row.status_at,
@@ -119,6 +122,7 @@ impl<'a> Columns<'a> {
             pushes: row.pushes.into(),
             dead: row.dead as i64,
             errors: row.errors.as_deref(),
+            aftermath: row.aftermath as i64,
         }
     }
 
@@ -133,8 +137,10 @@ impl<'a> Columns<'a> {
         row.priority = u8::try_from(self.priority).unwrap_or(0);
         row.max_attempts = self.max_attempts.map(codec::small);
         row.replays = self.replays.map(str::to_owned);
+        row.origin = self.origin.map(Into::into);
         row.dead = Dead::from_code(self.dead);
         row.errors = self.errors.map(str::to_owned);
+        row.aftermath = Aftermath::from_code(self.aftermath);
         row.state = codec::parse_state(self.state)?;
         row.updated_at = self.updated_at;
         row.status_at = self.status_at;

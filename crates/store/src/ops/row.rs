@@ -74,6 +74,27 @@ impl Dead {
     }
 }
 
+/// Whether an agent has to be told, after its task has ended as CANCELED, so that it can tell others (`a2a_tasks.aftermath`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aftermath {
+    No = 0,
+    /// It has to, should that happen.
+    IfCanceled = 1,
+    /// It has happened.
+    Owed = 2,
+}
+
+impl Aftermath {
+    /// As it is stored.
+    pub(crate) fn from_code(code: i64) -> Self {
+        match code {
+            1 => Self::IfCanceled,
+            2 => Self::Owed,
+            _ => Self::No,
+        }
+    }
+}
+
 /// What a task's push configurations have to tell of, from nothing to everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owes {
@@ -129,9 +150,12 @@ pub(crate) struct TaskRow {
     pub(crate) max_attempts: Option<u32>,
     /// The dead letter that it repeats.
     pub(crate) replays: Option<String>,
+    /// What it came from, as JSON.
+    pub(crate) origin: Option<Arc<str>>,
     pub(crate) dead: Dead,
     /// Why attempts failed, as JSON.
     pub(crate) errors: Option<String>,
+    pub(crate) aftermath: Aftermath,
     /// How many push configurations it has.
     pub(crate) pushes: u32,
     /// What of that which was logged is to be told.
@@ -191,8 +215,10 @@ impl TaskRow {
             priority: 0,
             max_attempts: None,
             replays: None,
+            origin: None,
             dead: Dead::No,
             errors: None,
+            aftermath: Aftermath::No,
             pushes: 0,
             owes: Owes::Nothing,
             counted: None,
@@ -300,6 +326,7 @@ impl TaskRow {
             max_attempts: self.max_attempts,
             remembers: self.remembers,
             kept: self.kept,
+            origin: self.origin.clone(),
         })
     }
 
@@ -324,6 +351,9 @@ impl TaskRow {
         self.touched_only = false;
         self.retire_status_message(tx, draft.at)?;
         self.state = *state;
+        if *state == TaskState::Canceled && self.aftermath == Aftermath::IfCanceled {
+            self.aftermath = if self.kept == 0 { Aftermath::No } else { Aftermath::Owed };
+        }
         self.status_at = draft.at.as_millis();
         self.status_message.clone_from(message);
         self.status_turn = self.turn;

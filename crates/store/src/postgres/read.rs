@@ -11,13 +11,15 @@ use uuid::Uuid;
 
 use super::pool::Pool;
 use crate::{
-    AgentId, Error, Event, Filter, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View, codec,
+    AgentId, Error, Event, Filter, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View,
+    codec,
     retention::refuse_pruned,
     talk::{ALL_BYTES, Room, TURN_BYTES, Talk},
 };
 
 pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
-    let sql = "SELECT agent_id, context_id, state, seq, hidden FROM a2a_tasks WHERE task_id = $1 AND tenant_id = $2";
+    let sql = "SELECT agent_id, context_id, state, seq, hidden, turn::bigint, kept, origin FROM a2a_tasks
+               WHERE task_id = $1 AND tenant_id = $2";
     let row = pool.query_opt(sql, &[&uuid(task), &tenant.0]).await?.ok_or(Error::NotFound)?;
     Ok(TaskHead {
         agent: codec::parse_agent(row.try_get(0)?)?,
@@ -25,6 +27,9 @@ pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<
         state: codec::parse_state(row.try_get(2)?)?,
         seq: codec::unsigned(row.try_get(3)?),
         hidden: row.try_get::<_, i16>(4)? != 0,
+        turn: codec::small(row.try_get(5)?),
+        kept: codec::unsigned(row.try_get(6)?),
+        origin: row.try_get::<_, Option<&str>>(7)?.map(Into::into),
     })
 }
 
@@ -253,6 +258,39 @@ pub(super) async fn context_history(
     let mut messages = conversations(pool, rows).await?;
     messages.drain(..messages.len().saturating_sub(limit));
     Ok(messages)
+}
+
+pub(super) async fn context_state(
+    pool: &Pool,
+    tenant: TenantId,
+    agent: &AgentId,
+    context: &str,
+    before: TaskId,
+) -> Result<Option<Event>> {
+    let sql =
+        "SELECT e.seq, e.at, e.kind, e.body FROM a2a_tasks t JOIN a2a_events e ON e.task = t.task_id AND e.seq = t.kept
+         WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4 AND t.kept > 0
+         ORDER BY t.task_id DESC LIMIT 1";
+    let row = pool.query_opt(sql, &[&tenant.0, &context, &uuid(before), &agent.as_str()]).await?;
+    row.as_ref().map(|row| event(row, 0)).transpose()
+}
+
+pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
+    let sql = "SELECT tenant_id, task_id, agent_id, kept, status_at FROM a2a_tasks
+         WHERE aftermath = 2 AND agent_id = ANY($1) ORDER BY status_at LIMIT $2";
+    let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut found = Vec::new();
+    for row in pool.query(sql, &[&agents, &limit]).await? {
+        found.push(OwedCancel {
+            tenant: TenantId(row.try_get(0)?),
+            task: task_id(row.try_get(1)?),
+            agent: codec::parse_agent(row.try_get(2)?)?,
+            kept: codec::unsigned(row.try_get(3)?),
+            since: codec::time(row.try_get(4)?),
+        });
+    }
+    Ok(found)
 }
 
 /// Newest first, until there is enough: the index gives the tasks in that order, so older ones are not read.

@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_push.sql"),
     include_str!("migrations/0007_queue.sql"),
     include_str!("migrations/0008_retention.sql"),
+    include_str!("migrations/0009_outbound.sql"),
 ];
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.

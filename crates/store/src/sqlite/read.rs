@@ -8,7 +8,8 @@ use rusqlite::{Connection, Row, Statement, params, params_from_iter, types::Valu
 
 use super::{row, tx::positions};
 use crate::{
-    AgentId, Event, Filter, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
+    AgentId, Event, Filter, OwedCancel, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId,
+    View, codec,
     ops::{Hidden, TaskRow},
     retention::refuse_pruned,
     talk::{Room, Talk},
@@ -22,6 +23,9 @@ pub(super) fn head(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<
         state: row.state,
         seq: row.seq,
         hidden: row.hidden != Hidden::No,
+        turn: row.turn,
+        kept: row.kept,
+        origin: row.origin,
     })
 }
 
@@ -294,6 +298,44 @@ pub(super) fn context_history(
     messages.truncate(limit);
     messages.reverse();
     Ok(messages)
+}
+
+pub(super) fn context_state(
+    conn: &Connection,
+    tenant: TenantId,
+    agent: &AgentId,
+    context: &str,
+    before: TaskId,
+) -> Result<Option<Event>> {
+    let mut state = conn.prepare_cached(
+        "SELECT e.seq, e.at, e.kind, e.body FROM a2a_tasks t JOIN a2a_events e ON e.task = t.pk AND e.seq = t.kept
+         WHERE t.tenant_id = ?1 AND t.context_id = ?2 AND t.task_id < ?3 AND t.agent_id = ?4 AND t.kept > 0
+         ORDER BY t.task_id DESC LIMIT 1",
+    )?;
+    let mut rows = state.query(params![tenant.0, context, before.to_string(), agent.as_str()])?;
+    rows.next()?.map(|row| event(row, 0)).transpose()
+}
+
+pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
+    let mut owed = conn.prepare_cached(
+        "SELECT tenant_id, task_id, kept, status_at FROM a2a_tasks WHERE aftermath = 2 AND agent_id = ?1
+         ORDER BY status_at LIMIT ?2",
+    )?;
+    let mut found = Vec::new();
+    for agent in agents {
+        let left = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(i64::MAX);
+        let mut rows = owed.query(params![agent.as_str(), left])?;
+        while let Some(row) = rows.next()? {
+            found.push(OwedCancel {
+                tenant: TenantId(row.get(0)?),
+                task: codec::parse_task(&row.get::<_, String>(1)?)?,
+                agent: agent.clone(),
+                kept: codec::unsigned(row.get(2)?),
+                since: codec::time(row.get(3)?),
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// What was said in the turns so far. What waits in the inbox has not been heard yet.

@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010_push.sql"),
     include_str!("migrations/0011_queue.sql"),
     include_str!("migrations/0012_retention.sql"),
+    include_str!("migrations/0013_outbound.sql"),
 ];
 
 /// How long a connection waits for another process's write.

@@ -79,6 +79,8 @@ pub(crate) fn begin(task: TaskId) -> Accept {
             hold: false,
             remembers: true,
             post: store::Post::default(),
+            origin: None,
+            tells_cancel: false,
         },
         message_id: "m".into(),
         message: serde_json::to_vec(&message(task)).unwrap().into(),

@@ -1,0 +1,268 @@
+//! How far work may be handed on: depth, circles, how many calls a task makes, a deadline, and a budget of calls for all of it.
+//!
+//! The guard is asked before any call, be it to an agent of this installation or to a remote, and what it refuses is an error that the calling
+//! agent can answer. What it knows travels with the task. **The budget is kept without asking anybody:** a call costs one, and gives half of
+//! what is left to the one called, so that all calls that come of a task, wherever they are made, are no more than its budget.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use store::clock;
+
+/// The longest chain that is read from a caller, and the longest name in it.
+const LONGEST_CHAIN: usize = 64;
+const LONGEST_NAME: usize = 128;
+
+/// How far work may be handed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DelegationLimits {
+    /// How many agents may stand behind each other.
+    pub depth: u32,
+    /// How many calls one turn may make.
+    pub fan_out: u32,
+    /// How many calls may come of one task in all.
+    pub calls: u32,
+    /// How long what is handed on may take.
+    pub time: Option<Duration>,
+}
+
+impl Default for DelegationLimits {
+    fn default() -> Self {
+        Self { depth: 8, fan_out: 32, calls: 1000, time: None }
+    }
+}
+
+/// How far a task has been handed on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Delegation {
+    /// How many agents stand before it.
+    pub depth: u32,
+    /// Who they are, the first one first: `INSTALLATION/AGENT`.
+    pub chain: Vec<String>,
+    /// Until when its caller waits, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<i64>,
+    /// How many calls may come of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u32>,
+}
+
+/// Why work is not handed on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Too many stand behind each other.
+    #[error("delegation refused: {depth} agents deep, and {limit} is the limit")]
+    TooDeep {
+        /// How many.
+        depth: u32,
+        /// How many may.
+        limit: u32,
+    },
+    /// The agent waits for itself.
+    #[error("delegation refused: a circle, `{agent}` is at work on this already")]
+    Circle {
+        /// Which.
+        agent: String,
+    },
+    /// The turn has made enough calls.
+    #[error("delegation refused: this turn has made {limit} calls, which is the limit")]
+    FanOut {
+        /// How many it may make.
+        limit: u32,
+    },
+    /// All that belongs to the task has made enough calls.
+    #[error("delegation refused: the budget of calls is used up")]
+    Budget,
+    /// Nobody waits any more.
+    #[error("delegation refused: the deadline has passed")]
+    Late,
+}
+
+/// What a turn may hand on, and has handed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ledger {
+    limits: DelegationLimits,
+    me: String,
+    from: Delegation,
+    made: u32,
+    left: u32,
+}
+
+impl Delegation {
+    /// Nobody has handed it on.
+    pub(crate) fn is_first(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What a caller says of it, within bounds.
+    pub(crate) fn bounded(mut said: Self) -> Self {
+        said.chain.truncate(LONGEST_CHAIN);
+        said.chain.retain(|name| name.len() <= LONGEST_NAME);
+        said.depth = said.depth.max(u32::try_from(said.chain.len()).unwrap_or(u32::MAX));
+        said
+    }
+
+    /// How long until its deadline.
+    pub fn time_left(&self) -> Option<Duration> {
+        let left = self.deadline?.saturating_sub(clock::now().as_millis());
+        Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
+    }
+}
+
+/// Of a turn that nobody handed on, with the usual limits.
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new(DelegationLimits::default(), String::new(), Delegation::default())
+    }
+}
+
+impl Ledger {
+    /// What an agent, `INSTALLATION/AGENT`, may hand on of a task that came so far.
+    pub fn new(limits: DelegationLimits, me: String, from: Delegation) -> Self {
+        let left = from.calls.map_or(limits.calls, |given| given.min(limits.calls));
+        Self { limits, me, from, made: 0, left }
+    }
+
+    /// Goes on after a crash: so many calls were made.
+    pub fn resume(&mut self, made: u32) {
+        for _ in self.made..made {
+            self.spend();
+        }
+    }
+
+    /// How many calls were made.
+    pub fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// Asks for a call. `to` is an agent of this installation, as `INSTALLATION/AGENT`, if it is one. Gives what the one called is told.
+    pub fn delegate(&mut self, to: Option<&str>) -> Result<Delegation, Refusal> {
+        let depth = self.from.depth + 1;
+        if depth > self.limits.depth {
+            return Err(Refusal::TooDeep { depth, limit: self.limits.depth });
+        }
+        let at_work = |name: &str| self.from.chain.iter().any(|before| before == name);
+        if at_work(&self.me) {
+            return Err(Refusal::Circle { agent: self.me.clone() });
+        }
+        if let Some(to) = to.filter(|to| *to == self.me || at_work(to)) {
+            return Err(Refusal::Circle { agent: to.to_owned() });
+        }
+        if self.from.time_left().is_some_and(|left| left.is_zero()) {
+            return Err(Refusal::Late);
+        }
+        if self.made >= self.limits.fan_out {
+            return Err(Refusal::FanOut { limit: self.limits.fan_out });
+        }
+        if self.left == 0 {
+            return Err(Refusal::Budget);
+        }
+        let calls = self.spend();
+        let mut chain = self.from.chain.clone();
+        chain.push(self.me.clone());
+        let own = self
+            .limits
+            .time
+            .map(|time| clock::now().as_millis().saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)));
+        let deadline = self.from.deadline.into_iter().chain(own).min();
+        Ok(Delegation { depth, chain, deadline, calls: Some(calls) })
+    }
+
+    /// Counts a call. Gives how many the one called may cause.
+    fn spend(&mut self) -> u32 {
+        self.made += 1;
+        let rest = self.left.saturating_sub(1);
+        let given = rest / 2;
+        self.left = rest - given;
+        given
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(from: Delegation) -> Ledger {
+        Ledger::new(DelegationLimits::default(), "here/me".to_owned(), from)
+    }
+
+    #[test]
+    fn work_is_handed_on_only_so_deep() {
+        let mut from = Delegation::default();
+        for depth in 1..=8 {
+            from = Ledger::new(DelegationLimits::default(), format!("here/{depth}"), from).delegate(None).unwrap();
+            assert_eq!(from.depth, depth);
+        }
+        assert_eq!(ledger(from).delegate(None), Err(Refusal::TooDeep { depth: 9, limit: 8 }));
+    }
+
+    #[test]
+    fn nobody_waits_for_itself() {
+        let chain = vec!["here/first".to_owned(), "there/me".to_owned()];
+        let from = Delegation { chain, ..Delegation::default() };
+        assert!(ledger(from.clone()).delegate(Some("here/other")).is_ok(), "the same name elsewhere is another");
+        for circle in ["here/first", "here/me"] {
+            let refused = ledger(from.clone()).delegate(Some(circle));
+            assert_eq!(refused, Err(Refusal::Circle { agent: circle.to_owned() }));
+        }
+        let again = Delegation { chain: vec!["here/me".to_owned()], ..Delegation::default() };
+        assert!(matches!(ledger(again).delegate(None), Err(Refusal::Circle { .. })), "it came back from elsewhere");
+    }
+
+    #[test]
+    fn a_turn_makes_only_so_many_calls() {
+        let limits = DelegationLimits { fan_out: 2, ..DelegationLimits::default() };
+        let mut ledger = Ledger::new(limits, "here/me".to_owned(), Delegation::default());
+        assert!(ledger.delegate(None).is_ok());
+        let mut resumed = Ledger::new(limits, "here/me".to_owned(), Delegation::default());
+        resumed.resume(ledger.made());
+        assert_eq!(resumed, ledger, "also over a crash");
+        assert!(ledger.delegate(None).is_ok());
+        assert_eq!(ledger.delegate(None), Err(Refusal::FanOut { limit: 2 }));
+    }
+
+    /// Makes every call that is allowed, and so does everyone called.
+    fn exhaust(limits: DelegationLimits, me: u32, from: Delegation) -> u32 {
+        let mut ledger = Ledger::new(limits, format!("here/{me}"), from);
+        let mut calls = 0;
+        while let Ok(child) = ledger.delegate(None) {
+            calls += 1 + exhaust(limits, me + 1, child);
+        }
+        calls
+    }
+
+    #[test]
+    fn all_calls_together_are_no_more_than_the_budget() {
+        for calls in [0, 1, 2, 3, 10, 64, 1000] {
+            let limits = DelegationLimits { calls, depth: 100, fan_out: 1000, time: None };
+            assert_eq!(exhaust(limits, 0, Delegation::default()), calls, "all of it can be used");
+        }
+        let mut poor = ledger(Delegation { calls: Some(1), ..Delegation::default() });
+        assert_eq!(poor.delegate(None).unwrap().calls, Some(0));
+        assert_eq!(poor.delegate(None), Err(Refusal::Budget));
+    }
+
+    #[test]
+    fn a_deadline_only_comes_nearer() {
+        let soon = clock::now().as_millis() + 10_000;
+        let from = Delegation { deadline: Some(soon), ..Delegation::default() };
+        let limits = |time| DelegationLimits { time: Some(time), ..DelegationLimits::default() };
+        let deadline = |time: u64, from: &Delegation| {
+            let mut ledger = Ledger::new(limits(Duration::from_secs(time)), "here/me".to_owned(), from.clone());
+            ledger.delegate(None).unwrap().deadline.unwrap()
+        };
+        assert_eq!(deadline(3600, &from), soon);
+        assert!(deadline(1, &from) < soon);
+        let late = Delegation { deadline: Some(1), ..Delegation::default() };
+        assert_eq!(ledger(late).delegate(None), Err(Refusal::Late));
+    }
+
+    #[test]
+    fn what_a_caller_says_is_bounded() {
+        let chain = vec!["x".repeat(200); 3].into_iter().chain(vec!["a/b".to_owned(); 100]).collect();
+        let bounded = Delegation::bounded(Delegation { chain, ..Delegation::default() });
+        assert_eq!(bounded.chain.len(), 61);
+        assert_eq!(bounded.depth, 61, "nobody is less deep than the chain is long");
+    }
+}
