@@ -176,9 +176,9 @@ async fn offered(url: Option<&str>, common: &Common) -> Result<(Option<BTreeMap<
 }
 
 async fn extended_skills(common: &Common, target: Target) -> Result<BTreeMap<String, String>, Failure> {
-    let options = common.target.client_options(target.token)?;
+    let options = common.target.client_options(target.token.clone())?;
     let connector = common.target.connector();
-    let found = discover(&connector, &target.url, options.token.as_ref()).await?;
+    let found = discover(&connector, &target.url, target.token.as_ref()).await?;
     // Where nobody authenticates, the public card says what there is.
     let card = if found.card.capabilities.extended_agent_card == Some(true) {
         Client::from_card(connector, &found, options)?.extended_card().await?.value

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use agents::units::Span;
 use clap::ValueEnum;
-use client::{Binding, Connector, Limits, Policy, Secret, parse_url, same_origin};
+use client::{Binding, Connector, Credential, Limits, Policy, Secret, parse_url, same_origin};
 use url::Url;
 
 use crate::{
@@ -100,7 +100,7 @@ impl TargetArgs {
     /// How the agent is called.
     pub(crate) fn client_options(&self, token: Option<Secret>) -> Result<client::Options, Failure> {
         Ok(client::Options {
-            token,
+            credential: token.map(Credential::Bearer),
             binding: self.binding.map(Binding::from),
             allow_foreign_interface: self.allow_other_origin,
             trust: trust::configured(&self.settings(&process_environment)?)?,

@@ -3,7 +3,7 @@
 use a2a::{
     AgentInterface, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Dialect, GetExtendedAgentCardRequest,
     GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest, ListTasksRequest,
-    SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
+    SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig, error::excerpt,
 };
 use http::Method;
 use serde_json::value::RawValue;
@@ -20,6 +20,16 @@ pub enum Binding {
     Rest,
     /// gRPC.
     Grpc,
+}
+
+/// Which of a card's interfaces is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// 1.0 before 0.3, JSON-RPC before HTTP+JSON. gRPC is for those who ask for it.
+    #[default]
+    Ours,
+    /// The first that we speak, gRPC included.
+    Card,
 }
 
 /// One operation with its request.
@@ -57,6 +67,25 @@ pub(crate) struct Endpoint {
     pub(crate) url: Url,
     /// What goes into the `tenant` field of every request.
     pub(crate) tenant: String,
+}
+
+/// What an interface is chosen by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Choice<'a> {
+    /// This binding and no other.
+    pub(crate) binding: Option<Binding>,
+    pub(crate) order: Order,
+    /// Where the agent is, whatever the card says.
+    pub(crate) at: Option<&'a Url>,
+}
+
+/// An interface in a binding and a dialect that we speak.
+#[derive(Debug, Clone, Copy)]
+struct Spoken<'a> {
+    interface: &'a AgentInterface,
+    binding: Binding,
+    dialect: Dialect,
+    version: Option<&'static str>,
 }
 
 impl Binding {
@@ -112,54 +141,85 @@ impl Endpoint {
     }
 }
 
-/// The interface to use: 1.0 before 0.3, JSON-RPC before HTTP+JSON, unless the caller wants one of them. gRPC is for those who
-/// want it.
-pub(crate) fn choose(found: &Discovered, wanted: Option<Binding>) -> Result<Endpoint, Error> {
-    let order = match wanted {
-        Some(binding) => vec![binding],
-        None => vec![Binding::JsonRpc, Binding::Rest],
-    };
-    // A card of the old shape speaks 0.3, whatever version it claims.
-    let old_shape = found.protocol_version.is_some();
-    for &binding in &order {
-        let speaks = |interface: &AgentInterface| !old_shape && speaks_1_0(&interface.protocol_version);
-        if let Some(interface) = interface(found, binding, speaks) {
-            return endpoint(found, interface, binding, Dialect::V1, Some(a2a::PROTOCOL_VERSION));
-        }
+/// The interface to use: in the order that is asked for, but one that is where the agent is said to be before the others.
+pub(crate) fn choose(found: &Discovered, choice: Choice<'_>) -> Result<Endpoint, Error> {
+    let mut spoken: Vec<Spoken<'_>> = Vec::new();
+    for interface in &found.card.supported_interfaces {
+        spoken.extend(Spoken::of(found, interface).filter(|spoken| choice.admits(spoken.binding)));
     }
-    let speaks = |interface: &AgentInterface| old_shape || speaks_0_3(&interface.protocol_version);
-    match interface(found, Binding::JsonRpc, speaks) {
-        Some(interface) if order.contains(&Binding::JsonRpc) => {
-            let said = found.protocol_version.as_deref().unwrap_or(&interface.protocol_version);
-            let version = speaks_0_3(said).then_some("0.3");
-            endpoint(found, interface, Binding::JsonRpc, Dialect::V03, version)
-        }
-        _ if wanted == Some(Binding::Grpc) => Err(Error::NoGrpc),
-        _ => Err(Error::NoInterface),
+    if choice.order == Order::Ours {
+        spoken.sort_by_key(|spoken| (spoken.dialect == Dialect::V03, spoken.binding != Binding::JsonRpc));
+    }
+    let here = choice.at.and_then(|at| spoken.iter().find(|spoken| spoken.has_path_of(at)));
+    match here.or(spoken.first()) {
+        Some(spoken) => spoken.endpoint(&found.url, choice.at),
+        None if choice.binding == Some(Binding::Grpc) => Err(Error::NoGrpc),
+        None => Err(Error::NoInterface),
     }
 }
 
-fn interface(
-    found: &Discovered,
-    binding: Binding,
-    speaks: impl Fn(&AgentInterface) -> bool,
-) -> Option<&AgentInterface> {
-    let mut interfaces = found.card.supported_interfaces.iter();
-    interfaces.find(|interface| interface.protocol_binding == binding.as_str() && speaks(interface))
+impl Choice<'_> {
+    fn admits(&self, binding: Binding) -> bool {
+        match (self.binding, self.order) {
+            (Some(wanted), _) => binding == wanted,
+            (None, Order::Card) => true,
+            (None, Order::Ours) => binding != Binding::Grpc,
+        }
+    }
 }
 
-fn endpoint(
-    found: &Discovered,
-    interface: &AgentInterface,
-    binding: Binding,
-    dialect: Dialect,
-    version: Option<&'static str>,
-) -> Result<Endpoint, Error> {
-    let url = match binding {
-        Binding::Grpc => grpc::url(&interface.url, &found.url)?,
-        Binding::JsonRpc | Binding::Rest => crate::parse_url(&interface.url)?,
-    };
-    Ok(Endpoint { binding, dialect, version, url, tenant: interface.tenant.clone() })
+impl<'a> Spoken<'a> {
+    fn of(found: &Discovered, interface: &'a AgentInterface) -> Option<Self> {
+        let bindings = [Binding::JsonRpc, Binding::Rest, Binding::Grpc];
+        let binding = bindings.into_iter().find(|binding| interface.protocol_binding == binding.as_str())?;
+        let spoken = |dialect, version| Some(Self { interface, binding, dialect, version });
+        // A card of the old shape speaks 0.3, whatever version it claims.
+        let is_old = found.protocol_version.is_some();
+        if !is_old && speaks_1_0(&interface.protocol_version) {
+            return spoken(Dialect::V1, Some(a2a::PROTOCOL_VERSION));
+        }
+        let says_0_3 = speaks_0_3(found.protocol_version.as_deref().unwrap_or(&interface.protocol_version));
+        if (is_old || says_0_3) && binding == Binding::JsonRpc {
+            return spoken(Dialect::V03, says_0_3.then_some("0.3"));
+        }
+        None
+    }
+
+    /// Whether it is what the agent's URL leads to. An address of gRPC has no path.
+    fn has_path_of(&self, at: &Url) -> bool {
+        let bare = |url: &Url| url.path().trim_end_matches('/').to_owned();
+        self.binding != Binding::Grpc && at.join(&self.interface.url).is_ok_and(|url| bare(&url) == bare(at))
+    }
+
+    /// Where it is: with `at` never anywhere else than there, whatever the card says.
+    fn endpoint(&self, card: &Url, at: Option<&Url>) -> Result<Endpoint, Error> {
+        let said = &self.interface.url;
+        let url = match (self.binding, at) {
+            (Binding::Grpc, None) => grpc::url(said, card)?,
+            (Binding::JsonRpc | Binding::Rest, None) => crate::parse_url(said)?,
+            (Binding::JsonRpc, Some(at)) => at.clone(),
+            (Binding::Rest, Some(at)) => {
+                let mut url = at.clone();
+                let refuse = |error: url::ParseError| Error::Url { url: excerpt(said), reason: error.to_string() };
+                url.set_path(at.join(said).map_err(refuse)?.path());
+                url
+            }
+            (Binding::Grpc, Some(at)) => {
+                let said = grpc::url(said, at)?;
+                let mut url = at.clone();
+                url.set_path("");
+                url.set_query(None);
+                // None of these fails for a URL with a host. A card can ask for TLS but cannot do away with it.
+                if said.scheme() == "https" {
+                    let _ = url.set_scheme("https");
+                }
+                let _ = url.set_port(said.port_or_known_default());
+                url
+            }
+        };
+        let Self { binding, dialect, version, interface } = *self;
+        Ok(Endpoint { binding, dialect, version, url, tenant: interface.tenant.clone() })
+    }
 }
 
 /// `1`, `1.0` and `1.0.x` are 1.0: patch numbers never count.
@@ -195,11 +255,23 @@ mod tests {
         }
     }
 
+    fn only(binding: Binding) -> Choice<'static> {
+        Choice { binding: Some(binding), ..Choice::default() }
+    }
+
+    /// What is taken of these interfaces when the agent is said to be at `at`.
+    fn taken(order: Order, at: &str, interfaces: &[(&str, &str, &str)]) -> (Binding, String) {
+        let at = crate::parse_url(at).unwrap();
+        let choice = Choice { order, at: Some(&at), ..Choice::default() };
+        let chosen = choose(&found(None, interfaces), choice).unwrap();
+        (chosen.binding, chosen.url.to_string())
+    }
+
     #[test]
     fn json_rpc_is_preferred() {
         let card = found(None, &[("HTTP+JSON", "1.0", "http://a/rest"), ("JSONRPC", "1.0", "http://a/rpc")]);
-        assert_eq!(choose(&card, None).unwrap().binding, Binding::JsonRpc);
-        assert_eq!(choose(&card, Some(Binding::Rest)).unwrap().url.as_str(), "http://a/rest");
+        assert_eq!(choose(&card, Choice::default()).unwrap().binding, Binding::JsonRpc);
+        assert_eq!(choose(&card, only(Binding::Rest)).unwrap().url.as_str(), "http://a/rest");
     }
 
     #[test]
@@ -207,9 +279,9 @@ mod tests {
         let interfaces =
             [("JSONRPC", "0.3", "http://a/old"), ("GRPC", "1.0", "a:1"), ("HTTP+JSON", "1.0.1", "http://a/r")];
         let card = found(None, &interfaces);
-        let chosen = choose(&card, None).unwrap();
+        let chosen = choose(&card, Choice::default()).unwrap();
         assert_eq!((chosen.url.as_str(), chosen.dialect), ("http://a/r", Dialect::V1));
-        let chosen = choose(&card, Some(Binding::JsonRpc)).unwrap();
+        let chosen = choose(&card, only(Binding::JsonRpc)).unwrap();
         assert_eq!((chosen.url.as_str(), chosen.dialect, chosen.version), ("http://a/old", Dialect::V03, Some("0.3")));
     }
 
@@ -219,7 +291,7 @@ mod tests {
             [("0.3.0", Some("0.3")), ("0.3", Some("0.3")), ("0.2.6", None), ("", None), ("1.0", None)]
         {
             let card = found(Some(said), &[("GRPC", "0.3.0", "a:1"), ("JSONRPC", "1.0", "http://a/rpc")]);
-            let chosen = choose(&card, None).unwrap();
+            let chosen = choose(&card, Choice::default()).unwrap();
             assert_eq!((chosen.dialect, chosen.version), (Dialect::V03, version), "{said}");
         }
     }
@@ -227,13 +299,61 @@ mod tests {
     #[test]
     fn grpc_is_for_those_who_want_it() {
         let card = found(None, &[("GRPC", "1.0", "a:1"), ("HTTP+JSON", "1.0", "http://a/r")]);
-        assert_eq!(choose(&card, None).unwrap().binding, Binding::Rest);
-        let chosen = choose(&card, Some(Binding::Grpc)).unwrap();
+        assert_eq!(choose(&card, Choice::default()).unwrap().binding, Binding::Rest);
+        let chosen = choose(&card, only(Binding::Grpc)).unwrap();
         assert_eq!((chosen.binding, chosen.url.as_str()), (Binding::Grpc, "http://a:1/"));
         assert!(chosen.is_at(&card.url), "a port of its own on the same host");
         assert!(!chosen.is_at(&crate::parse_url("http://b/card.json").unwrap()));
         let plain = found(None, &[("HTTP+JSON", "1.0", "http://a/r")]);
-        assert!(matches!(choose(&plain, Some(Binding::Grpc)), Err(Error::NoGrpc)));
+        assert!(matches!(choose(&plain, only(Binding::Grpc)), Err(Error::NoGrpc)));
+    }
+
+    #[test]
+    fn the_first_of_the_card_is_for_those_who_want_it() {
+        let interfaces = [
+            ("SOAP", "1.0", "http://a/soap"),
+            ("GRPC", "1.0", "a:1"),
+            ("JSONRPC", "0.3", "http://a/old"),
+            ("JSONRPC", "1.0", "http://a/new"),
+        ];
+        let first = |interfaces: &[_]| {
+            let choice = Choice { order: Order::Card, ..Choice::default() };
+            let chosen = choose(&found(None, interfaces), choice).unwrap();
+            (chosen.binding, chosen.dialect)
+        };
+        assert_eq!(first(&interfaces), (Binding::Grpc, Dialect::V1));
+        assert_eq!(first(&interfaces[2..]), (Binding::JsonRpc, Dialect::V03));
+        assert_eq!(first(&interfaces[3..]), (Binding::JsonRpc, Dialect::V1));
+    }
+
+    #[test]
+    fn the_agent_is_where_the_operator_says() {
+        let rpc = ("JSONRPC", "1.0", "http://127.0.0.1:1/rpc");
+        let rest = ("HTTP+JSON", "1.0", "http://127.0.0.1:1/rest");
+        let grpc = ("GRPC", "1.0", "127.0.0.1:50051");
+        let at = "https://h:9/a2a?k=1";
+        assert_eq!(taken(Order::Card, at, &[rpc, rest]), (Binding::JsonRpc, at.to_owned()));
+        assert_eq!(taken(Order::Card, at, &[rest, rpc]), (Binding::Rest, "https://h:9/rest?k=1".to_owned()));
+        assert_eq!(taken(Order::Card, at, &[grpc, rpc]), (Binding::Grpc, "https://h:50051/".to_owned()));
+        for said in ["", "not a url", "http://u:p@inside/", "/relative"] {
+            assert_eq!(taken(Order::Ours, at, &[("JSONRPC", "1.0", said)]).1, at, "{said}");
+        }
+        assert_eq!(taken(Order::Ours, at, &[("HTTP+JSON", "1.0", "/relative")]).1, "https://h:9/relative?k=1");
+        let tls = ("GRPC", "1.0", "https://inside");
+        assert_eq!(taken(Order::Card, "http://h:8080/x", &[tls]).1, "https://h/");
+        let plain = ("GRPC", "1.0", "http://inside:80");
+        assert_eq!(taken(Order::Card, at, &[plain]).1, "https://h:80/", "a card cannot do away with TLS");
+    }
+
+    #[test]
+    fn an_interface_at_that_path_is_what_is_meant() {
+        let rpc = ("JSONRPC", "1.0", "http://127.0.0.1:1/rpc");
+        let rest = ("HTTP+JSON", "1.0", "http://127.0.0.1:1/rest/");
+        for order in [Order::Ours, Order::Card] {
+            let expected = (Binding::Rest, "http://h/rest/".to_owned());
+            assert_eq!(taken(order, "http://h/rest", &[rpc, rest]), expected);
+            assert_eq!(taken(order, "http://h/rpc/", &[rest, rpc]).0, Binding::JsonRpc);
+        }
     }
 
     #[test]
@@ -243,9 +363,12 @@ mod tests {
             (Some("0.3.0"), vec![("GRPC", "0.3.0", "a:1"), ("HTTP+JSON", "0.3.0", "http://a/y")]),
             (None, vec![]),
         ] {
-            assert!(matches!(choose(&found(said, &interfaces), None), Err(Error::NoInterface)), "{interfaces:?}");
+            assert!(
+                matches!(choose(&found(said, &interfaces), Choice::default()), Err(Error::NoInterface)),
+                "{interfaces:?}"
+            );
         }
         let old = found(Some("0.3.0"), &[("JSONRPC", "0.3.0", "http://a/x")]);
-        assert!(matches!(choose(&old, Some(Binding::Rest)), Err(Error::NoInterface)));
+        assert!(matches!(choose(&old, only(Binding::Rest)), Err(Error::NoInterface)));
     }
 }

@@ -7,18 +7,18 @@ use a2a::{
     ListTaskPushNotificationConfigsResponse, ListTasksRequest, ListTasksResponse, Message, Part, Role,
     SendMessageRequest, SendMessageResponse, SubscribeToTaskRequest, Task, TaskPushNotificationConfig,
 };
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use url::Url;
 
 pub use a2a::Dialect;
 
-pub use crate::binding::Binding;
+pub use crate::binding::{Binding, Order};
 use crate::{
-    Connector, Discovered, Error, EventStream, Resume, Secret, Trust,
-    binding::{Endpoint, Operation, choose},
-    discover, egress,
+    Connector, Credential, Discovered, Error, EventStream, Resume, Trust,
+    binding::{Choice, Endpoint, Operation, Outbound, choose},
+    discovery, egress,
     egress::{Request, Response},
     grpc,
     stream::Until,
@@ -29,12 +29,19 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// What to authenticate with.
-    pub token: Option<Secret>,
+    pub credential: Option<Credential>,
+    /// Said with every call. A header of these takes the place of one that the client would say by itself, `A2A-Version` for example.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The extensions to ask for, by their URIs.
     pub extensions: Vec<String>,
     /// This binding and no other.
     pub binding: Option<Binding>,
-    /// Follow a card to another origin. The token goes there, too.
+    /// Which of a card's interfaces is taken.
+    pub order: Order,
+    /// Where the agent is, whatever its card says: the operator's word. A JSON-RPC interface is called at exactly this URL, one of HTTP+JSON
+    /// at its path there, one of gRPC at its port there.
+    pub at: Option<Url>,
+    /// Follow a card to another origin. The token goes there, too. With `at` no card leads anywhere else.
     pub allow_foreign_interface: bool,
     /// How a cut stream is taken up again.
     pub resume: Resume,
@@ -48,6 +55,8 @@ pub struct Client {
     connector: Connector,
     endpoint: Endpoint,
     streams: bool,
+    pushes: bool,
+    resumes: bool,
     options: Options,
 }
 
@@ -74,21 +83,41 @@ pub fn user_message(message_id: impl Into<String>, text: impl Into<String>) -> S
 impl Client {
     /// Finds the agent at `url` and prepares to call it.
     pub async fn connect(connector: Connector, url: &Url, options: Options) -> Result<Self, Error> {
-        let found = options.trust.admit(discover(&connector, url, options.token.as_ref()).await?)?;
+        let found = options.trust.admit(discovery::find(&connector, url, &options).await?)?;
         Self::from_card(connector, &found, options)
     }
 
     /// Prepares to call the agent that a card describes.
     pub fn from_card(connector: Connector, found: &Discovered, options: Options) -> Result<Self, Error> {
-        let endpoint = choose(found, options.binding)?;
-        if !options.allow_foreign_interface && !endpoint.is_at(&found.url) {
+        let choice = Choice { binding: options.binding, order: options.order, at: options.at.as_ref() };
+        let endpoint = choose(found, choice)?;
+        if options.at.is_none() && !options.allow_foreign_interface && !endpoint.is_at(&found.url) {
             return Err(Error::ForeignInterface {
                 card: egress::shown(&found.url),
                 interface: egress::shown(&endpoint.url),
             });
         }
-        let streams = found.card.capabilities.streaming == Some(true);
-        Ok(Self { connector, endpoint, streams, options })
+        let can = &found.card.capabilities;
+        let streams = can.streaming == Some(true);
+        let pushes = can.push_notifications == Some(true);
+        let resumes = can.extensions.iter().any(|extension| extension.uri == a2a::RESUME_CURSOR);
+        Ok(Self { connector, endpoint, streams, pushes, resumes, options })
+    }
+
+    /// An agent whose card could not be had: JSON-RPC at this URL, in this dialect. Of an agent of 0.3 nobody knows then which versions it
+    /// refuses, so that it is told one only by the headers of `options`.
+    pub fn without_card(connector: Connector, at: Url, dialect: Dialect, options: Options) -> Self {
+        let version = (dialect == Dialect::V1).then_some(a2a::PROTOCOL_VERSION);
+        let endpoint = Endpoint { binding: Binding::JsonRpc, dialect, version, url: at, tenant: String::new() };
+        Self { connector, endpoint, streams: false, pushes: false, resumes: false, options }
+    }
+
+    /// The same agent, called with further headers. One that is said already is said anew.
+    #[must_use]
+    pub fn with_headers(&self, more: Vec<(HeaderName, HeaderValue)>) -> Self {
+        let mut client = self.clone();
+        set(&mut client.options.headers, more);
+        client
     }
 
     /// The binding in use.
@@ -104,6 +133,16 @@ impl Client {
     /// Whether the card says that the agent streams.
     pub fn streams(&self) -> bool {
         self.streams
+    }
+
+    /// Whether the card says that the agent notifies webhooks.
+    pub fn pushes(&self) -> bool {
+        self.pushes
+    }
+
+    /// Whether the card says that events have numbers to take up a stream after: it is a server like ours.
+    pub fn resumes(&self) -> bool {
+        self.resumes
     }
 
     /// Sends a message and waits for the answer.
@@ -198,6 +237,10 @@ impl Client {
         &self.options.resume
     }
 
+    pub(crate) fn event_cap(&self) -> usize {
+        self.connector.limits().event_cap
+    }
+
     /// Who is called, for people.
     pub(crate) fn origin(&self) -> String {
         self.endpoint.url.origin().ascii_serialization()
@@ -275,17 +318,41 @@ impl Client {
             let name = if is_grpc { "after_sequence" } else { "last-event-id" };
             headers.push((HeaderName::from_static(name), id));
         }
-        let request = Request {
-            method: outbound.method,
-            url: &outbound.url,
-            token: self.options.token.as_ref(),
-            headers,
-            body: outbound.body,
-            streaming,
-            http2: is_grpc,
-        };
-        self.connector.send(request).await
+        let Outbound { method, url, body, .. } = outbound;
+        let request = Request { method, url: &url, token: None, headers, body, streaming, http2: is_grpc };
+        authorized(&self.connector, request, &self.options).await
     }
+}
+
+/// Sends a request with the headers and the credential of `options`. A token that was asked for and is refused is asked for once more.
+pub(crate) async fn authorized(
+    connector: &Connector,
+    mut request: Request<'_>,
+    options: &Options,
+) -> Result<Response, Error> {
+    set(&mut request.headers, options.headers.clone());
+    let Some(credential) = &options.credential else { return connector.send(request).await };
+    let (name, value) = credential.header(connector).await?;
+    let again = credential.is_renewable().then(|| request.clone());
+    set(&mut request.headers, vec![(name, value.clone())]);
+    let response = connector.send(request).await?;
+    let Some(mut again) = again.filter(|_| is_refused(&response)) else { return Ok(response) };
+    credential.forget(&value).await;
+    let renewed = credential.header(connector).await?;
+    set(&mut again.headers, vec![renewed]);
+    connector.send(again).await
+}
+
+/// Puts headers in the place of those with the same names.
+fn set(headers: &mut Vec<(HeaderName, HeaderValue)>, newer: Vec<(HeaderName, HeaderValue)>) {
+    headers.retain(|(name, _)| !newer.iter().any(|(known, _)| known == name));
+    headers.extend(newer);
+}
+
+/// Whether the agent does not take the credential. gRPC says so in a status of its own.
+fn is_refused(response: &Response) -> bool {
+    let is_grpc = response.headers.get("grpc-status").is_some_and(|status| status == "16");
+    response.status == StatusCode::UNAUTHORIZED || is_grpc
 }
 
 /// Reads JSON as a type of the protocol and keeps it.

@@ -1,15 +1,23 @@
 //! Finding an agent: its card, and whether what the card says may be followed.
 
+use std::time::{Duration, Instant};
+
 use a2a::{
     AgentCard,
+    error::RemoteError,
     signature::Verified,
     v03::{AnyCard, decode_card},
 };
 use bytes::Bytes;
-use http::{HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use url::{Host, Url};
 
-use crate::{Connector, Error, Secret, egress, egress::Request};
+use crate::{
+    Connector, Credential, Error, Options, Secret,
+    client::authorized,
+    egress::{self, Request, Response},
+    freshness::{self, Said},
+};
 
 /// A card and where it came from.
 #[derive(Debug, Clone)]
@@ -22,6 +30,18 @@ pub struct Discovered {
     pub protocol_version: Option<String>,
     /// What it says, as it came.
     pub json: Bytes,
+}
+
+/// A card that is kept, with what HTTP says about keeping it.
+#[derive(Debug, Clone)]
+pub struct FetchedCard {
+    /// The card, as far as it may be used.
+    pub found: Discovered,
+    etag: Option<HeaderValue>,
+    last_modified: Option<HeaderValue>,
+    /// For how long it was good when it came.
+    lifetime: Duration,
+    fresh_until: Instant,
 }
 
 /// Reads a URL as a person gives it.
@@ -39,18 +59,150 @@ pub fn parse_url(text: &str) -> Result<Url, Error> {
 
 /// Fetches the card of the agent at `url`, or at `url` itself when its path ends in `.json`.
 pub async fn discover(connector: &Connector, url: &Url, token: Option<&Secret>) -> Result<Discovered, Error> {
+    let credential = token.cloned().map(Credential::Bearer);
+    find(connector, url, &Options { credential, ..Options::default() }).await
+}
+
+/// The same with all of `options` that a card is asked for with.
+pub(crate) async fn find(connector: &Connector, url: &Url, options: &Options) -> Result<Discovered, Error> {
     let at = card_url(url);
+    let response = ask(connector, &at, options, Vec::new()).await?;
+    let json = body(response).await?;
+    Discovered::read(at, json)
+}
+
+/// Where a card is that lies beside its agent.
+pub fn card_beside(url: &Url) -> Vec<Url> {
+    vec![below(url, &["agent-card.json"])]
+}
+
+/// Where a card is by the conventions of 1.0 and, after that, of those before: below the agent's URL without a trailing `/a2a`.
+pub fn card_well_known(url: &Url) -> Vec<Url> {
+    let mut base = url.clone();
+    let path = url.path().trim_end_matches('/');
+    if let Some(shorter) = path.strip_suffix("/a2a") {
+        base.set_path(shorter);
+    }
+    vec![below(&base, &[".well-known", "agent-card.json"]), below(&base, &[".well-known", "agent.json"])]
+}
+
+/// The card at the first of these places that has one, if it is to be believed. With one from before the place that it came from is asked
+/// whether it still holds.
+pub async fn fetch_card(
+    connector: &Connector,
+    places: &[Url],
+    options: &Options,
+    before: Option<&FetchedCard>,
+) -> Result<FetchedCard, Error> {
+    let mut tried: Vec<(String, Error)> = Vec::new();
+    let mut silent: Vec<&Url> = Vec::new();
+    for place in places {
+        // Who does not answer there does not answer beside it either, and it would take as long again to learn that.
+        if silent.iter().any(|known| same_origin(known, place)) {
+            continue;
+        }
+        let kept = before.filter(|before| before.found.url == *place);
+        match fetch_one(connector, place, options, kept).await {
+            Ok(card) => return Ok(card),
+            Err(error) => {
+                if matches!(error, Error::Unreachable { .. } | Error::Timeout { .. }) {
+                    silent.push(place);
+                }
+                tried.push((egress::shown(place), error));
+            }
+        }
+    }
+    // The error of a single place is told as what it is.
+    match <[_; 1]>::try_from(tried) {
+        Ok([(_, error)]) => Err(error),
+        Err(tried) => Err(Error::NoCard { tried }),
+    }
+}
+
+async fn fetch_one(
+    connector: &Connector,
+    place: &Url,
+    options: &Options,
+    before: Option<&FetchedCard>,
+) -> Result<FetchedCard, Error> {
+    let conditions = before.map(FetchedCard::conditions).unwrap_or_default();
+    let is_conditional = !conditions.is_empty();
+    let response = ask(connector, place, options, conditions).await?;
+    if let Some(before) = before.filter(|_| is_conditional && response.status == StatusCode::NOT_MODIFIED) {
+        return Ok(before.renewed(&response.headers));
+    }
+    let headers = response.headers.clone();
+    let found = Discovered::read(place.clone(), body(response).await?)?;
+    Ok(FetchedCard::new(options.trust.admit(found)?, &headers))
+}
+
+async fn ask(
+    connector: &Connector,
+    at: &Url,
+    options: &Options,
+    conditions: Vec<(HeaderName, HeaderValue)>,
+) -> Result<Response, Error> {
     let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
-    let headers = vec![accept, crate::client::version_header(a2a::PROTOCOL_VERSION)];
-    let request = Request { method: Method::GET, url: &at, token, headers, body: None, streaming: false, http2: false };
-    let response = connector.send(request).await?;
+    let mut headers = vec![accept, crate::client::version_header(a2a::PROTOCOL_VERSION)];
+    headers.extend(conditions);
+    let request =
+        Request { method: Method::GET, url: at, token: None, headers, body: None, streaming: false, http2: false };
+    authorized(connector, request, options).await
+}
+
+async fn body(response: Response) -> Result<Bytes, Error> {
     let status = response.status;
     let json = response.bytes().await?;
-    if !status.is_success() {
-        let remote = a2a::error::RemoteError::from_status_body(status.as_u16(), &json);
-        return Err(Error::told(status.as_u16(), remote));
+    if status.is_success() {
+        return Ok(json);
     }
-    Discovered::read(at, json)
+    Err(Error::told(status.as_u16(), RemoteError::from_status_body(status.as_u16(), &json)))
+}
+
+impl FetchedCard {
+    fn new(found: Discovered, headers: &HeaderMap) -> Self {
+        let said = freshness::said(headers);
+        let lifetime = if let Said::For(lifetime) = said { lifetime } else { Duration::ZERO };
+        // What may not be kept is not asked about again either.
+        let kept = |name: HeaderName| headers.get(name).filter(|_| said != Said::Never).cloned();
+        Self {
+            found,
+            etag: kept(header::ETAG),
+            last_modified: kept(header::LAST_MODIFIED),
+            lifetime,
+            fresh_until: Instant::now() + lifetime,
+        }
+    }
+
+    /// Whether it may be used without asking again.
+    pub fn is_fresh(&self) -> bool {
+        Instant::now() < self.fresh_until
+    }
+
+    /// What makes an answer say no more than that this card still holds.
+    fn conditions(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let mut conditions = Vec::new();
+        conditions.extend(self.etag.clone().map(|etag| (header::IF_NONE_MATCH, etag)));
+        conditions.extend(self.last_modified.clone().map(|date| (header::IF_MODIFIED_SINCE, date)));
+        conditions
+    }
+
+    /// The same card with what the answer that it still holds says about keeping it. What that leaves out holds on.
+    fn renewed(&self, headers: &HeaderMap) -> Self {
+        let newer = Self::new(self.found.clone(), headers);
+        if freshness::said(headers) == Said::Never {
+            return newer;
+        }
+        let says_nothing = freshness::said(headers) == Said::Nothing;
+        let lifetime = if says_nothing { self.lifetime } else { newer.lifetime };
+        Self {
+            etag: newer.etag.or_else(|| self.etag.clone()),
+            last_modified: newer.last_modified.or_else(|| self.last_modified.clone()),
+            lifetime,
+            fresh_until: Instant::now() + lifetime,
+            found: newer.found,
+        }
+    }
 }
 
 impl Discovered {
@@ -92,12 +244,18 @@ fn card_url(url: &Url) -> Url {
     if card.path().ends_with(".json") {
         return card;
     }
-    card.set_query(None);
+    below(url, &[".well-known", "agent-card.json"])
+}
+
+fn below(url: &Url, segments: &[&str]) -> Url {
+    let mut below = url.clone();
+    below.set_fragment(None);
+    below.set_query(None);
     // Fails only for URLs without a host, which `parse_url` refuses.
-    if let Ok(mut path) = card.path_segments_mut() {
-        path.pop_if_empty().extend([".well-known", "agent-card.json"]);
+    if let Ok(mut path) = below.path_segments_mut() {
+        path.pop_if_empty().extend(segments);
     }
-    card
+    below
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -123,6 +281,26 @@ mod tests {
         assert_eq!(at("http://h"), "http://h/.well-known/agent-card.json");
         assert_eq!(at("http://h/a/b/?x=1"), "http://h/a/b/.well-known/agent-card.json");
         assert_eq!(at("http://h/cards/x.json?v=1"), "http://h/cards/x.json?v=1");
+    }
+
+    #[test]
+    fn a_card_lies_beside_its_agent_or_in_a_well_known_place() {
+        let beside = |text: &str| card_beside(&url(text))[0].to_string();
+        assert_eq!(beside("http://h/agents/x"), "http://h/agents/x/agent-card.json");
+        assert_eq!(beside("http://h/agents/x/?q#f"), "http://h/agents/x/agent-card.json");
+        assert_eq!(beside("http://h"), "http://h/agent-card.json");
+        for (text, base) in [
+            ("http://h/a2a", "http://h"),
+            ("http://h/a2a/", "http://h"),
+            ("http://h/x/a2a?q", "http://h/x"),
+            ("http://h/", "http://h"),
+            ("http://h/xa2a", "http://h/xa2a"),
+            ("http://h/a2a/x", "http://h/a2a/x"),
+        ] {
+            let places: Vec<String> = card_well_known(&url(text)).iter().map(Url::to_string).collect();
+            let expected = ["agent-card.json", "agent.json"].map(|name| format!("{base}/.well-known/{name}"));
+            assert_eq!(places, expected, "{text}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use url::{Host, Url};
 
 use self::guard::{Checked, Reach};
 pub use self::guard::{Guard, Refusal, Resolve};
-use crate::{Error, Secret};
+use crate::{Error, Secret, credential::bearer};
 
 /// How long the check of a URL waits for its name. Whoever registers it waits as long.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,11 +43,21 @@ pub struct Limits {
     pub total_timeout: Option<Duration>,
     /// For a body that is read whole.
     pub body_cap: usize,
+    /// For one event of a stream.
+    pub event_cap: usize,
+    /// Between two pieces of a body that is read whole.
+    pub idle_timeout: Option<Duration>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), total_timeout: None, body_cap: 16 * 1024 * 1024 }
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            total_timeout: None,
+            body_cap: 16 * 1024 * 1024,
+            event_cap: 16 * 1024 * 1024,
+            idle_timeout: None,
+        }
     }
 }
 
@@ -76,7 +86,7 @@ struct Clients {
 }
 
 /// A request to send.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The verb.
     pub method: Method,
@@ -104,8 +114,7 @@ pub struct Response {
     origin: String,
     /// Where it came from, for people.
     url: String,
-    timeout: Option<Duration>,
-    cap: usize,
+    limits: Limits,
     body: reqwest::Body,
     trailers: HeaderMap,
 }
@@ -115,6 +124,11 @@ impl Connector {
     pub fn new(policy: Policy, limits: Limits) -> Self {
         let (anywhere, allowed) = Default::default();
         Self { inner: Arc::new(Inner { policy, limits, anywhere, allowed }) }
+    }
+
+    /// The caps on what its calls may cost.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
     }
 
     /// Whether the policy lets anyone call this URL, for when it is registered. A name that does not resolve now, or not
@@ -159,8 +173,7 @@ impl Connector {
             headers: inner.headers().clone(),
             origin,
             url: shown(inner.url()),
-            timeout,
-            cap: self.inner.limits.body_cap,
+            limits: self.inner.limits,
             body: inner.into(),
             trailers: HeaderMap::new(),
         })
@@ -235,13 +248,14 @@ impl Response {
         if self.status.is_success() && self.media_type() == "text/event-stream" {
             return Err(Error::Stream { url: self.url.clone() });
         }
-        let too_large = Error::TooLarge { cap: self.cap };
-        if self.body.size_hint().lower() > self.cap as u64 {
+        let cap = self.limits.body_cap;
+        let too_large = Error::TooLarge { cap };
+        if self.body.size_hint().lower() > cap as u64 {
             return Err(too_large);
         }
         let mut body = BytesMut::new();
-        while let Some(chunk) = self.chunk().await? {
-            if body.len() + chunk.len() > self.cap {
+        while let Some(chunk) = self.chunk_in_time().await? {
+            if body.len() + chunk.len() > cap {
                 return Err(too_large);
             }
             body.extend_from_slice(&chunk);
@@ -249,13 +263,19 @@ impl Response {
         Ok(body.freeze())
     }
 
+    /// The next piece of a body that should not pause for long.
+    async fn chunk_in_time(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(after) = self.limits.idle_timeout else { return self.chunk().await };
+        match tokio::time::timeout(after, self.chunk()).await {
+            Ok(chunk) => chunk,
+            Err(_) => Err(Error::Timeout { origin: self.origin.clone(), after }),
+        }
+    }
+
     /// The next piece of the body. `None` at its end. Cancel-safe.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| {
-                let limits = Limits { total_timeout: self.timeout, ..Limits::default() };
-                network_error(error, &self.origin, limits)
-            })?;
+            let frame = frame.map_err(|error| network_error(error, &self.origin, self.limits))?;
             match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
@@ -281,12 +301,6 @@ pub(crate) fn shown(url: &Url) -> String {
     shown.to_string()
 }
 
-fn bearer(token: &Secret) -> Result<HeaderValue, Error> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| Error::Token)?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 fn network_error(error: reqwest::Error, origin: &str, limits: Limits) -> Error {
     // The origin is told by our own error; a URL may hold what should not be shown.
     let error = error.without_url();
@@ -294,9 +308,9 @@ fn network_error(error: reqwest::Error, origin: &str, limits: Limits) -> Error {
     if let Some(refusal) = guard::refusal_in(&error) {
         return Error::Forbidden(refusal);
     }
-    if error.is_timeout() {
-        let after = if error.is_connect() { Some(limits.connect_timeout) } else { limits.total_timeout };
-        return Error::Timeout { origin, after: after.unwrap_or(limits.connect_timeout) };
+    // Whoever does not even take the connection is not there: what was to be said has not been said.
+    if error.is_timeout() && !error.is_connect() {
+        return Error::Timeout { origin, after: limits.total_timeout.unwrap_or(limits.connect_timeout) };
     }
     if error.is_builder() {
         return Error::Setup(Box::new(error));

@@ -1,6 +1,6 @@
 //! What can go wrong when calling an agent, by what the caller can do about it.
 
-use std::time::Duration;
+use std::{error::Error as _, time::Duration};
 
 use a2a::error::{ErrorKind, RemoteError};
 
@@ -42,6 +42,29 @@ pub enum Error {
     /// The token cannot stand in a header.
     #[error("the token has characters that no header can carry")]
     Token,
+    /// The token that calls need could not be had: nothing was sent to the agent.
+    #[error("no token could be had at {url}")]
+    Grant {
+        /// Who was asked.
+        url: String,
+        /// Why.
+        #[source]
+        source: Box<Self>,
+    },
+    /// The agent is not called for a while, because calls of it failed one after the other.
+    #[error("{origin} failed too often and is not called for another {} s", .retry_after.as_secs_f64().ceil())]
+    Circuit {
+        /// Who is not called.
+        origin: String,
+        /// For how long.
+        retry_after: Duration,
+    },
+    /// None of the places where a card may be has one.
+    #[error("there is no card: {}", each(.tried))]
+    NoCard {
+        /// Where it was looked for, and what came of it.
+        tried: Vec<(String, Self)>,
+    },
     /// The credential is missing, unknown or not allowed to do this.
     #[error("{0}")]
     Auth(RemoteError),
@@ -105,15 +128,62 @@ pub enum Error {
 
 impl Error {
     /// An error that the other side told, with the HTTP status it came with.
-    pub(crate) fn told(status: u16, remote: RemoteError) -> Self {
-        let by_kind = matches!(remote.kind(), Some(ErrorKind::Unauthenticated | ErrorKind::PermissionDenied));
-        if by_kind || matches!(status, 401 | 403) { Self::Auth(remote) } else { Self::Protocol(remote) }
+    pub(crate) fn told(status: u16, mut remote: RemoteError) -> Self {
+        // The first of the numbers that servers use as they like means a refusal only to those who say more than the number.
+        let kind = remote.kind().filter(|_| remote.code != -32000 || remote.reason.is_some());
+        let by_kind = matches!(kind, Some(ErrorKind::Unauthenticated | ErrorKind::PermissionDenied));
+        let is_refused = matches!(status, 401 | 403);
+        // A code of JSON-RPC that says less than the status gives way to it.
+        if is_refused || (status >= 300 && kind.is_none()) {
+            remote.code = status.into();
+        }
+        if by_kind || is_refused { Self::Auth(remote) } else { Self::Protocol(remote) }
+    }
+
+    /// The status of the HTTP answer that this error was made of, when that is what told it.
+    pub fn http_status(&self) -> Option<u16> {
+        match self {
+            // Below 100 are the codes of gRPC, below zero those of JSON-RPC.
+            Self::Auth(remote) | Self::Protocol(remote) => u16::try_from(remote.code).ok().filter(|code| *code >= 100),
+            Self::NoCard { tried } => tried.iter().find_map(|(_, error)| error.http_status()),
+            _ => None,
+        }
+    }
+
+    /// Whether what was to be sent cannot have reached the agent, so that sending it again does nothing twice.
+    pub fn never_sent(&self) -> bool {
+        match self {
+            Self::Unreachable { source, .. } => {
+                source.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect)
+            }
+            Self::Url { .. }
+            | Self::Forbidden(_)
+            | Self::Token
+            | Self::Grant { .. }
+            | Self::Circuit { .. }
+            | Self::NoCard { .. }
+            | Self::NoGrpc
+            | Self::NoInterface
+            | Self::Inexpressible(_)
+            | Self::ForeignInterface { .. }
+            | Self::Untrusted { .. }
+            | Self::Setup(_) => true,
+            Self::Timeout { .. }
+            | Self::Auth(_)
+            | Self::Protocol(_)
+            | Self::Malformed(_)
+            | Self::Stream { .. }
+            | Self::TooLarge { .. }
+            | Self::Cut { .. } => false,
+        }
     }
 
     /// Whether the same call may work a moment later.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Timeout { .. } => true,
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Circuit { .. } => true,
+            Self::Grant { source, .. } => source.is_passing(),
+            Self::NoCard { tried } => tried.iter().any(|(_, error)| error.is_passing()),
             Self::Protocol(remote) => {
                 matches!(remote.kind(), Some(ErrorKind::Unavailable | ErrorKind::ResourceExhausted))
                     || matches!(remote.code, 429 | 502 | 503 | 504)
@@ -121,6 +191,21 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// What each place said, with everything that led to it: whoever reads it has no other way to learn that.
+fn each(tried: &[(String, Error)]) -> String {
+    let mut said = Vec::new();
+    for (place, error) in tried {
+        let mut text = format!("{place}: {error}");
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            text = format!("{text}: {next}");
+            cause = next.source();
+        }
+        said.push(text);
+    }
+    said.join("; ")
 }
 
 #[cfg(test)]
@@ -137,6 +222,38 @@ mod tests {
         assert!(matches!(Error::told(403, remote(403, None)), Error::Auth(_)));
         assert!(matches!(Error::told(404, remote(404, Some("TASK_NOT_FOUND"))), Error::Protocol(_)));
         assert!(matches!(Error::told(200, remote(-32001, None)), Error::Protocol(_)));
+        assert!(matches!(Error::told(200, remote(-32000, None)), Error::Protocol(_)));
+        assert!(matches!(Error::told(200, remote(-32000, Some("UNAUTHENTICATED"))), Error::Auth(_)));
+    }
+
+    #[test]
+    fn the_status_is_told_where_it_says_more() {
+        for (status, code, told) in [
+            (401, 401, Some(401)),
+            (401, -32000, Some(401)),
+            (403, -32603, Some(403)),
+            (500, 500, Some(500)),
+            (500, -32000, Some(500)),
+            (500, -32603, None),
+            (404, -32001, None),
+            (200, -32000, None),
+            (0, 14, None),
+        ] {
+            assert_eq!(Error::told(status, remote(code, None)).http_status(), told, "{status} {code}");
+        }
+        assert_eq!(Error::Malformed(String::new()).http_status(), None);
+    }
+
+    #[test]
+    fn places_without_a_card_say_what_they_said() {
+        let gone = |place: &str| (place.to_owned(), Error::told(404, remote(404, None)));
+        let refused = Error::Unreachable { origin: "http://h".to_owned(), source: "refused".into() };
+        let error = Error::NoCard { tried: vec![gone("http://h/a"), ("http://h/b".to_owned(), refused)] };
+        assert_eq!(
+            error.to_string(),
+            "there is no card: http://h/a:  (404); http://h/b: cannot reach http://h: refused"
+        );
+        assert_eq!((error.http_status(), error.is_passing(), error.never_sent()), (Some(404), true, true));
     }
 
     #[test]

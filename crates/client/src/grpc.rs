@@ -22,8 +22,6 @@ use crate::{
 
 /// Before each message stand a byte that says whether it is compressed, and its length in four.
 const PREFIX: usize = 5;
-/// No message may be longer.
-const CAP: usize = 16 * 1024 * 1024;
 
 /// Where an interface is: `host:port` with the scheme of its card, or a URL.
 pub(crate) fn url(interface: &str, card: &Url) -> Result<Url, Error> {
@@ -88,7 +86,7 @@ pub(crate) fn outline(body: &[u8]) -> Result<String, Error> {
 }
 
 fn unframe(body: &[u8]) -> Result<&[u8], Error> {
-    match next_length(body)? {
+    match next_length(body, body.len())? {
         Some(length) if body.len() == PREFIX + length => Ok(&body[PREFIX..]),
         _ => Err(Error::Malformed("the answer is not one message of gRPC".to_owned())),
     }
@@ -162,26 +160,32 @@ fn remote(status: &Status) -> RemoteError {
 }
 
 /// The length of the message that the bytes begin with, once its prefix is there.
-fn next_length(bytes: &[u8]) -> Result<Option<usize>, Error> {
+fn next_length(bytes: &[u8], cap: usize) -> Result<Option<usize>, Error> {
     let Some((&[compressed, a, b, c, d], _)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if compressed != 0 {
         return Err(Error::Malformed("a compressed message, which nobody asked for".to_owned()));
     }
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
-    if length > CAP { Err(Error::TooLarge { cap: CAP }) } else { Ok(Some(length)) }
+    if length > cap { Err(Error::TooLarge { cap }) } else { Ok(Some(length)) }
 }
 
 /// Takes a stream of messages apart.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Parser {
+    cap: usize,
     buffer: BytesMut,
 }
 
 impl Parser {
+    /// A parser at the start of a stream, for messages up to `cap` bytes.
+    pub(crate) fn new(cap: usize) -> Self {
+        Self { cap, buffer: BytesMut::new() }
+    }
+
     /// Reads a chunk and adds the events that it completes, as JSON, with their numbers as ids.
     pub(crate) fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
         self.buffer.extend_from_slice(chunk);
-        while let Some(length) = next_length(&self.buffer)?
+        while let Some(length) = next_length(&self.buffer, self.cap)?
             && self.buffer.len() >= PREFIX + length
         {
             self.buffer.advance(PREFIX);
@@ -255,7 +259,7 @@ mod tests {
             bytes.extend([&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat());
         }
         for size in 1..bytes.len() {
-            let mut parser = Parser::default();
+            let mut parser = Parser::new(1000);
             let mut events = Vec::new();
             for chunk in bytes.chunks(size) {
                 parser.feed(chunk, &mut events).unwrap();
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn what_is_no_stream_is_refused() {
         for bytes in [&b"\x01\0\0\0\0"[..], b"\0\xff\xff\xff\xff", b"\0\0\0\0\x02\xff\xff", b"\0\0\0\0\0"] {
-            assert!(Parser::default().feed(bytes, &mut Vec::new()).is_err(), "{bytes:?}");
+            assert!(Parser::new(1000).feed(bytes, &mut Vec::new()).is_err(), "{bytes:?}");
         }
     }
 

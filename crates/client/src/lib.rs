@@ -21,12 +21,15 @@
 
 mod binding;
 mod client;
+mod credential;
 mod discovery;
 pub mod egress;
 mod error;
+mod freshness;
 mod grpc;
 pub mod load;
 mod plain;
+mod reply;
 mod rest;
 mod rpc;
 mod secret;
@@ -35,11 +38,15 @@ mod stream;
 mod trust;
 mod v03;
 
-pub use client::{Binding, Client, Dialect, Options, Received, user_message};
-pub use discovery::{Discovered, discover, parse_url, same_origin};
+pub use client::{Binding, Client, Dialect, Options, Order, Received, user_message};
+pub use credential::{ClientCredentials, Credential};
+pub use discovery::{
+    Discovered, FetchedCard, card_beside, card_well_known, discover, fetch_card, parse_url, same_origin,
+};
 pub use egress::{Connector, Limits, Policy};
 pub use error::Error;
 pub use plain::call_json;
+pub use reply::{reply_text, task_text};
 pub use secret::Secret;
 pub use stream::{EventStream, Resume};
 pub use trust::{Mode, Trust, origin};

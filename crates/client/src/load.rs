@@ -23,8 +23,8 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::net::TcpStream;
 
 use crate::{
-    Binding, Dialect, Discovered, Error, Secret,
-    binding::{Endpoint, Operation, Outbound, choose},
+    Binding, Dialect, Discovered, Error, Limits, Secret,
+    binding::{Choice, Endpoint, Operation, Outbound, choose},
     client::version_header,
     egress, grpc,
     sse::Event,
@@ -141,7 +141,7 @@ impl Target {
         token: Option<Secret>,
         allow_foreign_interface: bool,
     ) -> Result<Self, Error> {
-        let endpoint = choose(found, binding)?;
+        let endpoint = choose(found, Choice { binding, ..Choice::default() })?;
         let shown = egress::shown(&endpoint.url);
         if !allow_foreign_interface && !endpoint.is_at(&found.url) {
             return Err(Error::ForeignInterface { card: egress::shown(&found.url), interface: shown });
@@ -290,7 +290,7 @@ impl Target {
 
     /// What takes the streams of this agent apart.
     pub fn events(&self) -> Events {
-        Events(Reader::of(self.endpoint.binding))
+        Events(Reader::of(self.endpoint.binding, Limits::default().event_cap))
     }
 }
 

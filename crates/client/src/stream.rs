@@ -55,10 +55,11 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
-    pub(crate) fn of(binding: Binding) -> Self {
+    /// For events up to `cap` bytes.
+    pub(crate) fn of(binding: Binding, cap: usize) -> Self {
         match binding {
-            Binding::Grpc => Self::Grpc(grpc::Parser::default()),
-            Binding::JsonRpc | Binding::Rest => Self::Sse(Parser::default()),
+            Binding::Grpc => Self::Grpc(grpc::Parser::new(cap)),
+            Binding::JsonRpc | Binding::Rest => Self::Sse(Parser::new(cap)),
         }
     }
 
@@ -94,7 +95,7 @@ pub struct EventStream {
 impl EventStream {
     pub(crate) fn new(client: Client, response: Response, until: Until, task: String, last_id: Option<String>) -> Self {
         Self {
-            reader: Reader::of(client.binding()),
+            reader: Reader::of(client.binding(), client.event_cap()),
             client,
             response: Some(response),
             ready: VecDeque::new(),
@@ -274,7 +275,7 @@ impl EventStream {
             Err(_) => return Err(Error::Timeout { origin: self.client.origin(), after }),
         };
         self.response = Some(response);
-        self.reader = Reader::of(self.client.binding());
+        self.reader = Reader::of(self.client.binding(), self.client.event_cap());
         self.silent = true;
         Ok(())
     }

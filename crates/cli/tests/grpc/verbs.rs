@@ -6,7 +6,7 @@ use a2a::{
     DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
     ListTaskPushNotificationConfigsRequest, SendMessageResponse, TaskPushNotificationConfig,
 };
-use client::{Binding, Client, Connector, Limits, Options, Policy, Secret};
+use client::{Binding, Client, Connector, Credential, Limits, Options, Policy, Secret};
 use serde_json::Value;
 
 use super::{
@@ -60,7 +60,11 @@ fn s3_57_s3_60_the_client_keeps_webhooks_over_every_binding() {
 
 async fn keeps_webhooks(url: &str, binding: Binding) {
     let connector = Connector::new(Policy::Operator, Limits::default());
-    let options = Options { token: Some(Secret::new(TOKEN)), binding: Some(binding), ..Options::default() };
+    let options = Options {
+        credential: Some(Credential::Bearer(Secret::new(TOKEN))),
+        binding: Some(binding),
+        ..Options::default()
+    };
     let client = Client::connect(connector, &client::parse_url(url).unwrap(), options).await.unwrap();
     let mut message = client::user_message("m", "what");
     message.tenant = "ask".to_owned();

@@ -4,4 +4,5 @@
 
 mod calls;
 mod old_agents;
+mod remotes;
 mod script;

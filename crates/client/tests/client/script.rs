@@ -8,7 +8,7 @@ use std::{
 };
 
 use a2a::StreamResponse;
-use client::{Client, Connector, Error, Limits, Options, Policy, Resume, Secret, parse_url};
+use client::{Client, Connector, Credential, Error, Limits, Options, Policy, Resume, Secret, parse_url};
 
 /// The header of an answer whose connection is kept.
 const HELD: &str = "x-held: yes";
@@ -19,6 +19,14 @@ pub(crate) struct Seen {
     pub(crate) line: String,
     pub(crate) headers: String,
     pub(crate) body: String,
+}
+
+impl Seen {
+    /// A header in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let mut lines = self.headers.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(|value| value.trim().to_owned())
+    }
 }
 
 /// Answers one connection after the other with the next of its answers.
@@ -94,7 +102,7 @@ pub(crate) fn options() -> Options {
         max_backoff: Duration::from_millis(5),
         ..Resume::default()
     };
-    Options { token: Some(Secret::new("sb_secret")), resume, ..Options::default() }
+    Options { credential: Some(Credential::Bearer(Secret::new("sb_secret"))), resume, ..Options::default() }
 }
 
 pub(crate) fn answer(status: u16, media_type: &str, body: &str) -> String {
