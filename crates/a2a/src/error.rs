@@ -76,6 +76,8 @@ pub enum ErrorKind {
     /// The request itself has a media type that the route does not read.
     UnsupportedMediaType,
     ResourceExhausted,
+    /// Somebody else, who had to be asked, cannot be reached or is broken.
+    BadGateway,
     Unavailable,
 }
 
@@ -105,7 +107,7 @@ pub enum Grpc {
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::ParseError,
         Self::InvalidRequest,
         Self::MethodNotFound,
@@ -131,6 +133,7 @@ impl ErrorKind {
         Self::PayloadTooLarge,
         Self::UnsupportedMediaType,
         Self::ResourceExhausted,
+        Self::BadGateway,
         Self::Unavailable,
     ];
 
@@ -169,6 +172,7 @@ impl ErrorKind {
             Self::PayloadTooLarge => (-32600, 413, Grpc::ResourceExhausted, "PAYLOAD_TOO_LARGE"),
             Self::UnsupportedMediaType => (-32005, 415, Grpc::InvalidArgument, "UNSUPPORTED_MEDIA_TYPE"),
             Self::ResourceExhausted => (-32000, 429, Grpc::ResourceExhausted, "RESOURCE_EXHAUSTED"),
+            Self::BadGateway => (-32000, 502, Grpc::Unavailable, "REMOTE_FAILED"),
             Self::Unavailable => (-32603, 503, Grpc::Unavailable, "UNAVAILABLE"),
         };
         Codes { jsonrpc, http, grpc, reason }

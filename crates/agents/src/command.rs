@@ -39,7 +39,8 @@ use crate::{
 };
 
 /// Programs, described by the table `[command]`.
-pub const KIND: Kind = Kind { name: "command", moved: &["timeout", "concurrency", "max_attempts", "on_crash"], build };
+pub const KIND: Kind =
+    Kind { name: "command", moved: &["timeout", "concurrency", "max_attempts", "on_crash"], prepare: |_| {}, build };
 
 /// Bytes taken from the program at once.
 const READ_BYTES: usize = 16 << 10;

@@ -18,13 +18,17 @@ use store::AgentId;
 
 pub use self::table::Table;
 use self::{common::Common, table::unknown};
-use crate::kind::{Context, KINDS, Kind};
+use crate::{
+    kind::{Context, KINDS, Kind},
+    remote::Remotes,
+};
 
 /// Reads agent files.
 #[derive(Clone)]
 pub struct Reader {
     kinds: &'static [Kind],
     instance: Arc<str>,
+    remotes: Option<Remotes>,
 }
 
 /// An agent file that was read without fault.
@@ -79,7 +83,13 @@ pub enum Error {
 impl Reader {
     /// A reader that knows these kinds. `instance` marks what the agents start, see [`crate::guard`].
     pub fn new(kinds: &'static [Kind], instance: impl Into<Arc<str>>) -> Self {
-        Self { kinds, instance: instance.into() }
+        Self { kinds, instance: instance.into(), remotes: None }
+    }
+
+    /// Agents that it reads can be those of remotes, which are these.
+    #[must_use]
+    pub fn with_remotes(self, remotes: Remotes) -> Self {
+        Self { remotes: Some(remotes), ..self }
     }
 
     /// Reads an agent file.
@@ -105,12 +115,19 @@ impl Reader {
         let mut warnings = Vec::new();
         warnings.extend(top.adopt(kind.moved, &mut own)?);
 
-        let mut profile = Profile::new(id, kind.name);
+        let mut profile = Profile::new(id.clone(), kind.name);
+        (kind.prepare)(&mut profile);
         let common: Common = top.read()?;
         let named = common.describe(&mut profile, &mut warnings)?;
         let path = std::path::absolute(path).map_err(|error| format!("its directory is not known: {error}"))?;
         let directory = named.as_deref().or_else(|| path.parent()).unwrap_or(&path).to_owned();
-        let context = Context { instance: Arc::clone(&self.instance), directory, relative: Cell::new(false) };
+        let context = Context {
+            id,
+            instance: Arc::clone(&self.instance),
+            remotes: self.remotes.clone(),
+            directory,
+            relative: Cell::new(false),
+        };
         let built = (kind.build)(own, &context)?;
         profile.delivery = built.delivery;
         if built.delivery != Delivery::Run {

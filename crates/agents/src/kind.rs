@@ -9,12 +9,18 @@ use std::{
     sync::Arc,
 };
 
-use exchange::{Agent, Delivery};
+use exchange::{Agent, Delivery, Profile};
+use store::AgentId;
 
-use crate::{command, file::Table, queue};
+use crate::{
+    command,
+    file::Table,
+    queue,
+    remote::{self, Remotes},
+};
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[command::KIND, queue::KIND];
+pub const KINDS: &[Kind] = &[command::KIND, queue::KIND, remote::KIND];
 
 /// One kind of agent.
 #[derive(Clone, Copy)]
@@ -23,6 +29,8 @@ pub struct Kind {
     pub name: &'static str,
     /// Keys of every agent that older files have in this kind's table. They are read there too, with a warning.
     pub moved: &'static [&'static str],
+    /// What its agents have where their files say nothing.
+    pub prepare: fn(&mut Profile),
     /// Makes an agent of the kind's own table, which is empty where a file has none. An error says what is wrong.
     pub build: fn(Table<'_>, &Context) -> Result<Built, String>,
 }
@@ -39,8 +47,12 @@ pub struct Built {
 
 /// What a file does not say of itself.
 pub struct Context {
+    /// The agent's id.
+    pub id: AgentId,
     /// The mark of this server's programs, see [`crate::guard`].
     pub instance: Arc<str>,
+    /// The remotes that there are, where agents run.
+    pub remotes: Option<Remotes>,
     pub(crate) directory: PathBuf,
     /// Whether something in the file is meant from the directory.
     pub(crate) relative: Cell<bool>,

@@ -7,6 +7,7 @@ pub mod guard;
 pub mod kind;
 mod numbers;
 pub mod queue;
+pub mod remote;
 pub mod units;
 mod watch;
 

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Queues, described by the table `[queue]`.
-pub const KIND: Kind = Kind { name: "queue", moved: &[], build };
+pub const KIND: Kind = Kind { name: "queue", moved: &[], prepare: |_| {}, build };
 
 /// The table `[queue]` of a file.
 #[derive(Debug, Default, Deserialize)]

@@ -20,7 +20,7 @@ use rig::{Rig, status, text};
 use serde::Deserialize;
 
 /// A kind of a test: it says a word, and warns of long ones.
-const TOY: Kind = Kind { name: "toy", moved: &[], build: toy };
+const TOY: Kind = Kind { name: "toy", moved: &[], prepare: |_| {}, build: toy };
 const WITH_TOY: &[Kind] = &[command::KIND, TOY];
 
 #[derive(Deserialize)]

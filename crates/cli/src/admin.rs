@@ -183,6 +183,20 @@ impl Admin {
         }
     }
 
+    /// Calls a route of the server that takes the admin token; `path` may have a query.
+    pub(crate) async fn route<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Failure> {
+        match &self.way {
+            Way::Server(server) => server.call_at(method, path, body).await,
+            Way::Journal(_) => Err(Failure::new(Exit::Unreachable, "no server runs here")
+                .hint("start one with `sb serve`, or name one with --url")),
+        }
+    }
+
     pub(crate) async fn create_tenant(&self, request: CreateTenant) -> Result<Tenant, Failure> {
         match &self.way {
             Way::Server(server) => server.call(Method::POST, "/tenants", Some(&request)).await,
@@ -294,9 +308,18 @@ impl Server {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, Failure> {
+        self.call_at(method, &format!("/v1/admin{path}"), body).await
+    }
+
+    async fn call_at<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Failure> {
         // Plain data always serialises.
         let body = body.map(|body| serde_json::to_vec(body).unwrap_or_default());
-        let url = at(&self.base, &format!("/v1/admin{path}"));
+        let url = at(&self.base, path);
         let answer = call_json(&self.connector, method, &url, Some(&self.token), body, None).await.map_err(refused)?;
         serde_json::from_slice(&answer).map_err(|error| malformed(&error))
     }

@@ -67,6 +67,8 @@ pub(crate) struct Config {
     pub(crate) edge: server::Options,
     /// Where agent files are looked for; nowhere when there is no home.
     pub(crate) agents_dir: Option<PathBuf>,
+    /// Which remotes there are, and how they are called.
+    pub(crate) remotes: agents::remote::Options,
 }
 
 /// The variables of this process; an empty one counts as unset.
@@ -136,7 +138,38 @@ impl Settings {
 
     /// Where agent files are looked for: beside the configuration file, be it there or not.
     pub(crate) fn agents_dir(&self) -> Option<PathBuf> {
-        Some(std::path::absolute(self.file.as_ref()?).ok()?.parent()?.join("agents"))
+        Some(self.directory()?.join("agents"))
+    }
+
+    /// Where the configuration file is, be it there or not.
+    fn directory(&self) -> Option<PathBuf> {
+        Some(std::path::absolute(self.file.as_ref()?).ok()?.parent()?.to_owned())
+    }
+
+    /// Which remotes there are, and how they are called.
+    fn remotes(&self, keys: &Layer) -> Result<agents::remote::Options, Failure> {
+        let directory = self.directory();
+        let given = |given: &Option<PathBuf>, name: &str| {
+            given.clone().or_else(|| directory.as_ref().map(|directory| directory.join(name)))
+        };
+        let outbound = &keys.outbound;
+        Ok(agents::remote::Options {
+            enabled: outbound.enabled(),
+            json: given(&keys.a2a_agents, "a2a_agents.json"),
+            yaml: given(&keys.agents_yaml, "agents.yaml"),
+            directory: given(&keys.agents_d, "agents.d"),
+            card_refresh: outbound.card_refresh().0,
+            probe: outbound.probe().0,
+            timeout: outbound.timeout().0,
+            quiet: outbound.quiet().0,
+            poll: outbound.poll().0,
+            track_for: outbound.track_for().0,
+            body_bytes: count(outbound.body_bytes().0),
+            event_bytes: count(outbound.event_bytes().0),
+            turn_bytes: count(outbound.turn_bytes().0),
+            trust: crate::trust::configured(self)?,
+            ..agents::remote::Options::default()
+        })
     }
 
     /// The server's configuration.
@@ -202,6 +235,13 @@ impl Settings {
             quota: store::Quota { tasks: bound(keys.limits.tasks()), bytes: bound(keys.limits.stored_bytes().0) },
             max_streams: bound(keys.limits.streams()).map(count),
             retention: retention(&keys.retention)?,
+            chat_wait: keys.chat_wait().0,
+            delegation: exchange::DelegationLimits {
+                depth: small(keys.delegation.depth()),
+                fan_out: small(keys.delegation.fan_out()),
+                calls: small(keys.delegation.calls()),
+                time: keys.delegation.time.map(|time| time.0),
+            },
             ..exchange::Options::default()
         };
         let edge = server::Options {
@@ -227,7 +267,8 @@ impl Settings {
             ..server::Options::new(listen)
         };
         let open = store::OpenOptions { connections: count(keys.store_connections()), wake: Some(wake) };
-        Ok(Config { keys, data_dir, location, open, exchange, edge, agents_dir: self.agents_dir() })
+        let remotes = self.remotes(&keys)?;
+        Ok(Config { keys, data_dir, location, open, exchange, edge, agents_dir: self.agents_dir(), remotes })
     }
 
     /// Where the server keeps its files, and the CLI finds what the server left for it.
@@ -369,6 +410,11 @@ fn retention(keys: &keys::Retained) -> Result<RetentionRules, Failure> {
 }
 
 /// How many or how much, on a machine that cannot count further.
+/// A number whose range is that of its kind.
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

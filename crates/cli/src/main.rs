@@ -25,6 +25,7 @@ mod output;
 mod parts;
 mod push;
 mod relay;
+mod remote;
 mod routes;
 mod send;
 mod serve;
@@ -83,6 +84,8 @@ enum Command {
     A2a(a2a_command::Args),
     /// Notifications to webhooks: how far they have come, and dead letters
     Push(push::Args),
+    /// Agents elsewhere that this server calls
+    Remote(remote::Args),
     /// The agents of the server, and their files
     Agent(agent::Args),
     /// Who may call
@@ -168,6 +171,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Card(args) => card::run(args, log),
         Command::A2a(args) => a2a_command::run(args, log),
         Command::Push(args) => push::run(args, log),
+        Command::Remote(args) => remote::run(&args, log),
         Command::Agent(args) => agent::run(args, log),
         Command::Tenant(args) => tenant::run(args, log),
         Command::Token(args) => token::run(args, log),

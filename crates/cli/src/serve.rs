@@ -5,6 +5,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use agents::{
     AgentFiles, KINDS, Reader,
     guard::{self, Guard},
+    remote::Remotes,
 };
 use exchange::{Agents, Exchange, push::KeyError};
 use server::Server;
@@ -75,11 +76,14 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let instance = store.instance().to_string();
     let _guard = guard_programs(&config, &instance)?;
     let agents = Agents::default();
-    let _files = load_agents(&config, &agents, instance)?;
+    let remotes = Remotes::new(config.remotes.clone(), agents.clone());
+    let _files = load_agents(&config, &agents, instance, &remotes)?;
+    remotes.start();
 
     let options = exchange::Options {
         push: courier::options(&config)?,
         relay: relay::start(&config)?,
+        remotes: Some(exchange::remotes::Known(Arc::new(remotes))),
         ..config.exchange.clone()
     };
     let exchange = Exchange::start(store, agents, options).await.map_err(|error| match &error {
@@ -100,6 +104,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
         }
     };
 
+    // It is set once, before anybody is called who might call back.
+    let _ = config.remotes.base.set(server.base_url().to_owned());
     let mut local = bootstrap.local;
     local.url = Some(server.base_url().to_owned());
     local.agents.clone_from(&config.agents_dir);
@@ -159,13 +165,18 @@ fn guard_programs(config: &Config, instance: &str) -> Result<Option<Guard>, Fail
 }
 
 /// The demo agents and those of the configuration directory, which is watched from here on.
-fn load_agents(config: &Config, agents: &Agents, instance: String) -> Result<Option<AgentFiles>, Failure> {
+fn load_agents(
+    config: &Config,
+    agents: &Agents,
+    instance: String,
+    remotes: &Remotes,
+) -> Result<Option<AgentFiles>, Failure> {
     let builtins = if config.keys.demo_agents() { agents::demo() } else { Vec::new() };
     let Some(directory) = &config.agents_dir else {
         builtins.into_iter().for_each(|entry| agents.insert(entry));
         return Ok(None);
     };
-    let reader = Reader::new(KINDS, instance);
+    let reader = Reader::new(KINDS, instance).with_remotes(remotes.clone());
     match AgentFiles::start(directory, agents, agents::Options { builtins, reader }) {
         Ok(files) => Ok(Some(files)),
         Err(error) => Err(Failure::failed(format!("cannot read the agents in `{}`", directory.display()))

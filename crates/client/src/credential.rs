@@ -104,11 +104,6 @@ impl ClientCredentials {
     }
 
     async fn ask(&self, connector: &Connector) -> Result<Token, Error> {
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("grant_type", "client_credentials");
-        if let Some(scope) = &self.scope {
-            form.append_pair("scope", scope);
-        }
         let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
         let headers = vec![
             (header::ACCEPT, HeaderValue::from_static("application/json")),
@@ -120,7 +115,7 @@ impl ClientCredentials {
             url: &self.token_url,
             token: None,
             headers,
-            body: Some(form.finish().into_bytes()),
+            body: Some(self.form().into_bytes()),
             streaming: false,
             http2: false,
         };
@@ -131,6 +126,15 @@ impl ClientCredentials {
             return Err(Error::told(status.as_u16(), refusal(status.as_u16(), &body)));
         }
         granted(&body)
+    }
+
+    fn form(&self) -> String {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("grant_type", "client_credentials");
+        if let Some(scope) = &self.scope {
+            form.append_pair("scope", scope);
+        }
+        form.finish()
     }
 
     /// The id and the secret are form-encoded before they are joined (RFC 6749, section 2.3.1).

@@ -57,7 +57,7 @@ pub struct Elsewhere {
 }
 
 /// What the server knows about an agent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// Its id, in URLs and in the A2A `tenant` field.
     pub id: AgentId,
@@ -206,6 +206,8 @@ pub enum Outcome {
     Canceled,
     /// It broke its own protocol; the text says how.
     Broken(String),
+    /// Whoever works for it cannot be reached, or is broken; the text says how.
+    RemoteFailed(String),
     /// It was cut off, and the caller decides whether it runs again.
     Interrupted,
     /// It rests and takes no slot, until somebody [wakes](store::Journal::wake) its task or the time is over. Then it is run

@@ -105,6 +105,16 @@ impl Agents {
         self.get(&id).filter(|entry| entry.is_open() && !entry.profile.unlisted)
     }
 
+    /// What kind of agent has this id.
+    pub fn kind_of(&self, id: &AgentId) -> Option<&'static str> {
+        self.get(id).map(|entry| entry.profile.kind)
+    }
+
+    /// Whether there is an agent with exactly this profile.
+    pub fn has(&self, profile: &Profile) -> bool {
+        self.get(&profile.id).is_some_and(|entry| entry.profile == *profile)
+    }
+
     /// All agents this caller may see, by id.
     pub fn visible(&self, caller: &Caller) -> Vec<Arc<Entry>> {
         let entries = self.entries.load();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use store::{Draft, Lease, TaskId, TurnEnd, clock};
 use tokio::sync::oneshot;
 
-use crate::{Outcome, ReplyText, Said};
+use crate::{Outcome, ReplyText, Said, chat::REMOTE_FAILED};
 
 /// Pieces of text are joined up to this size; more is worth a commit of its own.
 const JOIN_BYTES: usize = 2 << 10;
@@ -287,11 +287,8 @@ impl Scribe {
             Outcome::Failed(parts) => (TaskState::Failed, parts),
             Outcome::Canceled => (TaskState::Canceled, Vec::new()),
             Outcome::Retry(why) => (TaskState::Failed, vec![Part::text(why)]),
-            Outcome::Broken(why) => {
-                let mut message = self.message(vec![Part::text(why)]);
-                message.metadata = JsonObject::from_value(&serde_json::json!({ "reason": "INVALID_AGENT_RESPONSE" }));
-                return Ok(TurnEnd::Status(self.status(TaskState::Failed, Some(message))?));
-            }
+            Outcome::Broken(why) => return self.fail(why, "INVALID_AGENT_RESPONSE"),
+            Outcome::RemoteFailed(why) => return self.fail(why, REMOTE_FAILED),
             Outcome::Interrupted => {
                 let mut message = self.message(vec![Part::text("interrupted, reply to run again")]);
                 message.metadata = JsonObject::from_value(&serde_json::json!({ "reason": INTERRUPTED }));
@@ -321,6 +318,13 @@ impl Scribe {
             return Ok(TurnEnd::Status(otherwise));
         }
         Ok(TurnEnd::Reply { reply: Draft::reply(message, clock::now())?, otherwise })
+    }
+
+    /// A failure that is not a word of the agent's.
+    fn fail(&self, why: String, reason: &str) -> store::Result<TurnEnd> {
+        let mut message = self.message(vec![Part::text(why)]);
+        message.metadata = JsonObject::from_value(&serde_json::json!({ "reason": reason }));
+        Ok(TurnEnd::Status(self.status(TaskState::Failed, Some(message))?))
     }
 
     fn status(&self, state: TaskState, message: Option<Message>) -> store::Result<Draft> {

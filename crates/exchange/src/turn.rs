@@ -143,7 +143,7 @@ async fn run(
     let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt, profile.reply_text);
     let begun = async {
         let resumed = take_up(inner, lease, &mut scribe, left).await?;
-        Ok::<_, store::Error>((resumed, offered(inner, profile, running, turn).await?))
+        Ok::<_, store::Error>((resumed, offered(inner, running, turn).await?))
     };
     let (resumed, message) = match begun.await {
         Ok(begun) => begun,
@@ -292,8 +292,8 @@ async fn made_until(inner: &Inner, lease: &store::Lease, last: u64) -> store::Re
 
 /// The message that the agent gets. When a caller was asked whether to run an interrupted turn again, and says no more
 /// than yes, that is the message of the interrupted turn.
-async fn offered(inner: &Inner, profile: &Profile, running: &Running, turn: store::Turn) -> store::Result<Message> {
-    if profile.on_crash != OnCrash::Ask || turn.number == 1 || !is_confirmation(&turn.message) {
+async fn offered(inner: &Inner, running: &Running, turn: store::Turn) -> store::Result<Message> {
+    if turn.number == 1 || !is_confirmation(&turn.message) {
         return Ok(turn.message);
     }
     let view = View { history: Some(REMEMBERED), artifacts: false };

@@ -25,7 +25,7 @@ use crate::{
     body::Bounds,
     card_registry,
     cards::Cards,
-    contexts,
+    chat, contexts,
     cors::Cors,
     grpc, headers,
     limits::Limits,
@@ -33,7 +33,7 @@ use crate::{
     origin::Names,
     outboxes,
     path::Place,
-    queue,
+    queue, remotes,
     reply::{self, Tagged},
     requests,
     surface::{mount, serve},
@@ -83,6 +83,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = mount::<card_registry::Route>(router, "/v1/cards");
     router = mount::<outboxes::Route>(router, "/v1/push");
     router = mount::<queue::Route>(router, "/v1/queue");
+    router = mount::<chat::Route>(router, "/v1/chat");
+    router = mount::<remotes::Route>(router, "/v1/remotes");
+    router = mount::<remotes::Callback>(router, "/v1/callbacks");
     for path in agent_cards::PATHS {
         router = router.route(path, any(serve::<AgentCard>));
     }

@@ -27,6 +27,7 @@ pub(crate) enum Status {
     Ok,
     Created,
     NoContent,
+    Accepted,
     NotModified,
     Error(ErrorKind),
 }
@@ -37,6 +38,7 @@ impl From<Status> for StatusCode {
             Status::Ok => Self::OK,
             Status::Created => Self::CREATED,
             Status::NoContent => Self::NO_CONTENT,
+            Status::Accepted => Self::ACCEPTED,
             Status::NotModified => Self::NOT_MODIFIED,
             Status::Error(kind) => Self::from_u16(kind.codes().http).unwrap_or(Self::INTERNAL_SERVER_ERROR),
         }

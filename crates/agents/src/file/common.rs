@@ -47,8 +47,7 @@ pub(super) struct Common {
     timeout: Option<Span>,
     concurrency: Option<NonZeroUsize>,
     max_attempts: Option<NonZeroU32>,
-    #[serde(default, with = "Crash")]
-    on_crash: OnCrash,
+    on_crash: Option<CrashWish>,
     directory: Option<PathBuf>,
 }
 
@@ -90,6 +89,9 @@ enum Text {
     Both,
 }
 
+#[derive(Deserialize)]
+struct CrashWish(#[serde(with = "Crash")] OnCrash);
+
 /// What `on_crash` may say.
 #[derive(Deserialize)]
 #[serde(remote = "OnCrash", rename_all = "lowercase")]
@@ -125,7 +127,7 @@ impl Common {
         profile.timeout = self.timeout.map(|time| time.0);
         profile.concurrency = self.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
         profile.max_attempts = self.max_attempts.map_or(profile.max_attempts, NonZeroU32::get);
-        profile.on_crash = self.on_crash;
+        profile.on_crash = self.on_crash.map_or(profile.on_crash, |wish| wish.0);
         match self.directory {
             Some(directory) if directory.is_relative() => Err("`directory` must be an absolute path".to_owned()),
             directory => Ok(directory),

@@ -140,8 +140,16 @@ table! {
     demo_agents("BOOL"): bool = true;
     /// Who answers a message that names no agent.
     default_agent("ID"): String, else "`echo` if there are demo agents";
+    /// Remotes that agents call by `/a2a`: a file of A2A agents with their tokens.
+    a2a_agents("FILE"): PathBuf, else "`a2a_agents.json` beside the configuration file";
+    /// Remotes that are agents of this server: a file of A2A agents with their skills and keys.
+    agents_yaml("FILE"): PathBuf, else "`agents.yaml` beside the configuration file";
+    /// Further remotes, one a file; those that are added by `sb remote add` are kept there.
+    agents_d("DIR"): PathBuf, else "`agents.d` beside the configuration file";
     /// How long a blocking send waits before it returns the working task.
     blocking_cap("DURATION"): Span = Span::seconds(120);
+    /// How long `/v1/chat` waits for an answer before it says where to ask for it.
+    chat_wait("DURATION"): Span = Span::seconds(30);
     /// How long a canceled turn has to end by itself.
     cancel_grace("DURATION"): Span = Span::seconds(5);
     /// How long an instance may be silent before others take its work over.
@@ -158,6 +166,8 @@ table! {
     [push]: Push;
     [egress]: Egress;
     [relay]: Relay;
+    [outbound]: Outbound;
+    [delegation]: Delegated;
     [limits]: Limits;
     [retention]: Retained;
     [cors]: CrossOrigin;
@@ -202,6 +212,44 @@ table! {
     Relay, "relay.":
     /// Where each message that is published is posted to, with its task, as A2A JSON. The operator's own: tenants have webhooks.
     url: String, else "nowhere";
+}
+
+table! {
+    /// How remote agents are called.
+    Outbound, "outbound.":
+    /// Whether anybody is called.
+    enabled: bool = true;
+    /// How often the cards of remotes are asked for again.
+    card_refresh: Span = Span::seconds(600);
+    /// How often is looked whether they are there.
+    probe: Span = Span::seconds(60);
+    /// How long a call may take, unless the remote's entry says.
+    timeout: Span = Span::seconds(300);
+    /// After so long without anything new a remote task is not followed any more, but looked at now and then.
+    quiet: Span = Span::seconds(20);
+    /// How long until it is looked at; each further time is twice as long, up to a minute.
+    poll: Span = Span::seconds(5);
+    /// How long a remote task is tracked in all.
+    track_for: Span = Span::seconds(86_400);
+    /// The size of an answer.
+    body_bytes: Size = Size(8 << 20), in 1024..=MAX_BYTES;
+    /// The size of one event of a stream.
+    event_bytes: Size = Size(4 << 20), in 1024..=MAX_BYTES;
+    /// The size of everything that comes in one turn.
+    turn_bytes: Size = Size(64 << 20), in 1024..=(4 * MAX_BYTES);
+}
+
+table! {
+    /// How far agents may hand work on.
+    Delegated, "delegation.":
+    /// How many agents may stand behind each other.
+    depth: u64 = 8, in 1..=64;
+    /// How many calls one turn may make.
+    fan_out: u64 = 32, in 1..=MANY;
+    /// How many calls may come of one task in all.
+    calls: u64 = 1000, in 0..=MANY;
+    /// How long what is handed on may take.
+    time: Span, else "no bound";
 }
 
 table! {

@@ -49,7 +49,7 @@ fn nothing_given_is_the_default() {
 }
 
 /// Every key, a value as a variable or a flag has it, and as the file has it.
-const SAMPLES: [(&str, &str, &str); 54] = [
+const SAMPLES: [(&str, &str, &str); 72] = [
     ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
     ("grpc_port", "2", "2"),
     ("data_dir", "/d", "\"/d\""),
@@ -64,7 +64,11 @@ const SAMPLES: [(&str, &str, &str); 54] = [
     ("no_auth", "yes", "true"),
     ("demo_agents", "0", "false"),
     ("default_agent", "research", "\"research\""),
+    ("a2a_agents", "/a.json", "\"/a.json\""),
+    ("agents_yaml", "/a.yaml", "\"/a.yaml\""),
+    ("agents_d", "/a.d", "\"/a.d\""),
     ("blocking_cap", "60s", "\"1m\""),
+    ("chat_wait", "20s", "\"20s\""),
     ("cancel_grace", "500ms", "\"500ms\""),
     ("lease", "10s", "\"10s\""),
     ("log", "debug", "\"debug\""),
@@ -81,6 +85,20 @@ const SAMPLES: [(&str, &str, &str); 54] = [
     ("egress.allow", "127.0.0.0/8, ::1", "[\"127.0.0.0/8\", \"::1\"]"),
     ("egress.ports", "443, 8443", "[443, 8443]"),
     ("relay.url", "https://relay.example", "\"https://relay.example\""),
+    ("outbound.enabled", "false", "false"),
+    ("outbound.card_refresh", "31s", "\"31s\""),
+    ("outbound.probe", "32s", "\"32s\""),
+    ("outbound.timeout", "33s", "\"33s\""),
+    ("outbound.quiet", "34s", "\"34s\""),
+    ("outbound.poll", "35s", "\"35s\""),
+    ("outbound.track_for", "36s", "\"36s\""),
+    ("outbound.body_bytes", "37KiB", "\"37KiB\""),
+    ("outbound.event_bytes", "38KiB", "\"38KiB\""),
+    ("outbound.turn_bytes", "39KiB", "\"39KiB\""),
+    ("delegation.depth", "40", "40"),
+    ("delegation.fan_out", "41", "41"),
+    ("delegation.calls", "42", "42"),
+    ("delegation.time", "43s", "\"43s\""),
     ("limits.body_bytes", "1048576", "\"1MiB\""),
     ("limits.json_depth", "7", "7"),
     ("limits.parts", "8", "8"),
@@ -161,6 +179,13 @@ fn every_key_arrives() {
         limits: a2a::Limits { id_bytes: 128, metadata_bytes: 2048, parts: 8, json_depth: 7 },
         quota: store::Quota { tasks: Some(14), bytes: Some(1 << 30) },
         max_streams: Some(15),
+        chat_wait: Duration::from_secs(20),
+        delegation: exchange::DelegationLimits {
+            depth: 40,
+            fan_out: 41,
+            calls: 42,
+            time: Some(Duration::from_secs(43)),
+        },
         retention: RetentionRules {
             tasks: Keep::Forever,
             events: Keep::For(Duration::from_secs(86_400)),
@@ -203,6 +228,24 @@ fn every_key_arrives() {
     assert_eq!(format!("{:?}", config.edge), format!("{edge:?}"));
     assert!(!config.keys.demo_agents() && config.keys.log_format() == LogFormat::Json);
     assert_eq!(config.keys.admin_token.unwrap().expose(), "a-token-from-outside");
+    let remotes = agents::remote::Options {
+        enabled: false,
+        json: Some("/a.json".into()),
+        yaml: Some("/a.yaml".into()),
+        directory: Some("/a.d".into()),
+        card_refresh: Duration::from_secs(31),
+        probe: Duration::from_secs(32),
+        timeout: Duration::from_secs(33),
+        quiet: Duration::from_secs(34),
+        poll: Duration::from_secs(35),
+        track_for: Duration::from_secs(36),
+        body_bytes: 37 << 10,
+        event_bytes: 38 << 10,
+        turn_bytes: 39 << 10,
+        trust: config.remotes.trust.clone(),
+        ..agents::remote::Options::default()
+    };
+    assert_eq!(format!("{:?}", config.remotes), format!("{remotes:?}"));
     let push = &config.keys.push;
     assert!(!push.enabled());
     assert_eq!((push.timeout().0.as_secs(), push.attempts()), (3, 4));

@@ -1,0 +1,188 @@
+//! Remotes as the edges see them: looked at by callers, changed by the operator.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::{FetchedCard, parse_url};
+use exchange::{
+    Caller, Ledger,
+    remotes::{Error, Remote, Remotes as Edge},
+};
+use serde_json::{Value, json};
+use store::AgentId;
+use url::Url;
+
+use super::{
+    Peer, Registry, RemoteEntry, Remotes, Session, lock,
+    peer::{clean, told},
+    tool::sees,
+    yaml,
+};
+
+#[async_trait]
+impl Edge for Remotes {
+    fn list(&self, caller: Option<&Caller>) -> Vec<Remote> {
+        let mut all = self.inner.all();
+        for peer in self.inner.watched() {
+            all.entry(peer.spec.name.clone()).or_insert(peer);
+        }
+        all.retain(|_, peer| caller.is_none_or(|caller| sees(peer, caller)));
+        all.values().map(|peer| peer.state()).collect()
+    }
+
+    async fn card(&self, caller: Option<&Caller>, name: &str, refresh: bool) -> Result<Bytes, Error> {
+        let peer = self.known(caller, name)?;
+        let fetched = if refresh { peer.refresh().await } else { peer.ensure_card(!peer.is_watched()).await };
+        match fetched {
+            Ok(card) => Ok(card.found.json),
+            // Why is the operator's business.
+            Err(_) if caller.is_some() => Err(Error::Broken(format!("the card of `{name}` cannot be had"))),
+            Err(refused) => Err(Error::Broken(format!("card fetch failed: {refused}"))),
+        }
+    }
+
+    async fn probe(&self, name: &str) -> Result<Remote, Error> {
+        let peer = self.known(None, name)?;
+        let _ = peer.refresh().await;
+        self.inner.offer();
+        Ok(peer.state())
+    }
+
+    async fn look(&self, url: &str) -> Result<Value, Error> {
+        let url = parse_url(url).map_err(|error| Error::Invalid { field: "url".to_owned(), why: error.to_string() })?;
+        let entry =
+            RemoteEntry { name: Some("probe".to_owned()), url: Some(url.to_string()), ..RemoteEntry::default() };
+        Ok(match self.discover(entry, &url).await {
+            Ok(card) => {
+                let found = &card.found;
+                let skills: Vec<Value> = found.card.skills.iter().take(200).map(|skill| json!({"id": clean(&skill.id), "name": clean(&skill.name), "description": clean(&skill.description)})).collect();
+                json!({
+                    "reachable": true, "cardUrl": found.url.as_str(), "name": clean(&found.card.name),
+                    "description": clean(&found.card.description), "version": clean(&found.card.version), "skills": skills,
+                    "streaming": found.card.capabilities.streaming == Some(true),
+                    "pushNotifications": found.card.capabilities.push_notifications == Some(true),
+                })
+            }
+            Err(error) => json!({"reachable": error.http_status().is_some(), "error": told(&error), "skills": []}),
+        })
+    }
+
+    async fn add(&self, entry: Value) -> Result<Remote, Error> {
+        let invalid = |field: &str, why: String| Error::Invalid { field: field.to_owned(), why };
+        let mut entry: RemoteEntry =
+            serde_json::from_value(entry).map_err(|error| invalid("body", error.to_string()))?;
+        let (spec, _) = yaml::spec(entry.clone(), Registry::Directory, self.inner.options.timeout)
+            .map_err(|why| invalid(if why.contains("`url`") { "url" } else { "name" }, why))?;
+        let id: AgentId = spec.name.parse().map_err(|why| invalid("name", format!("{why}")))?;
+        let taken = self.inner.all().contains_key(&spec.name)
+            || self.inner.agents.kind_of(&id).is_some_and(|kind| kind != "builtin");
+        if taken {
+            return Err(Error::Conflict(format!("there is an agent named `{id}` already")));
+        }
+        let directory = self.inner.options.directory.clone();
+        let directory = directory.ok_or_else(|| {
+            Error::Failed("there is no configuration directory to keep it in: name one with --agents-d".to_owned())
+        })?;
+        // Whoever gives the address of a host means the agent there.
+        if let Ok(url) = &spec.url
+            && entry.card.is_none()
+            && let Ok(card) = self.discover(entry.clone(), url).await
+        {
+            let places = client::card_well_known(url);
+            if !places.contains(&card.found.url) {
+                entry.card = Some(card.found.url.to_string());
+            }
+            if matches!(url.path(), "" | "/")
+                && let Some(there) = endpoint(&card, url)
+            {
+                entry.url = Some(there.to_string());
+                entry.card = Some(card.found.url.to_string());
+            }
+        }
+        let text = yaml::write(&entry).map_err(Error::Failed)?;
+        let path = directory.join(format!("{id}.yaml"));
+        write(&directory, &path, &text).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Error::Conflict(format!("there is a file for `{id}` already")),
+            _ => Error::Failed(format!("cannot write {}: {error}", path.display())),
+        })?;
+        self.inner.look();
+        let peer = self.known(None, id.as_str())?;
+        let _ = peer.ensure_card(false).await;
+        self.inner.offer();
+        Ok(peer.state())
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), Error> {
+        let peer = self.known(None, name)?;
+        let path = lock(&self.inner.files).entry(name);
+        let Some(path) = path else {
+            let place = peer.spec.registry.as_str();
+            return Err(Error::Conflict(format!("`{name}` stands in {place}: remove it there")));
+        };
+        std::fs::remove_file(&path)
+            .map_err(|error| Error::Failed(format!("cannot remove {}: {error}", path.display())))?;
+        self.inner.look();
+        Ok(())
+    }
+
+    async fn command(&self, caller: &Caller, line: &str) -> String {
+        let mut session = Session::new(self, caller, Ledger::default());
+        let mut told = Vec::new();
+        for line in line.lines().filter(|line| !line.trim().is_empty()) {
+            told.push(session.run(line).await);
+        }
+        told.join("\n")
+    }
+}
+
+impl Remotes {
+    fn known(&self, caller: Option<&Caller>, name: &str) -> Result<Arc<Peer>, Error> {
+        let own = || self.inner.watched().into_iter().find(|peer| peer.spec.name == name);
+        let peer = self.find(name).or_else(own);
+        let seen = peer.filter(|peer| caller.is_none_or(|caller| sees(peer, caller)));
+        seen.ok_or_else(|| Error::Unknown(name.chars().take(64).collect()))
+    }
+
+    /// The card of whoever is at a URL, wherever cards are kept.
+    async fn discover(&self, entry: RemoteEntry, url: &Url) -> Result<FetchedCard, client::Error> {
+        let mut places = client::card_well_known(url);
+        places.extend(client::card_beside(url));
+        let mut host = url.clone();
+        host.set_path("/");
+        host.set_query(None);
+        places.extend(client::card_well_known(&host));
+        if url.path().ends_with(".json") {
+            places.insert(0, url.clone());
+        }
+        places.dedup();
+        let (spec, _) = yaml::spec(entry, Registry::Directory, self.inner.options.timeout)
+            .map_err(|why| client::Error::Url { url: url.to_string(), reason: why })?;
+        Peer::new(Arc::new(spec), &self.inner.options).fetch_from(&places).await
+    }
+}
+
+/// Where a card's first interface is, at the operator's host.
+fn endpoint(card: &FetchedCard, at: &Url) -> Option<Url> {
+    let interfaces = card.found.card.supported_interfaces.iter();
+    let rpc = interfaces
+        .filter(|interface| interface.protocol_binding == "JSONRPC")
+        .find_map(|it| parse_url(&it.url).ok())?;
+    let mut there = at.clone();
+    there.set_path(rpc.path());
+    Some(there)
+}
+
+/// Writes a file that is not there yet. Its headers may be secrets.
+fn write(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

@@ -1,0 +1,180 @@
+//! The files that say which remotes there are, read again when they change.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Options, json, spec::Spec, yaml};
+
+/// The files and what they last said.
+pub(super) struct Files {
+    json: Option<Text>,
+    yaml: Option<Text>,
+    directory: Option<PathBuf>,
+    json_specs: Vec<Arc<Spec>>,
+    yaml_specs: Vec<Arc<Spec>>,
+    entries: BTreeMap<PathBuf, (Text, Option<Arc<Spec>>)>,
+    looked: bool,
+}
+
+/// A file's text when it was last read; nothing when it was not there.
+struct Text {
+    path: PathBuf,
+    was: Option<String>,
+    /// That it cannot be read was said.
+    unreadable: bool,
+}
+
+impl Text {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), was: None, unreadable: false }
+    }
+
+    /// The text, if it is another one than before.
+    fn look(&mut self) -> Option<Option<String>> {
+        let now = match fs::read_to_string(&self.path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                if !std::mem::replace(&mut self.unreadable, true) {
+                    tracing::error!(path = %self.path.display(), %error, "`{}` cannot be read; what it said last counts", self.name());
+                }
+                return None;
+            }
+        };
+        self.unreadable = false;
+        if now == self.was {
+            return None;
+        }
+        self.was.clone_from(&now);
+        Some(now)
+    }
+
+    fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn broken(&self, why: &str, was_good: bool) {
+        let what = if was_good { "its last good version stays" } else { "its remotes are not known" };
+        tracing::error!(path = %self.path.display(), error = why, "`{}` is broken; {what}", self.name());
+    }
+}
+
+type Listed = (Vec<Arc<Spec>>, Vec<Arc<Spec>>);
+
+impl Files {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            json: options.json.as_deref().map(Text::new),
+            yaml: options.yaml.as_deref().map(Text::new),
+            directory: options.directory.clone(),
+            json_specs: Vec::new(),
+            yaml_specs: Vec::new(),
+            entries: BTreeMap::new(),
+            looked: false,
+        }
+    }
+
+    /// Looks at the files. Gives all remotes, those of `agents.yaml` and `agents.d` first, if anything has changed.
+    pub(super) fn look(&mut self, timeout: Duration) -> Option<Listed> {
+        let mut changed = !std::mem::replace(&mut self.looked, true);
+        if let Some(file) = &mut self.json
+            && let Some(text) = file.look()
+        {
+            match text.map_or_else(|| Ok(Vec::new()), |text| json::read(&text, timeout)) {
+                Ok(specs) => {
+                    for spec in &specs {
+                        if let Some(variable) = spec.auth.missing() {
+                            tracing::warn!(
+                                agent.name = spec.name,
+                                "remote `{}`: the variable {variable} is not set: calls will fail until it is",
+                                spec.name
+                            );
+                        }
+                    }
+                    self.json_specs = specs.into_iter().map(Arc::new).collect();
+                    changed = true;
+                }
+                Err(why) => file.broken(&why, !self.json_specs.is_empty()),
+            }
+        }
+        if let Some(file) = &mut self.yaml
+            && let Some(text) = file.look()
+        {
+            match text.map_or_else(|| Ok(yaml::Listed::default()), |text| yaml::read(&text, timeout)) {
+                Ok(listed) => {
+                    for warning in &listed.warnings {
+                        tracing::warn!(path = %file.path.display(), "remote {warning}");
+                    }
+                    self.yaml_specs = listed.specs.into_iter().map(Arc::new).collect();
+                    changed = true;
+                }
+                Err(why) => file.broken(&why, !self.yaml_specs.is_empty()),
+            }
+        }
+        changed |= self.look_at_entries(timeout);
+        changed.then(|| self.all())
+    }
+
+    fn look_at_entries(&mut self, timeout: Duration) -> bool {
+        let Some(directory) = &self.directory else { return false };
+        let Ok(found) = list(directory) else { return false };
+        let before = self.entries.len();
+        self.entries.retain(|path, _| found.contains(path));
+        let mut changed = before != self.entries.len();
+        for path in found {
+            let (text, spec) = self.entries.entry(path.clone()).or_insert_with(|| (Text::new(&path), None));
+            let Some(Some(now)) = text.look() else { continue };
+            match yaml::read_one(&now, timeout) {
+                Ok((read, warnings)) => {
+                    for warning in warnings {
+                        tracing::warn!(path = %path.display(), "remote `{}`: {warning}", read.name);
+                    }
+                    *spec = Some(Arc::new(read));
+                    changed = true;
+                }
+                Err(why) => text.broken(&why, spec.is_some()),
+            }
+        }
+        changed
+    }
+
+    /// All of them: what `agents.d` says of a name counts before what `agents.yaml` says.
+    fn all(&self) -> Listed {
+        let entries: Vec<&Arc<Spec>> = self.entries.values().filter_map(|(_, spec)| spec.as_ref()).collect();
+        let is_overridden = |spec: &&Arc<Spec>| entries.iter().any(|entry| entry.name == spec.name);
+        let mut listed: Vec<Arc<Spec>> = self.yaml_specs.iter().filter(|spec| !is_overridden(spec)).cloned().collect();
+        listed.extend(entries.into_iter().cloned());
+        (listed, self.json_specs.clone())
+    }
+
+    /// Where an entry of `agents.d` stands.
+    pub(super) fn entry(&self, name: &str) -> Option<PathBuf> {
+        let mut entries = self.entries.iter();
+        entries.find(|(_, (_, spec))| spec.as_ref().is_some_and(|spec| spec.name == name)).map(|(path, _)| path.clone())
+    }
+}
+
+/// The files of `agents.d`; examples are none.
+fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+        if is_yaml && !is_hidden && path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,366 @@
+//! A remote as it stands: its card, whether it answers, and how it is called.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use a2a::{Dialect, JsonObject, Timestamp};
+use client::{Client, Connector, Error, FetchedCard, Limits, Order, Policy, Resume};
+use exchange::remotes::{Remote, Skill};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use store::clock;
+use url::Url;
+
+use super::{
+    Options,
+    breaker::Breaker,
+    spec::{Registry, Sees, Spec},
+};
+
+/// How long a look at a card may take.
+const CARD_TIME: Duration = Duration::from_secs(5);
+/// How long may pass between two pieces of an answer.
+const IDLE: Duration = Duration::from_secs(60);
+/// So many skills of a card are read, and so much of each text.
+const MOST_SKILLS: usize = 200;
+const LONGEST_TEXT: usize = 1000;
+
+/// A remote.
+#[derive(Debug)]
+pub struct Peer {
+    /// What its file says.
+    pub spec: Arc<Spec>,
+    pub(super) breaker: Breaker,
+    connector: Connector,
+    /// For cards, which are short and come soon.
+    looker: Connector,
+    trust: client::Trust,
+    seen: Mutex<Seen>,
+    /// One look at a time.
+    looking: tokio::sync::Mutex<()>,
+    /// That another agent has its id was said.
+    hidden: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    card: Option<FetchedCard>,
+    reachable: Option<bool>,
+    latency: Option<Duration>,
+    probed_at: Option<Timestamp>,
+    error: Option<String>,
+}
+
+/// Why a remote cannot be called.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// It is not known where it is.
+    Nowhere(String),
+    /// Its card cannot be had.
+    Card(Error),
+    /// Its card does not say how to call it.
+    Interface(Error),
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nowhere(why) => f.write_str(why),
+            Self::Card(error) | Self::Interface(error) => f.write_str(&told(error)),
+        }
+    }
+}
+
+impl Peer {
+    pub(super) fn new(spec: Arc<Spec>, options: &Options) -> Self {
+        let limits = Limits {
+            total_timeout: Some(spec.timeout),
+            body_cap: options.body_bytes,
+            event_cap: options.event_bytes,
+            idle_timeout: Some(IDLE.min(spec.timeout)),
+            ..Limits::default()
+        };
+        let look = Limits {
+            connect_timeout: CARD_TIME.min(spec.timeout),
+            total_timeout: Some(CARD_TIME.min(spec.timeout)),
+            body_cap: options.body_bytes.min(1 << 20),
+            ..limits
+        };
+        Self {
+            connector: Connector::new(Policy::Operator, limits),
+            looker: Connector::new(Policy::Operator, look),
+            trust: options.trust.clone(),
+            breaker: Breaker::default(),
+            seen: Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+            hidden: AtomicBool::new(false),
+            spec,
+        }
+    }
+
+    /// How to call it now: by its card where there is one, else as the seed's agents are.
+    pub(super) fn client(&self) -> Result<Client, Refused> {
+        let at = self.spec.url.clone().map_err(Refused::Nowhere)?;
+        let card = self.seen().card.clone();
+        let mut options = self.options();
+        options.at = Some(at.clone());
+        match card {
+            Some(card) if self.spec.sees == Sees::Text && is_of_both(&card) => {
+                options.headers.push(version("1.0"));
+                Ok(Client::without_card(self.connector.clone(), at, Dialect::V03, options))
+            }
+            Some(card) => {
+                if self.spec.sees == Sees::Text {
+                    options.headers.push(version("1.0"));
+                }
+                Client::from_card(self.connector.clone(), &card.found, options).map_err(Refused::Interface)
+            }
+            None => Ok(Client::without_card(self.connector.clone(), at, Dialect::V03, options)),
+        }
+    }
+
+    fn options(&self) -> client::Options {
+        client::Options {
+            credential: self.spec.auth.credential(),
+            headers: self.spec.headers.clone(),
+            binding: self.spec.binding,
+            order: Order::Card,
+            // A cut stream is taken up by the turn, which knows what it has heard.
+            resume: Resume { attempts: 0, idle: Duration::from_secs(86_400), ..Resume::default() },
+            trust: self.trust.clone(),
+            ..client::Options::default()
+        }
+    }
+
+    /// Whether its card says that it streams; before it is known, whether its file does.
+    pub(super) fn streams(&self) -> bool {
+        self.seen()
+            .card
+            .as_ref()
+            .map_or(self.spec.streaming, |card| card.found.card.capabilities.streaming == Some(true))
+    }
+
+    /// Its card, if it is known.
+    pub(super) fn card(&self) -> Option<FetchedCard> {
+        self.seen().card.clone()
+    }
+
+    /// Makes sure that its card is known, and fresh by the rules of HTTP where `fresh` asks for that.
+    pub(super) async fn ensure_card(&self, fresh: bool) -> Result<FetchedCard, Refused> {
+        let _one = self.looking.lock().await;
+        if let Some(card) = self.card().filter(|card| !fresh || card.is_fresh()) {
+            return Ok(card);
+        }
+        self.fetch(self.card().as_ref()).await
+    }
+
+    /// Looks at its card, whatever is known.
+    pub(super) async fn refresh(&self) -> Result<FetchedCard, Refused> {
+        let _one = self.looking.lock().await;
+        self.fetch(self.card().as_ref()).await
+    }
+
+    async fn fetch(&self, before: Option<&FetchedCard>) -> Result<FetchedCard, Refused> {
+        if let Err(why) = &self.spec.url {
+            self.note(Err(why.clone()), None);
+            return Err(Refused::Nowhere(why.clone()));
+        }
+        let begun = Instant::now();
+        let fetched = client::fetch_card(&self.looker, &self.spec.card_places(), &self.options(), before).await;
+        let fetched = fetched.and_then(|mut card| {
+            card.found = self.trust.admit(card.found)?;
+            Ok(card)
+        });
+        match fetched {
+            Ok(card) => {
+                self.note(Ok(begun.elapsed()), Some(card.clone()));
+                Ok(card)
+            }
+            Err(error) => {
+                // Whoever answers is there, card or not.
+                let answers = error.http_status().is_some();
+                self.note(if answers { Ok(begun.elapsed()) } else { Err(told(&error)) }, None);
+                self.seen().error = Some(told(&error));
+                Err(Refused::Card(error))
+            }
+        }
+    }
+
+    /// The card at the first of these places that has one, which is not kept.
+    pub(super) async fn fetch_from(&self, places: &[Url]) -> Result<FetchedCard, Error> {
+        client::fetch_card(&self.looker, places, &self.options(), None).await
+    }
+
+    /// Looks whether somebody is there, without asking what they can do.
+    pub(super) async fn probe(&self) {
+        let Some(place) = self.spec.card_places().into_iter().next() else { return };
+        let begun = Instant::now();
+        let request = client::egress::Request {
+            method: Method::HEAD,
+            url: &place,
+            token: None,
+            headers: Vec::new(),
+            body: None,
+            streaming: false,
+            http2: false,
+        };
+        let answered = match self.looker.send(request).await {
+            Ok(answer) if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED => {
+                Err(format!("HTTP {}", answer.status.as_u16()))
+            }
+            Ok(_) => Ok(begun.elapsed()),
+            Err(error) => Err(told(&error)),
+        };
+        self.note(answered, None);
+    }
+
+    /// Says once that it is hidden by another agent.
+    pub(super) fn hide(&self) -> bool {
+        !self.hidden.swap(true, Relaxed)
+    }
+
+    fn note(&self, answered: Result<Duration, String>, card: Option<FetchedCard>) {
+        let mut seen = self.seen();
+        seen.probed_at = Some(clock::now());
+        seen.reachable = Some(answered.is_ok());
+        seen.latency = answered.as_ref().ok().copied();
+        seen.error = answered.err();
+        if card.is_some() {
+            seen.card = card;
+        }
+    }
+
+    /// A call of it worked.
+    pub(super) fn worked(&self) {
+        self.breaker.succeeded();
+        self.seen().reachable = Some(true);
+    }
+
+    /// A call of it did not, because nobody was there or they are broken.
+    pub(super) fn broke(&self, why: &str) {
+        self.breaker.failed();
+        let mut seen = self.seen();
+        seen.error = Some(why.to_owned());
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.spec.url.is_ok() && !self.breaker.is_open() && self.seen().reachable != Some(false)
+    }
+
+    /// What it can do: what its file says, and what its card has beside that.
+    pub(super) fn skills(&self) -> Vec<Skill> {
+        let mut skills: Vec<Skill> = Vec::new();
+        for (name, description) in &self.spec.skills {
+            let skill =
+                Skill { id: name.clone(), name: name.clone(), description: description.clone(), source: "yaml" };
+            skills.push(skill);
+        }
+        let card = self.card();
+        let on_card = card.iter().flat_map(|card| &card.found.card.skills).take(MOST_SKILLS);
+        for skill in on_card {
+            let id = clean(&skill.id);
+            if id.is_empty() || skills.iter().any(|known| known.id == id) {
+                continue;
+            }
+            let (name, description) = (clean(&skill.name), clean(&skill.description));
+            skills.push(Skill {
+                name: if name.is_empty() { id.clone() } else { name },
+                id,
+                description,
+                source: "card",
+            });
+        }
+        skills
+    }
+
+    /// What its card says of it.
+    pub(super) fn description(&self) -> String {
+        self.card().map(|card| clean(&card.found.card.description)).unwrap_or_default()
+    }
+
+    /// As it stands.
+    pub(super) fn state(&self) -> Remote {
+        let client = self.card().and_then(|_| self.client().ok());
+        let (skills, description) = (self.skills(), self.description());
+        let seen = self.seen();
+        Remote {
+            name: self.spec.name.clone(),
+            registry: self.spec.registry.as_str(),
+            url: self.spec.url.as_ref().map_or_else(String::clone, ToString::to_string),
+            description,
+            reachable: seen.reachable,
+            latency_ms: seen.latency.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            probed_at: seen.probed_at,
+            error: seen.error.clone(),
+            has_card: seen.card.is_some(),
+            streaming: seen.card.as_ref().is_some_and(|card| card.found.card.capabilities.streaming == Some(true)),
+            push: seen.card.as_ref().is_some_and(|card| card.found.card.capabilities.push_notifications == Some(true)),
+            binding: client.as_ref().map(|client| client.binding().as_str()),
+            protocol_version: client.as_ref().map(|client| match client.dialect() {
+                Dialect::V1 => "1.0",
+                Dialect::V03 => "0.3",
+            }),
+            breaker: self.breaker.name(),
+            skills,
+        }
+    }
+
+    /// Whether it is looked at in the background. What `a2a_agents.json` has is looked at when it is called, and not otherwise.
+    pub(super) fn is_watched(&self) -> bool {
+        self.spec.registry != Registry::Json
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn version(version: &'static str) -> (HeaderName, HeaderValue) {
+    (HeaderName::from_static("a2a-version"), HeaderValue::from_static(version))
+}
+
+/// Whether a card has the fields of before 1.0, beside those of 1.0 or instead: agents that call themselves 1.0 and have them speak as
+/// seed 000 does.
+fn is_of_both(card: &FetchedCard) -> bool {
+    let json: Option<JsonObject> = serde_json::from_slice(&card.found.json).ok();
+    let Some(json) = json else { return false };
+    let fields: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(json.get());
+    fields.is_ok_and(|fields| {
+        ["url", "preferredTransport", "protocolVersion", "additionalInterfaces"]
+            .iter()
+            .any(|key| fields.contains_key(*key))
+    })
+}
+
+/// An error with what caused it, on one line.
+pub(super) fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    clean(&text)
+}
+
+/// A text of others for one line of ours: without control characters, and not too long.
+pub(super) fn clean(text: &str) -> String {
+    let plain = text.chars().map(|c| if c.is_control() || is_invisible(c) { ' ' } else { c });
+    let mut cut: String = plain.take(LONGEST_TEXT).collect();
+    if text.chars().nth(LONGEST_TEXT).is_some() {
+        cut.push('…');
+    }
+    cut.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Characters that turn a line around or hide in it.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}

@@ -1,0 +1,148 @@
+//! What is known of a remote before anybody has called it, whichever file says so.
+
+use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
+
+use client::{Binding, ClientCredentials, Credential, Secret};
+use http::{HeaderName, HeaderValue};
+use url::Url;
+
+/// Where a remote is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registry {
+    /// `a2a_agents.json`.
+    Json,
+    /// `agents.yaml`.
+    Yaml,
+    /// A file of `agents.d`.
+    Directory,
+    /// An agent file of kind `remote`.
+    File,
+}
+
+impl Registry {
+    /// As people know it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "a2a_agents.json",
+            Self::Yaml => "agents.yaml",
+            Self::Directory => "agents.d",
+            Self::File => "file",
+        }
+    }
+}
+
+/// What a remote is told beside the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sees {
+    /// Nothing but the protocol's version and its own token.
+    Text,
+    /// The skill that is meant, and what the call belongs to.
+    Trace,
+}
+
+/// A remote.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Its name here.
+    pub name: String,
+    /// Where it is described.
+    pub registry: Registry,
+    /// Where it is, or why that is not known.
+    pub url: Result<Url, String>,
+    /// Where its card is, if that does not follow from its URL.
+    pub card: Option<Url>,
+    /// What to authenticate with.
+    pub auth: Auth,
+    /// Further headers of every call.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether it streams, until its card says.
+    pub streaming: bool,
+    /// The binding to use, whatever its card prefers.
+    pub binding: Option<Binding>,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// What the operator says that it can do.
+    pub skills: Vec<(String, String)>,
+    /// What it is told.
+    pub sees: Sees,
+    /// Names of the tenants that see it; all of them when `None`.
+    pub tenants: Option<BTreeSet<String>>,
+}
+
+/// What a remote is authenticated to with. Variables are read for each call, so that a new value counts at once.
+#[derive(Debug, Clone, Default)]
+pub enum Auth {
+    /// Nothing.
+    #[default]
+    None,
+    /// `Authorization: Bearer …`.
+    Bearer(Value),
+    /// A header of its own.
+    Key {
+        /// Which.
+        header: HeaderName,
+        /// What stands in it.
+        value: Value,
+    },
+    /// A token that is asked for.
+    OAuth(Arc<ClientCredentials>),
+}
+
+/// A secret, or the variable that has it.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// It stands in the file.
+    Inline(Secret),
+    /// This variable has it.
+    Variable(String),
+}
+
+impl Value {
+    /// The secret, if there is one.
+    pub fn get(&self) -> Option<Secret> {
+        match self {
+            Self::Inline(secret) => Some(secret.clone()).filter(|secret| !secret.expose().is_empty()),
+            Self::Variable(name) => env::var(name).ok().filter(|value| !value.is_empty()).map(Secret::new),
+        }
+    }
+
+    /// The variable that should be set and is not.
+    pub fn missing(&self) -> Option<&str> {
+        match self {
+            Self::Variable(name) if self.get().is_none() => Some(name),
+            _ => None,
+        }
+    }
+}
+
+impl Auth {
+    /// What to show the remote now.
+    pub fn credential(&self) -> Option<Credential> {
+        match self {
+            Self::None => None,
+            Self::Bearer(value) => value.get().map(Credential::Bearer),
+            Self::Key { header, value } => value.get().map(|value| Credential::Header { name: header.clone(), value }),
+            Self::OAuth(credentials) => Some(Credential::ClientCredentials(Arc::clone(credentials))),
+        }
+    }
+
+    /// The variable that should be set and is not.
+    pub fn missing(&self) -> Option<&str> {
+        match self {
+            Self::Bearer(value) | Self::Key { value, .. } => value.missing(),
+            Self::None | Self::OAuth(_) => None,
+        }
+    }
+}
+
+impl Spec {
+    /// Where its card may be.
+    pub fn card_places(&self) -> Vec<Url> {
+        match (&self.card, &self.url) {
+            (Some(card), _) => vec![card.clone()],
+            (None, Ok(url)) if self.registry == Registry::Json => client::card_beside(url),
+            (None, Ok(url)) => client::card_well_known(url),
+            (None, Err(_)) => Vec::new(),
+        }
+    }
+}

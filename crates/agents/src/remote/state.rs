@@ -1,0 +1,235 @@
+//! What a turn of a remote agent keeps: under which ids it is worked on there, and how far it was heard.
+
+use a2a::{Artifact, Task};
+use bytes::Bytes;
+use exchange::Elsewhere;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// How far a turn has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Phase {
+    /// Nothing was sent.
+    #[default]
+    New,
+    /// The message is about to be sent, or was: nobody has answered yet.
+    Sending,
+    /// The remote works on it.
+    Working,
+    /// The remote's turn is over.
+    Over,
+}
+
+/// What is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct State {
+    /// The turn of ours that the rest is about.
+    pub(super) turn: u32,
+    pub(super) phase: Phase,
+    /// The task there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) task: Option<String>,
+    /// Whether that has ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) ended: bool,
+    /// The context there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) context: Option<String>,
+    /// The id of the last event that was heard, where the remote gives them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<String>,
+    /// The artifacts that were heard, and what they hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) heard: Vec<Heard>,
+    /// The last message of a status.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) said: String,
+    /// How often it did not work.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) failures: u32,
+    /// How often was looked without anything new.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) looks: u32,
+    /// When it was sent, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<i64>,
+    /// The remote was asked to say when something happens.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) told: bool,
+    /// How many calls of the budget were made.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) calls: u32,
+}
+
+/// An artifact that was heard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Heard {
+    pub(super) id: String,
+    /// What it held; empty when that is not known.
+    pub(super) digest: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl State {
+    pub(super) fn read(bytes: Option<&Bytes>) -> Self {
+        bytes.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default()
+    }
+
+    pub(super) fn write(&self) -> Bytes {
+        // Numbers and texts always serialise.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// What the next turn of the task goes on from.
+    pub(super) fn next_turn(self, turn: u32) -> Self {
+        let task = self.task.filter(|_| !self.ended);
+        Self { turn, task, context: self.context, heard: self.heard, said: self.said, ..Self::default() }
+    }
+
+    /// What a new task of the context goes on from.
+    pub(super) fn next_task(self, turn: u32) -> Self {
+        Self { turn, context: self.context, ..Self::default() }
+    }
+
+    /// Knows the ids of a task there. One that names another than before is not believed.
+    pub(super) fn meet(&mut self, task: &str, context: &str) -> Result<(), String> {
+        if !task.is_empty() {
+            match &self.task {
+                Some(known) if known != task => {
+                    return Err("the remote speaks of another task than the one that was begun".to_owned());
+                }
+                Some(_) => {}
+                None => self.task = Some(task.to_owned()),
+            }
+        }
+        if !context.is_empty() {
+            self.context = Some(context.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether an artifact is as it was heard.
+    pub(super) fn has(&self, artifact: &Artifact) -> bool {
+        let digest = digest(artifact);
+        self.heard.iter().any(|heard| heard.id == artifact.artifact_id && heard.digest == digest)
+    }
+
+    /// Remembers an artifact. `None` is one of which only a part is known.
+    pub(super) fn remember(&mut self, id: &str, whole: Option<&Artifact>) {
+        let digest = whole.map(digest).unwrap_or_default();
+        match self.heard.iter_mut().find(|heard| heard.id == id) {
+            Some(heard) => heard.digest = digest,
+            None => self.heard.push(Heard { id: id.to_owned(), digest }),
+        }
+    }
+
+    pub(super) fn elsewhere(&self) -> Elsewhere {
+        Elsewhere { task: self.task.clone(), context: self.context.clone() }
+    }
+}
+
+/// What an artifact holds, in short.
+fn digest(artifact: &Artifact) -> String {
+    let parts = serde_json::to_vec(&joined(artifact)).unwrap_or_default();
+    Sha256::digest(parts).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An artifact whose pieces of text are one: however it was cut, it is the same.
+fn joined(artifact: &Artifact) -> Vec<a2a::Part> {
+    let mut parts: Vec<a2a::Part> = Vec::with_capacity(artifact.parts.len());
+    for part in &artifact.parts {
+        if let (Some(text), Some(last)) = (part.as_text(), parts.last_mut())
+            && let a2a::PartContent::Text(before) = &mut last.content
+            && last.media_type == part.media_type
+            && part.metadata.is_none()
+            && last.metadata.is_none()
+        {
+            before.push_str(text);
+        } else {
+            parts.push(part.clone());
+        }
+    }
+    parts
+}
+
+/// Whether a message only repeats what a task's artifacts say.
+pub(super) fn repeats(task_text: &str, said: &str) -> bool {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    !said.trim().is_empty() && plain(task_text) == plain(said)
+}
+
+/// The text of artifacts, one after the other.
+pub(super) fn text_of<'a>(artifacts: impl IntoIterator<Item = &'a Artifact>) -> String {
+    let texts = artifacts.into_iter().map(|it| it.parts.iter().filter_map(a2a::Part::as_text).collect::<String>());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a remote's turn is over.
+pub(super) fn is_over(task: &Task) -> bool {
+    task.status.state.is_terminal() || task.status.state == a2a::TaskState::InputRequired
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a::Part;
+
+    use super::*;
+
+    fn artifact(id: &str, texts: &[&str]) -> Artifact {
+        let parts = texts.iter().map(|text| Part::text(*text)).collect();
+        Artifact { artifact_id: id.to_owned(), parts, ..Artifact::default() }
+    }
+
+    #[test]
+    fn an_artifact_is_the_same_however_it_was_cut() {
+        let mut state = State::default();
+        assert!(!state.has(&artifact("a", &["one two"])));
+        state.remember("a", Some(&artifact("a", &["one ", "two"])));
+        assert!(state.has(&artifact("a", &["one two"])));
+        assert!(!state.has(&artifact("a", &["one two three"])));
+        assert!(!state.has(&artifact("b", &["one two"])));
+        state.remember("a", None);
+        assert!(!state.has(&artifact("a", &["one two"])), "it has grown by something");
+        assert_eq!(State::read(Some(&state.write())), state);
+    }
+
+    #[test]
+    fn a_turn_goes_on_with_the_task_there_unless_that_has_ended() {
+        let state = State {
+            turn: 1,
+            phase: Phase::Over,
+            task: Some("t".into()),
+            context: Some("c".into()),
+            cursor: Some("7".into()),
+            ..State::default()
+        };
+        let next = state.clone().next_turn(2);
+        assert_eq!((next.task.as_deref(), next.context.as_deref(), next.phase), (Some("t"), Some("c"), Phase::New));
+        assert_eq!(next.cursor, None);
+        let after = State { ended: true, ..state.clone() }.next_turn(2);
+        assert_eq!((after.task, after.context.as_deref()), (None, Some("c")));
+        assert_eq!(state.next_task(1).context.as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn a_remote_cannot_speak_of_another_task() {
+        let mut state = State::default();
+        state.meet("t", "c").unwrap();
+        state.meet("t", "").unwrap();
+        assert!(state.meet("other", "c").is_err());
+        assert_eq!(state.task.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn a_copy_is_known_by_its_words() {
+        assert!(repeats("one\ntwo", "one two"));
+        assert!(!repeats("one", "one two"));
+        assert!(!repeats("", ""));
+    }
+}
