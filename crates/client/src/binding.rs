@@ -118,7 +118,10 @@ impl Binding {
 
     /// The result in one event of a stream.
     pub(crate) fn decode_frame(self, data: &str) -> Result<Box<RawValue>, Error> {
-        self.decode(200, data.as_bytes())
+        match self {
+            Self::JsonRpc => rpc::decode_frame(data),
+            Self::Rest | Self::Grpc => self.decode(200, data.as_bytes()),
+        }
     }
 }
 

@@ -358,11 +358,11 @@ fn is_refused(response: &Response) -> bool {
 /// Reads JSON as a type of the protocol and keeps it.
 pub(crate) fn read<T: FromV03>(dialect: Dialect, json: Box<RawValue>) -> Result<Received<T>, Error> {
     let bytes = json.get().as_bytes();
-    let value = match dialect {
+    let strict = match dialect {
         Dialect::V1 => a2a::decode(bytes),
         Dialect::V03 => T::read_v03(bytes),
     };
-    let value = value.map_err(|error| Error::Malformed(error.to_string()))?;
+    let value = T::mend(bytes, strict).map_err(|error| Error::Malformed(error.to_string()))?;
     Ok(Received { value, json })
 }
 

@@ -2,7 +2,7 @@
 //! resume.
 //!
 //! [`egress`] is the one place of the product that opens outbound connections; everything here goes
-//! through it. What a remote says is data: capped, parsed strictly, never trusted.
+//! through it. What a remote says is data: capped, never trusted, and read with patience (`lenient`), since agents differ.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), client::Error> {
@@ -27,6 +27,7 @@ pub mod egress;
 mod error;
 mod freshness;
 mod grpc;
+mod lenient;
 pub mod load;
 mod plain;
 mod reply;

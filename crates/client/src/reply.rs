@@ -16,15 +16,18 @@ pub fn reply_text(response: &SendMessageResponse) -> Option<String> {
 /// The text of a task's answer: of all its artifacts, else of its status, else of the last message of the agent in its history. `None` when
 /// there is none.
 pub fn task_text(task: &Task) -> Option<String> {
-    // The pieces of an artifact belong together, as they were streamed; artifacts stand apart.
-    let artifacts = task.artifacts.iter().map(|artifact| text_of(&artifact.parts));
-    let artifacts: Vec<String> = artifacts.filter(|text| !text.is_empty()).collect();
-    if !artifacts.is_empty() {
-        return Some(artifacts.join("\n"));
-    }
-    let mut history = task.history.iter().rev();
-    let said = || history.find(|message| message.role == Role::Agent).and_then(message_text);
-    task.status.message.as_ref().and_then(message_text).or_else(said)
+    let said = || {
+        let mut history = task.history.iter().rev();
+        history.find(|message| message.role == Role::Agent).and_then(message_text)
+    };
+    artifacts_text(task).or_else(|| task.status.message.as_ref().and_then(message_text)).or_else(said)
+}
+
+/// The text of all artifacts. The pieces of one belong together, as they were streamed; artifacts stand apart.
+pub(crate) fn artifacts_text(task: &Task) -> Option<String> {
+    let texts = task.artifacts.iter().map(|artifact| text_of(&artifact.parts));
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
 fn message_text(message: &Message) -> Option<String> {

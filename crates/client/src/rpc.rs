@@ -1,14 +1,17 @@
 //! The JSON-RPC binding, as a caller.
 
 use a2a::{Method, error::RemoteError, jsonrpc};
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::{Map, Value, value::RawValue};
 use url::Url;
 
 use crate::{
     Error,
     binding::{Operation, Outbound},
 };
+
+/// The members that tell an envelope from what is in it.
+const ENVELOPE: [&str; 3] = ["jsonrpc", "result", "error"];
 
 pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outbound, Error> {
     let body = match operation {
@@ -40,8 +43,32 @@ pub(crate) fn decode(status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
             Ok(result) => Ok(result.to_owned()),
             Err(remote) => Err(Error::told(status, remote)),
         },
-        Err(error) => Err(unreadable(status, body, error)),
+        Err(error) => bare(status, body).ok_or_else(|| unreadable(status, body, error)),
     }
+}
+
+/// The result in an event of a stream. Some agents leave the envelope away there.
+pub(crate) fn decode_frame(data: &str) -> Result<Box<RawValue>, Error> {
+    decode(200, data.as_bytes()).or_else(|error| match (&error, serde_json::from_str::<Map<String, Value>>(data)) {
+        (Error::Malformed(_), Ok(object)) if !ENVELOPE.iter().any(|name| object.contains_key(*name)) => {
+            RawValue::from_string(data.to_owned()).map_err(|_| error)
+        }
+        _ => Err(error),
+    })
+}
+
+/// The result in an envelope that does not say that it is one of JSON-RPC.
+fn bare(status: u16, body: &[u8]) -> Option<Box<RawValue>> {
+    #[derive(Deserialize)]
+    struct Bare<'a> {
+        jsonrpc: Option<IgnoredAny>,
+        #[serde(borrow)]
+        result: &'a RawValue,
+        error: Option<IgnoredAny>,
+    }
+    let found: Bare<'_> = serde_json::from_slice(body).ok()?;
+    let is_result = (200..300).contains(&status) && found.jsonrpc.is_none() && found.error.is_none();
+    is_result.then(|| found.result.to_owned())
 }
 
 pub(crate) fn acknowledged(status: u16, body: &[u8]) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use crate::{
     Binding, Client, Dialect, Error, Received,
     client::read,
     egress::Response,
-    grpc,
+    grpc, lenient,
     sse::{Event, Parser},
     v03,
 };
@@ -82,6 +82,10 @@ pub struct EventStream {
     until: Until,
     /// Empty until the first event names it.
     task: String,
+    /// The same of its context.
+    context: String,
+    /// How many artifacts have begun.
+    artifacts: usize,
     last_id: Option<String>,
     /// The task waits for somebody: some servers end the stream then.
     interrupted: bool,
@@ -101,6 +105,8 @@ impl EventStream {
             ready: VecDeque::new(),
             until,
             task,
+            context: String::new(),
+            artifacts: 0,
             last_id,
             interrupted: false,
             attempts: 0,
@@ -131,6 +137,10 @@ impl EventStream {
     async fn advance(&mut self) -> Result<Option<Received<StreamResponse>>, Error> {
         loop {
             if let Some(event) = self.ready.pop_front() {
+                // Some say so that they are still there, or that nothing follows.
+                if matches!(event.data.trim(), "" | "[DONE]") {
+                    continue;
+                }
                 return self.take(event).map(Some);
             }
             let Some(response) = &mut self.response else {
@@ -178,7 +188,8 @@ impl EventStream {
         let json = self.client.binding().decode_frame(&event.data)?;
         let dialect = self.client.dialect();
         let is_final = dialect == Dialect::V03 && v03::is_final(json.get().as_bytes());
-        let received: Received<StreamResponse> = read(dialect, json)?;
+        let mut received: Received<StreamResponse> = read(dialect, json)?;
+        self.complete(&mut received.value);
         // A snapshot may be the same one again; anything else is progress.
         if event.id != self.last_id || !matches!(received.value, StreamResponse::Task(_)) {
             self.attempts = 0;
@@ -191,6 +202,31 @@ impl EventStream {
             self.response = None;
         }
         Ok(received)
+    }
+
+    /// Makes up for what an event leaves out and those before it have said.
+    fn complete(&mut self, event: &mut StreamResponse) {
+        let (task, context) = match event {
+            StreamResponse::StatusUpdate(update) => (&mut update.task_id, &mut update.context_id),
+            StreamResponse::ArtifactUpdate(update) => {
+                if !update.append {
+                    self.artifacts += 1;
+                }
+                if update.artifact.artifact_id.is_empty() {
+                    update.artifact.artifact_id = lenient::artifact_id(self.artifacts.max(1));
+                }
+                (&mut update.task_id, &mut update.context_id)
+            }
+            StreamResponse::Task(task) => (&mut task.id, &mut task.context_id),
+            StreamResponse::Message(_) => return,
+        };
+        if task.is_empty() {
+            task.clone_from(&self.task);
+        }
+        if context.is_empty() {
+            context.clone_from(&self.context);
+        }
+        self.context.clone_from(context);
     }
 
     fn note(&mut self, event: &StreamResponse) {

@@ -9,22 +9,32 @@ use a2a::{
         TaskIdParams, TaskQueryParams,
     },
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use url::Url;
 
 use crate::{
     Error,
     binding::{Operation, Outbound},
+    lenient,
 };
 
 /// An answer that can be read in both dialects.
 pub(crate) trait FromV03: DeserializeOwned {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError>;
+
+    /// What can be made of an answer that was read or could not be.
+    fn mend(_json: &[u8], strict: Result<Self, ProtocolError>) -> Result<Self, ProtocolError> {
+        strict
+    }
 }
 
 impl FromV03 for SendMessageResponse {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<Event>(json)?.try_into()
+    }
+
+    fn mend(json: &[u8], strict: Result<Self, ProtocolError>) -> Result<Self, ProtocolError> {
+        lenient::response(json, strict)
     }
 }
 
@@ -32,11 +42,19 @@ impl FromV03 for StreamResponse {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<Event>(json).map(Self::from)
     }
+
+    fn mend(json: &[u8], strict: Result<Self, ProtocolError>) -> Result<Self, ProtocolError> {
+        lenient::event(json, strict)
+    }
 }
 
 impl FromV03 for Task {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<v03::Task>(json).map(Self::from)
+    }
+
+    fn mend(json: &[u8], strict: Result<Self, ProtocolError>) -> Result<Self, ProtocolError> {
+        lenient::task(json, strict)
     }
 }
 
@@ -96,7 +114,12 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outboun
 
 /// Whether an event of a stream says that it is the last one. 1.0 has no such mark.
 pub(crate) fn is_final(json: &[u8]) -> bool {
-    matches!(a2a::decode(json), Ok(Event::StatusUpdate(update)) if update.is_final)
+    #[derive(Deserialize)]
+    struct Mark {
+        #[serde(rename = "final")]
+        is_final: bool,
+    }
+    serde_json::from_slice(json).is_ok_and(|mark: Mark| mark.is_final)
 }
 
 fn send_params(request: &SendMessageRequest) -> Result<MessageSendParams, ProtocolError> {

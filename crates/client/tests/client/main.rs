@@ -6,3 +6,4 @@ mod calls;
 mod old_agents;
 mod remotes;
 mod script;
+mod sloppy;

@@ -1,0 +1,77 @@
+//! Agents that speak something like 0.3: the answers of older systems, and streams that leave out what others need.
+
+use a2a::{GetTaskRequest, SendMessageResponse, StreamResponse, TaskState};
+use client::{Client, Dialect, parse_url, reply_text, task_text, user_message};
+
+use crate::script::{Script, collect, connector, events, json, options};
+
+fn client(script: &Script) -> Client {
+    Client::without_card(connector(), parse_url(&script.url).unwrap(), Dialect::V03, options())
+}
+
+fn data(lines: &[&str]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| format!("data: {line}\n\n")).collect();
+    events(&lines)
+}
+
+#[tokio::test]
+async fn an_answer_without_an_id_and_without_kinds_is_read() {
+    let result = r#"{"id":"t-1","contextId":"c-1","status":{"state":"completed"},"artifacts":[{"artifactId":"a","parts":[{"kind":"text","text":"done"}]}]}"#;
+    let beside = r#"{"id":"t-1","contextId":"c-1","status":{"state":"working"},"message":"still at it"}"#;
+    let script = Script::start(|_| {
+        vec![
+            json(200, &format!(r#"{{"jsonrpc":"2.0","result":{result}}}"#)),
+            json(200, &format!(r#"{{"result":{beside}}}"#)),
+        ]
+    });
+    let client = client(&script);
+    let sent = client.send(user_message("m", "hi")).await.unwrap();
+    assert!(matches!(&sent.value, SendMessageResponse::Task(task) if task.id == "t-1" && task.context_id == "c-1"));
+    assert_eq!(reply_text(&sent.value).as_deref(), Some("done"));
+    assert_eq!(sent.json.get(), result, "the object as it came");
+    let got = client.get(GetTaskRequest { id: "t-1".to_owned(), ..GetTaskRequest::default() }).await.unwrap();
+    assert_eq!(got.value.status.state, TaskState::Working);
+    assert_eq!(task_text(&got.value).as_deref(), Some("still at it"));
+}
+
+#[tokio::test]
+async fn a_stream_without_names_is_followed_to_its_end() {
+    let script = Script::start(|_| {
+        vec![data(&[
+            r#"{"jsonrpc":"2.0","result":{"id":"t-1","contextId":"c-1","status":{"state":"submitted"}}}"#,
+            "",
+            r#"{"status":{"state":"TASK_STATE_WORKING","message":"thinking"}}"#,
+            r#"{"jsonrpc":"2.0","result":{"artifact":{"parts":[{"text":"one "}]}}}"#,
+            r#"{"jsonrpc":"2.0","result":{"artifact":{"parts":[{"text":"two"}]},"append":true,"lastChunk":true}}"#,
+            r#"{"jsonrpc":"2.0","result":{"artifact":{"parts":[{"text":"more"}]}}}"#,
+            r#"{"jsonrpc":"2.0","result":{"status":{"state":"completed"},"final":true}}"#,
+            "[DONE]",
+        ])]
+    });
+    let mut stream = client(&script).stream(user_message("m", "hi")).await.unwrap();
+    let mut ids = Vec::new();
+    let mut last = None;
+    while let Some(event) = stream.next().await {
+        let value = event.unwrap().value;
+        let (task, context) = match &value {
+            StreamResponse::Task(task) => (&task.id, &task.context_id),
+            StreamResponse::StatusUpdate(update) => (&update.task_id, &update.context_id),
+            StreamResponse::ArtifactUpdate(update) => {
+                ids.push(update.artifact.artifact_id.clone());
+                (&update.task_id, &update.context_id)
+            }
+            StreamResponse::Message(message) => panic!("{message:?}"),
+        };
+        assert_eq!((task.as_str(), context.as_str()), ("t-1", "c-1"));
+        last = Some(value);
+    }
+    assert_eq!(ids, ["artifact-1", "artifact-1", "artifact-2"]);
+    assert!(matches!(last, Some(StreamResponse::StatusUpdate(update)) if update.status.state == TaskState::Completed));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_one_message_is_a_whole_answer() {
+    let script = Script::start(|_| vec![data(&[r#"{"jsonrpc":"2.0","id":1,"result":{"message":"hello"}}"#])]);
+    let stream = client(&script).stream(user_message("m", "hi")).await.unwrap();
+    assert_eq!(collect(stream).await.unwrap(), ["message"]);
+}
