@@ -48,6 +48,9 @@ pub const KIND: Kind = Kind { name: "remote", moved: &[], prepare, build };
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long to wait between the first attempts at a card.
+const FIRST_WAITS: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10), Duration::from_secs(30)];
 /// How many turns of a remote are followed at once. Each costs a connection and no more.
 const CONCURRENCY: usize = 256;
 /// So often a turn may be taken up after a crash.
@@ -233,7 +236,13 @@ async fn every(inner: Weak<Inner>, period: Duration, look: Look) {
             let looks = watched.iter().map(|peer| async {
                 match look {
                     Look::Card => drop(peer.refresh().await),
-                    Look::Presence => peer.probe().await,
+                    Look::Presence => {
+                        peer.probe().await;
+                        // Who was away when its card was asked for is asked again.
+                        if peer.card().is_none() && peer.is_ready() {
+                            drop(peer.refresh().await);
+                        }
+                    }
                 }
             });
             join_all(looks).await;
@@ -314,8 +323,20 @@ impl Inner {
                 if self.options.enabled {
                     let inner = Arc::downgrade(self);
                     let first = async move {
-                        if let Err(refused) = peer.refresh().await {
+                        let mut refused = peer.refresh().await;
+                        if let Err(refused) = &refused {
                             tracing::warn!(agent.name = peer.spec.name, error = %refused, "the card of remote `{}` cannot be had", peer.spec.name);
+                        }
+                        // Who starts at the same time may be there a moment later.
+                        for wait in FIRST_WAITS {
+                            if refused.is_ok() {
+                                break;
+                            }
+                            tokio::time::sleep(wait).await;
+                            if inner.strong_count() == 0 {
+                                return;
+                            }
+                            refused = peer.refresh().await;
                         }
                         drop(peer);
                         if let Some(inner) = inner.upgrade() {

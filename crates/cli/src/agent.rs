@@ -8,7 +8,8 @@ pub(crate) mod files;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use agents::{FileState, Reader};
-use client::{Client, discover};
+use client::{Client, call_json, discover};
+use http::Method;
 use serde_json::{Value, json};
 
 use self::files::Directory;
@@ -18,6 +19,7 @@ use crate::{
     local::{Local, PrivateFile},
     logging,
     output::{self, Format},
+    routes,
     table::{fields, table},
     target::{Target, TargetArgs},
 };
@@ -196,6 +198,20 @@ async fn extended_skills(common: &Common, target: Target) -> Result<BTreeMap<Str
     Ok(agents)
 }
 
+/// Which of a server's agents are those of remotes, and where they are described. A server that does not say has none.
+async fn registries(url: Option<&str>, common: &Common) -> BTreeMap<String, String> {
+    let asked = async {
+        let target = common.target.target(url, None).ok()?;
+        let at = routes::at(target.url, &["v1", "remotes"], &[]);
+        let answer = call_json(&common.target.connector(), Method::GET, &at, target.token.as_ref(), None, None).await;
+        serde_json::from_slice::<Value>(&answer.ok()?).ok()
+    };
+    let answer = asked.await.unwrap_or_default();
+    let remotes = answer["remotes"].as_array().cloned().unwrap_or_default();
+    let named = |remote: Value| Some((remote["name"].as_str()?.to_owned(), remote["registry"].as_str()?.to_owned()));
+    remotes.into_iter().filter_map(named).collect()
+}
+
 /// Everything that is known: what the server offers, and with a local one the files.
 async fn known(url: Option<&str>, common: &Common) -> Result<Vec<Listed>, Failure> {
     let (offered, remote) = offered(url, common).await?;
@@ -216,8 +232,13 @@ async fn known(url: Option<&str>, common: &Common) -> Result<Vec<Listed>, Failur
             }
         }
     }
+    let elsewhere = if runs { registries(url, common).await } else { BTreeMap::new() };
     for (id, name) in offered {
-        let (kind, source) = if remote { (None, None) } else { (Some("builtin"), Some("built-in".to_owned())) };
+        let (kind, source) = match elsewhere.get(&id) {
+            Some(registry) => (Some("a2a"), Some(registry.clone())),
+            None if remote => (None, None),
+            None => (Some("builtin"), Some("built-in".to_owned())),
+        };
         let state = if runs { "running" } else { "stopped" };
         agents.push(Listed { id, name: Some(name), kind, source, state, error: None, warnings: vec![] });
     }
@@ -246,7 +267,7 @@ fn listed(file: FileState, offered: Option<String>, runs: bool) -> Listed {
 impl Listed {
     fn json(&self) -> Value {
         json!({
-            "id": self.id, "name": self.name, "kind": self.kind, "source": self.source,
+            "id": self.id, "name": self.name, "kind": self.kind, "type": self.kind, "source": self.source,
             "state": self.state, "error": self.error, "warnings": self.warnings,
         })
     }

@@ -4,6 +4,7 @@
 //! sent when the turn before it is over, and the exit code tells whether all of them worked.
 
 mod commands;
+mod plain;
 
 use std::{
     io::{self, BufRead, IsTerminal},
@@ -19,6 +20,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
+use self::plain::Plain;
 use crate::{
     config::LogFormat,
     failure::{Exit, Failure},
@@ -55,12 +57,19 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 /// What is known of a conversation.
 struct Conversation<'a> {
     args: &'a Args,
-    client: Client,
+    peer: Peer,
     format: Format,
     turn_limit: Duration,
     context: String,
     /// The task that waits for the next message; empty when none does.
     waiting: String,
+}
+
+/// Who is talked with.
+enum Peer {
+    Agent(Box<Client>),
+    /// A remote that the server calls for us.
+    Remote(Plain),
 }
 
 /// How a turn has gone so far.
@@ -82,14 +91,22 @@ async fn chat(args: &Args) -> Result<(), Failure> {
     };
     let target = args.target.target(url, agent)?;
     let options = args.target.client_options(target.token)?;
-    let connecting = async { Ok(Client::connect(args.target.connector(), &target.url, options).await?) };
-    let client = args.target.in_time(connecting).await?;
+    let connecting = async { Ok(Client::connect(args.target.connector(), &target.url, options).await) };
+    let peer = match (args.target.in_time(connecting).await?, agent) {
+        (Ok(client), _) => Peer::Agent(Box::new(client)),
+        // It may be a remote that is known to the server and not served by it.
+        (Err(error), Some(agent)) if error.http_status() == Some(404) => match Plain::find(args, agent).await {
+            Some(plain) => Peer::Remote(plain),
+            None => return Err(error.into()),
+        },
+        (Err(error), _) => return Err(error.into()),
+    };
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error))?;
 
     let mut conversation = Conversation {
         args,
-        client,
+        peer,
         format: args.output,
         turn_limit: args.target.timeout.0,
         context: args.session.clone().unwrap_or_default(),
@@ -194,12 +211,25 @@ impl Conversation<'_> {
         request.message.context_id = self.context.clone();
         request.message.task_id = std::mem::take(&mut self.waiting);
         let mut progress = Progress::default();
-        let worked = if self.client.streams() {
-            self.stream(request, interrupts, &mut progress).await
-        } else {
-            self.send(request, interrupts, &mut progress).await
+        let client = match &self.peer {
+            Peer::Agent(client) => Client::clone(client),
+            Peer::Remote(plain) => {
+                let deadline = Instant::now() + self.turn_limit;
+                let said = tokio::select! {
+                    said = plain.say(text, &self.context, &request.message.task_id) => said?,
+                    _ = interrupts.recv() => return Err(left(None)),
+                    () = sleep_until(deadline) => return Err(self.too_slow(None)),
+                };
+                self.context = said.context;
+                self.waiting = said.waiting;
+                return said.verdict;
+            }
         };
-        worked?;
+        if client.streams() {
+            self.stream(&client, request, interrupts, &mut progress).await?;
+        } else {
+            self.send(&client, request, interrupts, &mut progress).await?;
+        }
         let Some((task, status)) = progress.last else {
             return if progress.said {
                 Ok(())
@@ -223,18 +253,19 @@ impl Conversation<'_> {
     /// A turn with an agent that streams.
     async fn stream(
         &mut self,
+        client: &Client,
         request: SendMessageRequest,
         interrupts: &mut Signal,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + self.turn_limit;
         let mut stream = tokio::select! {
-            opened = self.client.stream(request) => opened?,
+            opened = client.stream(request) => opened?,
             _ = interrupts.recv() => return Err(left(None)),
             () = sleep_until(deadline) => return Err(self.too_slow(None)),
         };
         let mut printer = Printer::default();
-        let ended = self.follow(&mut stream, &mut printer, interrupts, deadline, progress).await;
+        let ended = self.follow(client, &mut stream, &mut printer, interrupts, deadline, progress).await;
         if ended.is_ok() {
             printer.finish(&stream).await;
         }
@@ -244,6 +275,7 @@ impl Conversation<'_> {
 
     async fn follow(
         &mut self,
+        client: &Client,
         stream: &mut EventStream,
         printer: &mut Printer,
         interrupts: &mut Signal,
@@ -258,7 +290,7 @@ impl Conversation<'_> {
                     printer.end();
                     let task = stream.task().map(str::to_owned);
                     match task.clone().filter(|_| !progress.canceling) {
-                        Some(task) => self.cancel(task, progress).await,
+                        Some(task) => cancel(client, task, progress).await,
                         None => return Err(left(task.as_deref())),
                     }
                     continue;
@@ -281,26 +313,17 @@ impl Conversation<'_> {
         }
     }
 
-    /// Asks for the end of the task; the stream then tells what became of it.
-    async fn cancel(&self, task: String, progress: &mut Progress) {
-        progress.canceling = true;
-        output::error_line("note", "canceling; Ctrl-C again leaves it running");
-        let request = CancelTaskRequest { id: task, ..CancelTaskRequest::default() };
-        if let Err(error) = self.client.cancel(request).await {
-            Failure::from(error).print();
-        }
-    }
-
     /// A turn with an agent that answers as a whole.
     async fn send(
         &mut self,
+        client: &Client,
         request: SendMessageRequest,
         interrupts: &mut Signal,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + self.turn_limit;
         let reply = tokio::select! {
-            reply = self.client.send(request) => reply?,
+            reply = client.send(request) => reply?,
             _ = interrupts.recv() => return Err(left(None)),
             () = sleep_until(deadline) => return Err(self.too_slow(None)),
         };
@@ -343,6 +366,16 @@ impl Conversation<'_> {
             Some(task) => failure.hint(format!("the work goes on as task {task}; --timeout gives a turn more time")),
             None => failure.hint("give a turn more time with --timeout"),
         }
+    }
+}
+
+/// Asks for the end of the task; the stream then tells what became of it.
+async fn cancel(client: &Client, task: String, progress: &mut Progress) {
+    progress.canceling = true;
+    output::error_line("note", "canceling; Ctrl-C again leaves it running");
+    let request = CancelTaskRequest { id: task, ..CancelTaskRequest::default() };
+    if let Err(error) = client.cancel(request).await {
+        Failure::from(error).print();
     }
 }
 
