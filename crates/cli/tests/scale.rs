@@ -7,6 +7,7 @@
 //! names; whoever kills PostgreSQL or fills its disk starts one of its own. What was found is in `docs/faults.md`.
 
 mod caller;
+mod chain;
 mod clocks;
 mod crossing;
 mod database;

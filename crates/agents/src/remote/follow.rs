@@ -167,7 +167,7 @@ fn headers(peer: &Peer, turn: &Turn) -> Vec<(HeaderName, HeaderValue)> {
         ("x-correlation-id", Some(trace.correlation)),
         ("x-parent-id", trace.parent),
         ("traceparent", Some(trace.traceparent)),
-        ("idempotency-key", Some(key)),
+        ("idempotency-key", Some(key).filter(|_| !store::fault::is_on("remote-forgets"))),
     ];
     let header = |(name, value): (&'static str, Option<String>)| {
         Some((HeaderName::from_static(name), HeaderValue::from_str(&value?).ok()?))
@@ -717,7 +717,9 @@ impl Follow<'_> {
     async fn keep(&mut self) {
         self.dirty = false;
         self.kept = Instant::now();
-        self.out.keep(self.state.write()).await;
+        if !store::fault::is_on("remote-forgets") {
+            self.out.keep(self.state.write()).await;
+        }
     }
 
     async fn keep_sometimes(&mut self) {
