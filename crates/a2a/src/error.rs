@@ -76,9 +76,9 @@ pub enum ErrorKind {
     /// The request itself has a media type that the route does not read.
     UnsupportedMediaType,
     ResourceExhausted,
+    Unavailable,
     /// Somebody else, who had to be asked, cannot be reached or is broken.
     BadGateway,
-    Unavailable,
 }
 
 /// How an error looks in each binding.
@@ -133,8 +133,8 @@ impl ErrorKind {
         Self::PayloadTooLarge,
         Self::UnsupportedMediaType,
         Self::ResourceExhausted,
-        Self::BadGateway,
         Self::Unavailable,
+        Self::BadGateway,
     ];
 
     /// The table.
@@ -172,8 +172,8 @@ impl ErrorKind {
             Self::PayloadTooLarge => (-32600, 413, Grpc::ResourceExhausted, "PAYLOAD_TOO_LARGE"),
             Self::UnsupportedMediaType => (-32005, 415, Grpc::InvalidArgument, "UNSUPPORTED_MEDIA_TYPE"),
             Self::ResourceExhausted => (-32000, 429, Grpc::ResourceExhausted, "RESOURCE_EXHAUSTED"),
-            Self::BadGateway => (-32000, 502, Grpc::Unavailable, "REMOTE_FAILED"),
             Self::Unavailable => (-32603, 503, Grpc::Unavailable, "UNAVAILABLE"),
+            Self::BadGateway => (-32000, 502, Grpc::Unavailable, "REMOTE_FAILED"),
         };
         Codes { jsonrpc, http, grpc, reason }
     }

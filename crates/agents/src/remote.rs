@@ -5,6 +5,7 @@
 //! server; one of the first is known to those who call it by `/a2a` or in a chat.
 
 mod breaker;
+mod call;
 mod directory;
 mod files;
 mod follow;
@@ -48,9 +49,13 @@ pub const KIND: Kind = Kind { name: "remote", moved: &[], prepare, build };
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long all looks together may take.
+const LOOK_TIME: Duration = Duration::from_secs(15);
 /// How long to wait between the first attempts at a card.
 const FIRST_WAITS: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10), Duration::from_secs(30)];
+/// How long a turn rests whose remote is not known at the moment.
+const REST: Duration = Duration::from_secs(30);
 /// How many turns of a remote are followed at once. Each costs a connection and no more.
 const CONCURRENCY: usize = 256;
 /// So often a turn may be taken up after a crash.
@@ -143,6 +148,8 @@ struct Inner {
     files: Mutex<Files>,
     /// Those of agent files, which live as long as their agents.
     own: Mutex<Vec<Weak<Peer>>>,
+    /// One change of what is offered at a time.
+    changing: Mutex<()>,
 }
 
 /// Who there is.
@@ -176,6 +183,7 @@ impl Remotes {
             agents,
             peers: ArcSwap::default(),
             own: Mutex::default(),
+            changing: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -245,6 +253,8 @@ async fn every(inner: Weak<Inner>, period: Duration, look: Look) {
                     }
                 }
             });
+            // One that hangs keeps nobody waiting for long.
+            let looks = looks.map(|look| tokio::time::timeout(LOOK_TIME, look));
             join_all(looks).await;
             inner.offer();
         }
@@ -278,6 +288,7 @@ impl Inner {
 
     /// Looks at the files. Who is new is looked at, and offered.
     fn look(self: &Arc<Self>) {
+        let _one = lock(&self.changing);
         let changes = lock(&self.files).look(self.options.timeout);
         if let Some((listed, json)) = changes {
             let before = self.peers.load_full();
@@ -285,7 +296,11 @@ impl Inner {
                 let mut peers = BTreeMap::new();
                 for spec in specs {
                     let same = before.get(&spec.name).filter(|peer| Arc::ptr_eq(&peer.spec, &spec)).cloned();
-                    let peer = same.unwrap_or_else(|| Arc::new(Peer::new(Arc::clone(&spec), &self.options)));
+                    let peer = same.unwrap_or_else(|| {
+                        let peer = Peer::new(Arc::clone(&spec), &self.options);
+                        before.get(&spec.name).inspect(|known| peer.adopt(known));
+                        Arc::new(peer)
+                    });
                     peers.insert(spec.name.clone(), peer);
                 }
                 peers
@@ -349,11 +364,17 @@ impl Inner {
                 }
             }
         }
-        self.offer();
+        self.offer_now();
+    }
+
+    /// Makes agents of remotes, as their cards describe them by now.
+    fn offer(self: &Arc<Self>) {
+        let _one = lock(&self.changing);
+        self.offer_now();
     }
 
     /// Makes agents of remotes, as their cards describe them by now. Who is there under the same id stays.
-    fn offer(self: &Arc<Self>) {
+    fn offer_now(self: &Arc<Self>) {
         let peers = self.peers.load();
         let named = |registry: Registry, peers: &BTreeMap<String, Arc<Peer>>| {
             peers.values().map(|peer| (registry, Arc::clone(peer))).collect::<Vec<_>>()
@@ -476,18 +497,24 @@ impl RemoteAgent {
 #[async_trait]
 impl Agent for RemoteAgent {
     async fn run(&self, turn: Turn, out: Output) -> Outcome {
-        if !self.options.enabled {
-            return Outcome::Failed(vec![Part::text("A2A unavailable in this context: `outbound.enabled` is false")]);
-        }
-        match self.peer() {
+        let peer = self.peer().filter(|_| self.options.enabled);
+        match peer {
             Some(peer) => follow::run(&peer, &self.options, turn, out).await,
+            // Somebody works on it, and can be asked when they are known again.
+            None if follow::is_under_way(&turn) => Outcome::Parked { at_most: Some(REST) },
+            None if !self.options.enabled => {
+                Outcome::Failed(vec![Part::text("A2A unavailable in this context: `outbound.enabled` is false")])
+            }
             None => Outcome::RemoteFailed(format!("no remote agent named '{}'", self.name())),
         }
     }
 
     async fn canceled(&self, _task: TaskId, state: Bytes) -> Result<(), String> {
+        if !self.options.enabled {
+            return Err("`outbound.enabled` is false".to_owned());
+        }
         let peer = self.peer().ok_or_else(|| format!("no remote agent named '{}'", self.name()))?;
-        follow::cancel(&peer, &state::State::read(Some(&state))).await
+        call::cancel(&peer, &state::State::read(Some(&state))).await
     }
 
     fn is_ready(&self) -> bool {

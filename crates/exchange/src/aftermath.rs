@@ -1,18 +1,18 @@
 //! Telling others that a task was canceled: agents that have others work for them are asked to, once their task has ended as CANCELED.
 //!
 //! It is owed from the transaction that ends the task until somebody was told or there is no sense in it any more, over crashes too. More than
-//! one instance may tell: a cancel that comes twice does no harm.
+//! one instance may tell: a cancel that comes twice does no harm. Agents do not wait for each other: one whose others hang delays its own.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use store::{OwedCancel, TaskId, clock};
-use tokio::time::Instant;
+use store::{AgentId, OwedCancel, TaskId, clock};
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{Entry, Inner, attempts, scribe::Progress};
 
-/// How many are told at once.
-const AT_ONCE: usize = 32;
+/// How many of an agent are told at once.
+const AT_ONCE: usize = 16;
 /// How long one may take.
 const TIME: Duration = Duration::from_secs(20);
 /// After so long whoever worked on it is not told any more.
@@ -20,7 +20,7 @@ const GIVE_UP: Duration = Duration::from_secs(86_400);
 /// How often is looked, where nobody says that there is something.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Those that could not be told: how often, and when it is tried again.
+/// Those of an agent that could not be told: how often, and when it is tried again.
 type Tried = HashMap<TaskId, (u32, Instant)>;
 
 /// Starts the loop.
@@ -29,53 +29,85 @@ pub(crate) fn start(inner: &Arc<Inner>) {
 }
 
 async fn tell(inner: Arc<Inner>) {
-    let mut tried = Tried::new();
+    // What is known of each agent's, while nobody is at it.
+    let mut known: HashMap<AgentId, Tried> = HashMap::new();
+    let mut rounds: JoinSet<(AgentId, Tried)> = JoinSet::new();
+    let mut busy: Vec<AgentId> = Vec::new();
     loop {
-        if let Err(error) = round(&inner, &mut tried).await {
-            tracing::warn!(%error, "canceled tasks that others work on cannot be looked for");
+        for entry in inner.agents.all() {
+            let id = entry.profile.id.clone();
+            if entry.profile.tells_cancel && !busy.contains(&id) {
+                let tried = known.remove(&id).unwrap_or_default();
+                busy.push(id);
+                rounds.spawn(round(Arc::clone(&inner), entry, tried));
+            }
         }
-        tokio::select! {
-            () = inner.draining.cancelled() => return,
-            () = inner.workers.canceled.notified() => {}
-            () = tokio::time::sleep(POLL) => {}
+        let wake = async {
+            tokio::select! {
+                () = inner.workers.canceled.notified() => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
+        };
+        tokio::pin!(wake);
+        loop {
+            tokio::select! {
+                // What is cut off here is owed still.
+                () = inner.draining.cancelled() => return,
+                Some(ended) = rounds.join_next() => match ended {
+                    Ok((id, tried)) => {
+                        busy.retain(|agent| *agent != id);
+                        if !tried.is_empty() {
+                            known.insert(id, tried);
+                        }
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "a round of cancels broke");
+                        busy.clear();
+                    }
+                },
+                () = &mut wake => break,
+            }
         }
     }
 }
 
-async fn round(inner: &Inner, tried: &mut Tried) -> store::Result<()> {
-    let mut telling = inner.agents.all();
-    telling.retain(|entry| entry.profile.tells_cancel);
-    if telling.is_empty() {
-        return Ok(());
-    }
-    let ids: Vec<_> = telling.iter().map(|entry| entry.profile.id.clone()).collect();
-    let all = inner.store.owed_cancels(&ids, tried.len() + AT_ONCE).await?;
-    tried.retain(|task, _| all.iter().any(|owed| owed.task == *task));
+/// Tells what is owed of an agent and may be tried now.
+async fn round(inner: Arc<Inner>, entry: Arc<Entry>, mut tried: Tried) -> (AgentId, Tried) {
+    let id = entry.profile.id.clone();
+    let all = match inner.store.owed_cancels(std::slice::from_ref(&id), tried.len() + AT_ONCE).await {
+        Ok(all) => all,
+        Err(error) => {
+            tracing::warn!(%error, "canceled tasks that others work on cannot be looked for");
+            return (id, tried);
+        }
+    };
+    let mut left: Tried = all.iter().filter_map(|owed| Some((owed.task, *tried.get(&owed.task)?))).collect();
+    std::mem::swap(&mut tried, &mut left);
     let now = Instant::now();
-    let ready = |owed: &&OwedCancel| tried.get(&owed.task).is_none_or(|(_, again)| *again <= now);
-    let told = all.iter().filter(ready).take(AT_ONCE).filter_map(|owed| {
-        let entry = telling.iter().find(|entry| entry.profile.id == owed.agent)?;
-        Some(async move { (owed, tell_one(inner, entry, owed).await) })
-    });
+    let ready: Vec<&OwedCancel> =
+        all.iter().filter(|owed| tried.get(&owed.task).is_none_or(|(_, again)| *again <= now)).take(AT_ONCE).collect();
+    let told = ready.iter().map(|owed| async { (*owed, tell_one(&inner, &entry, owed).await) });
     for (owed, told) in join_all(told).await {
         let age = clock::now().as_millis().saturating_sub(owed.since.as_millis());
         let is_old = u128::try_from(age).is_ok_and(|age| age > GIVE_UP.as_millis());
         let count = tried.get(&owed.task).map_or(0, |(count, _)| *count) + 1;
         match told {
             Err(error) if !is_old => {
-                tracing::info!(task.id = %owed.task, agent.name = %owed.agent, error, "a cancel cannot be passed on yet");
+                tracing::info!(task.id = %owed.task, agent.name = %id, error, "a cancel cannot be passed on yet");
                 tried.insert(owed.task, (count, Instant::now() + attempts::backoff(owed.task, count)));
             }
             told => {
                 if let Err(error) = told {
-                    tracing::warn!(task.id = %owed.task, agent.name = %owed.agent, error, "a cancel is not passed on any more");
+                    tracing::warn!(task.id = %owed.task, agent.name = %id, error, "a cancel is not passed on any more");
                 }
-                inner.store.settle_cancel(owed.tenant, owed.task).await?;
                 tried.remove(&owed.task);
+                if let Err(error) = inner.store.settle_cancel(owed.tenant, owed.task).await {
+                    tracing::warn!(task.id = %owed.task, %error, "that a cancel was passed on cannot be written");
+                }
             }
         }
     }
-    Ok(())
+    (id, tried)
 }
 
 async fn tell_one(inner: &Inner, entry: &Entry, owed: &OwedCancel) -> Result<(), String> {

@@ -99,7 +99,7 @@ impl Exchange {
             ..SendMessageRequest::default()
         };
         let mut taken = self.take_in_for(&call, request, Some(entry)).await?;
-        let task = taken.accepted.task;
+        let (task, turn) = (taken.accepted.task, taken.accepted.turn);
         if !chat.return_immediately {
             let wait = self.inner.options.chat_wait;
             // What is not there by then can be asked for.
@@ -107,12 +107,12 @@ impl Exchange {
                 waited?;
             }
         }
-        self.chatted(&call, task).await
+        self.chatted(&call, task, Some(turn)).await
     }
 
     /// How a chat stands.
     pub async fn chat_state(&self, call: &Call, task: &str) -> Result<Chatted, Error> {
-        self.chatted(call, convert::task_id(task)?).await
+        self.chatted(call, convert::task_id(task)?, None).await
     }
 
     /// What happens in a chat, from its begin.
@@ -143,7 +143,8 @@ impl Exchange {
         ready.or(able.first()).cloned().ok_or_else(|| Error::NoSkill(skill.chars().take(64).collect()))
     }
 
-    async fn chatted(&self, call: &Call, task: TaskId) -> Result<Chatted, Error> {
+    /// How a task stands, as the answer to one of its turns; the last one where none is named.
+    async fn chatted(&self, call: &Call, task: TaskId, turn: Option<u32>) -> Result<Chatted, Error> {
         let head = self.head(call, task).await?;
         let snapshot = self.snapshot(call, task, View { history: Some(0), artifacts: true }).await?;
         let entry = self.inner.agents.get(&head.agent);
@@ -156,21 +157,29 @@ impl Exchange {
             _ => None,
         };
         let mut whole = snapshot.to_task()?;
-        let made_in = snapshot.made_in.iter().map(|turn| *turn == head.turn);
+        let asked = turn.unwrap_or(head.turn);
+        let made_in = snapshot.made_in.iter().map(|turn| *turn == asked);
         let mut of_turn = made_in.chain(std::iter::repeat(true));
         whole.artifacts.retain(|_| of_turn.next().unwrap_or(true));
         let origin = Origin::read(head.origin.as_deref());
-        let is_over = !matches!(snapshot.state, TaskState::Submitted | TaskState::Working);
+        // Somebody else's turn has begun meanwhile: this one was answered before.
+        let is_passed = asked < head.turn;
+        if is_passed {
+            whole.status.state = TaskState::Completed;
+            whole.status.message = None;
+        }
+        let state = whole.status.state;
+        let is_over = !matches!(state, TaskState::Submitted | TaskState::Working);
         let response = is_over.then(|| {
-            answer(&whole).unwrap_or_else(|| placeholder(origin.skill.as_deref(), head.agent.as_str(), snapshot.state))
+            answer(&whole).unwrap_or_else(|| placeholder(origin.skill.as_deref(), head.agent.as_str(), state))
         });
         Ok(Chatted {
             task,
-            state: snapshot.state,
+            state,
             response,
             correlation: origin.trace(task, 1).correlation,
             elsewhere,
-            is_broken: snapshot.state == TaskState::Failed && whole.status.message.as_ref().is_some_and(is_broken),
+            is_broken: state == TaskState::Failed && whole.status.message.as_ref().is_some_and(is_broken),
             agent: head.agent,
             context: head.context,
         })

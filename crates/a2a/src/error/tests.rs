@@ -48,6 +48,7 @@ fn the_table_is_that_of_the_specification() {
         (ErrorKind::UnsupportedMediaType, -32005, 415, "INVALID_ARGUMENT", 3, "UNSUPPORTED_MEDIA_TYPE"),
         (ErrorKind::ResourceExhausted, -32000, 429, "RESOURCE_EXHAUSTED", 8, "RESOURCE_EXHAUSTED"),
         (ErrorKind::Unavailable, -32603, 503, "UNAVAILABLE", 14, "UNAVAILABLE"),
+        (ErrorKind::BadGateway, -32000, 502, "UNAVAILABLE", 14, "REMOTE_FAILED"),
     ];
     let kinds: Vec<ErrorKind> = table.iter().map(|row| row.0).collect();
     assert_eq!(kinds, ErrorKind::ALL);

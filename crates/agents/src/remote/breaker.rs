@@ -28,6 +28,11 @@ impl Breaker {
         self.admit_at(Instant::now())
     }
 
+    /// Whether a call would be admitted, without asking for it.
+    pub(super) fn may_admit(&self) -> bool {
+        self.state().opened.is_none_or(|opened| opened.elapsed() >= OPEN)
+    }
+
     fn admit_at(&self, now: Instant) -> bool {
         let mut state = self.state();
         match state.opened {

@@ -39,6 +39,7 @@ impl Edge for Remotes {
 
     async fn card(&self, caller: Option<&Caller>, name: &str, refresh: bool) -> Result<Bytes, Error> {
         let peer = self.known(caller, name)?;
+        self.allowed()?;
         let fetched = if refresh { peer.refresh().await } else { peer.ensure_card(!peer.is_watched()).await };
         match fetched {
             Ok(card) => Ok(card.found.json),
@@ -50,12 +51,14 @@ impl Edge for Remotes {
 
     async fn probe(&self, name: &str) -> Result<Remote, Error> {
         let peer = self.known(None, name)?;
+        self.allowed()?;
         let _ = peer.refresh().await;
         self.inner.offer();
         Ok(peer.state())
     }
 
     async fn look(&self, url: &str) -> Result<Value, Error> {
+        self.allowed()?;
         let url = parse_url(url).map_err(|error| Error::Invalid { field: "url".to_owned(), why: error.to_string() })?;
         let entry =
             RemoteEntry { name: Some("probe".to_owned()), url: Some(url.to_string()), ..RemoteEntry::default() };
@@ -80,7 +83,7 @@ impl Edge for Remotes {
             serde_json::from_value(entry).map_err(|error| invalid("body", error.to_string()))?;
         let (spec, _) = yaml::spec(entry.clone(), Registry::Directory, self.inner.options.timeout)
             .map_err(|why| invalid(if why.contains("`url`") { "url" } else { "name" }, why))?;
-        let id: AgentId = spec.name.parse().map_err(|why| invalid("name", format!("{why}")))?;
+        let id: AgentId = spec.name.parse().map_err(|why: &str| invalid("name", why.to_owned()))?;
         let taken = self.inner.all().contains_key(&spec.name)
             || self.inner.agents.kind_of(&id).is_some_and(|kind| kind != "builtin");
         if taken {
@@ -93,6 +96,7 @@ impl Edge for Remotes {
         // Whoever gives the address of a host means the agent there.
         if let Ok(url) = &spec.url
             && entry.card.is_none()
+            && self.is_enabled()
             && let Ok(card) = self.discover(entry.clone(), url).await
         {
             let places = client::card_well_known(url);
@@ -112,9 +116,11 @@ impl Edge for Remotes {
             io::ErrorKind::AlreadyExists => Error::Conflict(format!("there is a file for `{id}` already")),
             _ => Error::Failed(format!("cannot write {}: {error}", path.display())),
         })?;
-        self.inner.look();
+        self.look_now().await;
         let peer = self.known(None, id.as_str())?;
-        let _ = peer.ensure_card(false).await;
+        if self.is_enabled() {
+            let _ = peer.ensure_card(false).await;
+        }
         self.inner.offer();
         Ok(peer.state())
     }
@@ -128,7 +134,7 @@ impl Edge for Remotes {
         };
         std::fs::remove_file(&path)
             .map_err(|error| Error::Failed(format!("cannot remove {}: {error}", path.display())))?;
-        self.inner.look();
+        self.look_now().await;
         Ok(())
     }
 
@@ -148,6 +154,22 @@ impl Remotes {
         let peer = self.find(name).or_else(own);
         let seen = peer.filter(|peer| caller.is_none_or(|caller| sees(peer, caller)));
         seen.ok_or_else(|| Error::Unknown(name.chars().take(64).collect()))
+    }
+
+    fn allowed(&self) -> Result<(), Error> {
+        let off = || Error::Conflict("nobody is called: `outbound.enabled` is false".to_owned());
+        if self.is_enabled() { Ok(()) } else { Err(off()) }
+    }
+
+    /// Looks at the files, twice: what is gone is believed at the second look.
+    async fn look_now(&self) {
+        let inner = Arc::clone(&self.inner);
+        let looked = tokio::task::spawn_blocking(move || {
+            inner.look();
+            inner.look();
+        });
+        // A look that panicked is repeated soon.
+        let _ = looked.await;
     }
 
     /// The card of whoever is at a URL, wherever cards are kept.

@@ -27,11 +27,13 @@ struct Text {
     was: Option<String>,
     /// That it cannot be read was said.
     unreadable: bool,
+    /// It was gone or empty when it was last looked at, as a file is while somebody writes it anew.
+    doubtful: bool,
 }
 
 impl Text {
     fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), was: None, unreadable: false }
+        Self { path: path.to_owned(), was: None, unreadable: false, doubtful: false }
     }
 
     /// The text, if it is another one than before.
@@ -48,8 +50,14 @@ impl Text {
         };
         self.unreadable = false;
         if now == self.was {
+            self.doubtful = false;
             return None;
         }
+        let is_nothing = now.as_ref().is_none_or(|text| text.trim().is_empty());
+        if is_nothing && self.was.is_some() && !std::mem::replace(&mut self.doubtful, true) {
+            return None;
+        }
+        self.doubtful = false;
         self.was.clone_from(&now);
         Some(now)
     }

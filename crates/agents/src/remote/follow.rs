@@ -2,7 +2,8 @@
 //!
 //! **Not twice.** What is about to be sent is kept before it is. A turn that is taken up after a crash knows whether that had happened:
 //! where nobody had answered yet, the remote is asked for a task with this message; where it cannot be asked and does not know repetitions by
-//! itself, the caller decides.
+//! itself, the caller decides. Only a stream that breaks before it has said anything is followed by a plain send, with the same id, as seed
+//! 004 has it.
 //!
 //! **Whole, and once.** Where a remote numbers its events, a stream is taken up after the last one that was kept. Where it does not, the task
 //! is asked for, and what differs from what was heard takes its place.
@@ -16,9 +17,8 @@ use std::{
 };
 
 use a2a::{
-    Artifact, CancelTaskRequest, ErrorKind, GetTaskRequest, JsonObject, ListTasksRequest, Message, Part, Role,
-    SendMessageConfiguration, SendMessageRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task,
-    TaskPushNotificationConfig, TaskState,
+    Artifact, GetTaskRequest, JsonObject, Message, Part, Role, SendMessageConfiguration, SendMessageRequest,
+    SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task, TaskPushNotificationConfig, TaskState,
 };
 use client::{Client, Error, EventStream};
 use exchange::{DELEGATION, Delegation, Note, Outcome, Output, Turn};
@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 
 use super::{
     Options,
+    call::{cancel, falls_back, find, headers, is_final, message_id, said},
     peer::{Peer, told},
     spec::Sees,
     state::{Phase, State, is_over, repeats, text_of},
@@ -36,18 +37,20 @@ use super::{
 
 /// How often a message that cannot have arrived is sent again.
 const RESENDS: u32 = 3;
-/// How often in a row the remote may fail while it is followed.
-const FAILURES: u32 = 8;
+/// How often in a row the remote may fail while it is followed, before the turn rests.
+const FAILURES: u32 = 5;
 /// At most so often what was heard is kept while pieces come.
 const KEEP_EVERY: Duration = Duration::from_millis(300);
 /// The longest wait between two looks at a parked task.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How long a cancel waits for the id of a task that was just begun.
-const LEARN: Duration = Duration::from_secs(3);
+/// How long between the first looks at a task that cannot be followed.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 /// How long a task that stood still is followed when it is looked at.
 const GLANCE: Duration = Duration::from_secs(1);
-/// So many tasks of the remote are looked through for a message.
-const LOOK_THROUGH: i32 = 50;
+/// How long a cancel waits for the id of a task that was just begun.
+const LEARN: Duration = Duration::from_secs(3);
+/// How long a remote whose work is not wanted any more is told so at the end of a turn.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// So many artifacts a turn may have.
 const MOST_ARTIFACTS: usize = 1000;
 
@@ -58,14 +61,34 @@ enum Step {
     Quiet,
 }
 
+/// How a look ended that found nothing.
+enum Looked {
+    Ends(Outcome),
+    Failed(Error),
+}
+
+/// Whether a remote has a message.
+enum Found {
+    Yes,
+    No,
+    /// It cannot be asked.
+    Unknown,
+    /// It cannot be asked now.
+    NotNow(Error),
+}
+
 /// A turn that is under way.
-pub(super) struct Follow<'a> {
+struct Follow<'a> {
     peer: &'a Peer,
     options: &'a Options,
     turn: Turn,
     out: Output,
     state: State,
+    /// For the message, which may take long.
     client: Client,
+    /// For questions.
+    asking: Client,
+    headers: Vec<(HeaderName, HeaderValue)>,
     /// What has come in this run, as far as it is known whole.
     made: Vec<Artifact>,
     /// Bytes that may still come.
@@ -85,21 +108,38 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         Ok(state) => state,
         Err(error) => return Outcome::Retry(format!("the journal cannot be read: {error}")),
     };
+    let is_new = matches!(state.phase, Phase::New | Phase::Over);
+    if is_new && !peer.breaker.may_admit() {
+        return broken(open_circuit(&peer.spec.name));
+    }
     if peer.card().is_none() || !peer.is_watched() {
         let fetched = peer.ensure_card(!peer.is_watched()).await;
-        // Those of `agents.yaml` are called without one, too: the seed's agents need none.
-        if let Err(refused) = fetched
-            && !peer.is_watched()
-        {
-            return broken(format!("card fetch failed: {refused}"));
+        if let (Err(refused), None) = (fetched, peer.card()) {
+            match state.phase {
+                // Those of `agents.yaml` are called without one, too: the seed's agents need none.
+                Phase::New | Phase::Over if peer.is_watched() => {}
+                Phase::New | Phase::Over => return broken(format!("card fetch failed: {refused}")),
+                // It was begun with one, and is not gone on with in another way.
+                Phase::Working if state.carded => return Outcome::Parked { at_most: Some(options.poll) },
+                Phase::Sending if state.carded => {
+                    return Outcome::Retry(format!("{}: card fetch failed: {refused}", peer.spec.name));
+                }
+                Phase::Working | Phase::Sending => {}
+            }
         }
     }
-    let client = match peer.client() {
-        Ok(client) => client,
-        Err(refused) => return broken(refused.to_string()),
+    let headers = headers(peer, &turn);
+    let (client, asking) = match (peer.client(), peer.asking()) {
+        (Ok(client), Ok(asking)) => (client.with_headers(headers.clone()), asking.with_headers(headers.clone())),
+        (Err(_), _) | (_, Err(_)) if state.phase == Phase::Working => {
+            return Outcome::Parked { at_most: Some(options.poll) };
+        }
+        (Err(refused), _) | (_, Err(refused)) => return broken(refused.to_string()),
     };
     let mut follow = Follow {
-        client: client.with_headers(headers(peer, &turn)),
+        client,
+        asking,
+        headers,
         peer,
         options,
         room: options.turn_bytes,
@@ -119,6 +159,11 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         _ => Phase::Over,
     };
     follow.keep().await;
+    // Whoever still works on what has ended here works for nobody.
+    let is_ours = matches!(outcome, Outcome::RemoteFailed(_));
+    if is_ours && follow.state.task.is_some() && !follow.state.ended {
+        tokio::time::timeout(FAREWELL, cancel(peer, &follow.state)).await.ok();
+    }
     outcome
 }
 
@@ -132,52 +177,19 @@ async fn begin(turn: &Turn) -> store::Result<State> {
     Ok(State::read(before.as_ref()).next_task(turn.number))
 }
 
-/// Tells a remote that its task is not wanted any more.
-pub(super) async fn cancel(peer: &Peer, state: &State) -> Result<(), String> {
-    if state.ended || state.phase == Phase::New {
-        return Ok(());
-    }
-    if peer.card().is_none() {
-        // Without one it is called as it was then, or not at all.
-        let _ = peer.ensure_card(false).await;
-    }
-    let client = peer.client().map_err(|refused| refused.to_string())?;
-    let Some(id) = state.task.clone() else {
-        tracing::warn!(agent.name = %peer.spec.name, "a canceled task had not been answered by its remote, which may work on it");
-        return Ok(());
-    };
-    match client.cancel(CancelTaskRequest { id, ..CancelTaskRequest::default() }).await {
-        Ok(_) => Ok(()),
-        // It has ended, is not known or cannot be canceled: nothing more can be done.
-        Err(error) if !error.is_passing() && !matches!(error, Error::Auth(_)) => {
-            tracing::info!(agent.name = %peer.spec.name, error = told(&error), "a remote did not cancel its task");
-            Ok(())
-        }
-        Err(error) => Err(told(&error)),
-    }
-}
-
-fn headers(peer: &Peer, turn: &Turn) -> Vec<(HeaderName, HeaderValue)> {
-    if peer.spec.sees == Sees::Text {
-        return Vec::new();
-    }
-    let trace = turn.trace();
-    let key = format!("{}.{}", turn.task, turn.number);
-    let all = [
-        ("x-correlation-id", Some(trace.correlation)),
-        ("x-parent-id", trace.parent),
-        ("traceparent", Some(trace.traceparent)),
-        ("idempotency-key", Some(key).filter(|_| !store::fault::is_on("remote-forgets"))),
-    ];
-    let header = |(name, value): (&'static str, Option<String>)| {
-        Some((HeaderName::from_static(name), HeaderValue::from_str(&value?).ok()?))
-    };
-    all.into_iter().filter_map(header).collect()
+/// Whether a turn with this state has something under way elsewhere.
+pub(super) fn is_under_way(turn: &Turn) -> bool {
+    let state = State::read(turn.state.as_ref());
+    state.turn == turn.number && matches!(state.phase, Phase::Sending | Phase::Working)
 }
 
 /// A failure that is the remote's, or the network's.
 fn broken(why: String) -> Outcome {
     Outcome::RemoteFailed(why)
+}
+
+fn open_circuit(name: &str) -> String {
+    format!("circuit breaker a2a:{name}: circuit OPEN — call rejected")
 }
 
 impl Follow<'_> {
@@ -226,14 +238,14 @@ impl Follow<'_> {
     }
 
     /// The message as the remote gets it.
-    fn request(&mut self, delegation: &Delegation) -> SendMessageRequest {
+    fn request(&self, delegation: &Delegation) -> SendMessageRequest {
         let turn = &self.turn;
         let parts = match self.peer.spec.sees {
             Sees::Text => vec![Part::text(turn.text())],
             Sees::Trace => turn.message.parts.clone(),
         };
         let message = Message {
-            message_id: format!("{}.{}", turn.task, turn.number),
+            message_id: message_id(turn),
             role: Role::User,
             parts,
             task_id: self.state.task.clone().unwrap_or_default(),
@@ -251,7 +263,6 @@ impl Follow<'_> {
                 metadata.insert(DELEGATION.to_owned(), json!(delegation));
             }
             request.metadata = JsonObject::from_value(&metadata.into());
-            request.configuration = Some(SendMessageConfiguration::default());
         }
         request
     }
@@ -274,14 +285,21 @@ impl Follow<'_> {
         let delegation =
             ledger.delegate(None).map_err(|refusal| Outcome::Failed(vec![Part::text(refusal.to_string())]))?;
         if !self.peer.breaker.admit() {
-            let name = &self.peer.spec.name;
-            return Err(broken(format!("circuit breaker a2a:{name}: circuit OPEN — call rejected")));
+            return Err(broken(open_circuit(&self.peer.spec.name)));
         }
+        let before = self.state.phase;
         self.state.phase = Phase::Sending;
+        self.state.message = message_id(&self.turn);
+        self.state.carded = self.peer.card().is_some();
         self.state.calls = ledger.made();
         self.state.since.get_or_insert_with(|| clock::now().as_millis());
         self.keep().await;
         self.out.flush().await;
+        if self.turn.cancel.is_cancelled() && before == Phase::New {
+            self.state.phase = Phase::New;
+            self.state.message.clear();
+            return Err(Outcome::Canceled);
+        }
         Ok(delegation)
     }
 
@@ -295,30 +313,36 @@ impl Follow<'_> {
         match self.client.stream(request.clone()).await {
             Ok(stream) => match self.hear(stream).await {
                 Ok(step) => Ok(step),
-                // It broke before anything was heard: it may work without.
-                Err(error) if !self.begun && falls_back(&error) => self.send_plainly(request).await,
+                // It broke before anything was heard. It may have arrived, which some can be asked.
+                Err(error) if !self.begun && falls_back(&error) => match self.find().await? {
+                    Found::Yes => self.look().await,
+                    Found::No | Found::Unknown | Found::NotNow(_) => self.send_plainly(request).await,
+                },
                 Err(error) => self.take_up(error).await,
             },
             Err(error) if falls_back(&error) => self.send_plainly(request).await,
-            Err(error) => Err(self.not_sent(&error)),
+            Err(error) => self.not_sent(error).await,
         }
     }
 
-    async fn send_plainly(&mut self, request: SendMessageRequest) -> Result<Step, Outcome> {
+    /// Sends it to somebody who does not stream. Where it can be looked at, it is not waited for: it has a name then.
+    async fn send_plainly(&mut self, mut request: SendMessageRequest) -> Result<Step, Outcome> {
+        if self.peer.spec.sees == Sees::Trace {
+            let immediate =
+                SendMessageConfiguration { return_immediately: true, ..SendMessageConfiguration::default() };
+            request.configuration = Some(immediate);
+        }
         let answer = match self.client.send(request).await {
             Ok(answer) => answer.value,
-            Err(error) => return Err(self.not_sent(&error)),
+            Err(error) => return self.not_sent(error).await,
         };
         self.peer.worked();
         match answer {
             SendMessageResponse::Message(message) => Ok(Step::Ends(self.message(message))),
-            SendMessageResponse::Task(task) => {
-                let over = self.task(task, false).await?;
-                if let Some(outcome) = over {
-                    return Ok(Step::Ends(outcome));
-                }
-                self.look().await
-            }
+            SendMessageResponse::Task(task) => match self.task(task, false).await? {
+                Some(outcome) => Ok(Step::Ends(outcome)),
+                None => self.look().await,
+            },
         }
     }
 
@@ -328,68 +352,70 @@ impl Follow<'_> {
             // It knows the message by its key.
             return self.send().await;
         }
-        let id = format!("{}.{}", self.turn.task, self.turn.number);
-        if self.client.dialect() == a2a::Dialect::V1 {
-            let list = ListTasksRequest {
-                context_id: self.state.context.clone().unwrap_or_default(),
-                page_size: Some(LOOK_THROUGH),
-                ..ListTasksRequest::default()
-            };
-            match self.client.list(list).await {
-                Ok(page) => {
-                    let has_it = |task: &&Task| task.history.iter().any(|message| message.message_id == id);
-                    if let Some(task) = page.value.tasks.iter().find(has_it) {
-                        let (task, context) = (task.id.clone(), task.context_id.clone());
-                        self.meet(&task, &context)?;
-                        self.state.phase = Phase::Working;
-                        return self.look().await;
-                    }
-                    // It has not arrived, as far as the remote's newest tasks tell.
-                    if page.value.next_page_token.is_empty()
-                        && page.value.tasks.iter().all(|task| !task.history.is_empty())
-                    {
-                        return self.send().await;
-                    }
-                }
-                Err(error) if error.is_passing() => {
-                    return Err(Outcome::Retry(format!("{}: {}", self.peer.spec.name, told(&error))));
-                }
-                Err(_) => {}
+        match self.find().await? {
+            Found::Yes => self.look().await,
+            Found::No => self.send().await,
+            Found::NotNow(error) => Err(Outcome::Retry(format!("{}: {}", self.peer.spec.name, told(&error)))),
+            // Nobody knows. The caller decides whether it is sent again.
+            Found::Unknown => {
+                self.state = std::mem::take(&mut self.state).next_turn(self.turn.number);
+                Err(Outcome::Interrupted)
             }
         }
-        // Nobody knows. The caller decides whether it is sent again.
-        self.state = std::mem::take(&mut self.state).next_turn(self.turn.number);
-        Err(Outcome::Interrupted)
+    }
+
+    /// Asks the remote whether it has the message.
+    async fn find(&mut self) -> Result<Found, Outcome> {
+        if self.asking.dialect() != a2a::Dialect::V1 {
+            return Ok(Found::Unknown);
+        }
+        match find(&self.asking, &self.state).await {
+            Ok(Some(task)) => {
+                self.meet(&task.id, &task.context_id).map_err(broken)?;
+                self.state.phase = Phase::Working;
+                self.keep().await;
+                Ok(Found::Yes)
+            }
+            Ok(None) => Ok(Found::No),
+            Err(error) if error.is_passing() => Ok(Found::NotNow(error)),
+            Err(_) => Ok(Found::Unknown),
+        }
     }
 
     /// What becomes of a message that was not answered.
-    fn not_sent(&mut self, error: &Error) -> Outcome {
-        let why = told(error);
+    async fn not_sent(&mut self, error: Error) -> Result<Step, Outcome> {
+        let why = told(&error);
+        let status = error.http_status();
         if matches!(error, Error::Protocol(_) | Error::Auth(_)) && !error.is_passing() {
             // Somebody is there and says no.
-            if error.http_status().is_some_and(|status| status >= 500) {
+            if status.is_some_and(|status| status >= 500) {
                 self.peer.broke(&why)
             } else {
                 self.peer.worked()
             }
-            return broken(said(error));
+            return Err(broken(said(&error)));
         }
         self.peer.broke(&why);
-        // What cannot have arrived is sent again.
-        let again = error.never_sent() || matches!(error, Error::Protocol(_));
-        if again && !matches!(error, Error::Forbidden(_) | Error::Token) && self.state.failures + 1 < RESENDS {
+        // What cannot have arrived, or was not taken, is sent again.
+        let not_taken = error.never_sent() || matches!(status, Some(429 | 503));
+        let is_hopeless = matches!(error, Error::Forbidden(_) | Error::Token | Error::Setup(_) | Error::Url { .. });
+        if not_taken && !is_hopeless && self.state.failures + 1 < RESENDS {
             self.state.failures += 1;
             self.state.phase = Phase::New;
             self.dirty = true;
-            return Outcome::Retry(said(error));
+            return Err(Outcome::Retry(said(&error)));
         }
-        broken(said(error))
+        // Somebody on the way gave up, and the remote may be at work.
+        if !not_taken && let Found::Yes = self.find().await? {
+            return self.look().await;
+        }
+        Err(broken(said(&error)))
     }
 
     /// Hears a stream until it is over, is cut, or nothing has come for a while.
     async fn hear(&mut self, mut stream: EventStream) -> Result<Step, Error> {
         loop {
-            let quiet = match (self.begun, self.state.looks) {
+            let quiet = match (self.begun && self.state.task.is_some(), self.state.looks) {
                 (false, _) => self.peer.spec.timeout,
                 (true, 0) => self.options.quiet,
                 // It stood still when it was last looked at.
@@ -399,7 +425,7 @@ impl Follow<'_> {
                 Ok(Some(event)) => event?,
                 // A stream that ends before its task does was cut.
                 Ok(None) => return Err(Error::Cut { attempts: 0, source: None }),
-                Err(_) if self.begun => {
+                Err(_) if self.begun && self.state.task.is_some() => {
                     self.state.looks = self.state.looks.saturating_add(1);
                     return Ok(Step::Quiet);
                 }
@@ -424,7 +450,7 @@ impl Follow<'_> {
             };
             self.state.cursor = stream.last_id().map(str::to_owned);
             match heard {
-                Ok(Some(outcome)) => return Ok(Step::Ends(self.whole(outcome).await)),
+                Ok(Some(outcome)) => return self.whole(outcome).await.map(Step::Ends),
                 Ok(None) => self.keep_sometimes().await,
                 Err(outcome) => return Ok(Step::Ends(outcome)),
             }
@@ -434,14 +460,13 @@ impl Follow<'_> {
     /// A stream was cut: it is taken up again, or the task is looked at.
     async fn take_up(&mut self, error: Error) -> Result<Step, Outcome> {
         let Some(_) = self.state.task else {
-            return Err(self.not_sent(&error));
+            return self.not_sent(error).await;
         };
+        self.peer.broke(&told(&error));
         if !error.is_passing() && !matches!(error, Error::Cut { .. }) {
             // What is wrong with it stays wrong.
-            self.peer.broke(&told(&error));
             return Err(broken(said(&error)));
         }
-        self.peer.broke(&told(&error));
         self.state.failures += 1;
         self.look().await
     }
@@ -454,14 +479,16 @@ impl Follow<'_> {
                     return Ok(Step::Quiet);
                 }
                 let wait = Duration::from_millis(100).saturating_mul(2_u32.saturating_pow(self.state.failures - 1));
-                tokio::time::sleep(wait.min(Duration::from_secs(5))).await;
+                tokio::time::sleep(wait).await;
             }
             match self.look_once().await {
                 Ok(step) => return Ok(step),
                 Err(Looked::Ends(outcome)) => return Err(outcome),
                 Err(Looked::Failed(error)) => {
                     tracing::debug!(agent.name = %self.peer.spec.name, error = told(&error), "a remote cannot be looked at");
-                    self.peer.broke(&told(&error));
+                    if !matches!(error, Error::Cut { .. }) {
+                        self.peer.broke(&told(&error));
+                    }
                     self.state.failures += 1;
                 }
             }
@@ -473,51 +500,81 @@ impl Follow<'_> {
         if id.is_empty() {
             return Err(Looked::Ends(broken("the remote works on it and has not said under which id".to_owned())));
         }
+        // Its card may be another by now.
+        if let Ok(asking) = self.peer.asking() {
+            self.asking = asking.with_headers(self.headers.clone());
+        }
         let streams = self.peer.streams();
-        let with_cursor = self.client.resumes() && self.state.cursor.is_some();
+        let with_cursor = self.asking.resumes() && self.state.cursor.is_some();
         if !with_cursor || !streams {
-            let before = (self.state.heard.clone(), self.state.said.clone());
-            let task = self.client.get(GetTaskRequest { id: id.clone(), ..GetTaskRequest::default() }).await;
-            let task = task.map_err(|error| self.looked(error))?.value;
-            self.peer.worked();
-            self.state.failures = 0;
-            self.begun = true;
-            if let Some(outcome) = self.task(task, false).await.map_err(Looked::Ends)? {
-                return Ok(Step::Ends(outcome));
-            }
-            let is_new = before != (self.state.heard.clone(), self.state.said.clone());
-            // A task that stands still is not followed, but looked at now and then.
-            let stood_still = !is_new && self.state.looks > 0;
-            self.state.looks = if is_new { 0 } else { self.state.looks.saturating_add(1) };
-            if !streams || stood_still {
-                return Ok(Step::Quiet);
+            let until = Instant::now() + if self.state.looks == 0 { self.options.quiet } else { Duration::ZERO };
+            let mut wait = FIRST_LOOK;
+            loop {
+                let is_new = match self.get(&id).await? {
+                    Ok(outcome) => return Ok(Step::Ends(outcome)),
+                    Err(is_new) => is_new,
+                };
+                if streams {
+                    // A task that stands still is not followed, but looked at now and then.
+                    let stood_still = !is_new && self.state.looks > 0;
+                    self.state.looks = if is_new { 0 } else { self.state.looks.saturating_add(1) };
+                    if stood_still {
+                        return Ok(Step::Quiet);
+                    }
+                    break;
+                }
+                self.keep_sometimes().await;
+                if Instant::now() + wait >= until {
+                    self.state.looks = if is_new { 0 } else { self.state.looks.saturating_add(1) };
+                    return Ok(Step::Quiet);
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 3 / 2).min(Duration::from_secs(2));
             }
             self.gap = true;
         }
+        // What was heard before this run is not at hand to be compared with the end.
+        self.gap |= !self.state.heard.is_empty() && self.made.is_empty();
         let request = SubscribeToTaskRequest { id, ..SubscribeToTaskRequest::default() };
         let after = self.state.cursor.clone().filter(|_| with_cursor);
-        let stream = match self.client.subscribe(request, after).await {
+        let stream = match self.asking.subscribe(request, after).await {
             Ok(stream) => stream,
             Err(error) if error.is_passing() => return Err(Looked::Failed(error)),
             // It cannot be followed, or has just ended: it is looked at.
+            Err(_) if with_cursor => {
+                self.state.cursor = None;
+                return Err(Looked::Failed(Error::Cut { attempts: 0, source: None }));
+            }
             Err(_) => {
-                if with_cursor {
-                    self.state.cursor = None;
-                    return Err(Looked::Failed(Error::Cut { attempts: 0, source: None }));
-                }
-                return Ok(Step::Quiet);
+                return match self.get(&self.state.task.clone().unwrap_or_default()).await? {
+                    Ok(outcome) => Ok(Step::Ends(outcome)),
+                    Err(_) => Ok(Step::Quiet),
+                };
             }
         };
         self.begun = true;
         self.hear(stream).await.map_err(Looked::Failed)
     }
 
-    fn looked(&self, error: Error) -> Looked {
-        if error.is_passing() {
-            return Looked::Failed(error);
+    /// Looks at the task: gives the end of the turn, or whether there is anything new.
+    async fn get(&mut self, id: &str) -> Result<Result<Outcome, bool>, Looked> {
+        let before = (self.state.heard.clone(), self.state.said.clone());
+        let task = self.asking.get(GetTaskRequest { id: id.to_owned(), ..GetTaskRequest::default() }).await;
+        let task = match task {
+            Ok(task) => task.value,
+            Err(error) if is_final(&error) => {
+                let why = format!("the remote's task cannot be read: {}", told(&error));
+                return Err(Looked::Ends(broken(why)));
+            }
+            Err(error) => return Err(Looked::Failed(error)),
+        };
+        self.peer.worked();
+        self.state.failures = 0;
+        self.begun = true;
+        if let Some(outcome) = self.task(task, false).await.map_err(Looked::Ends)? {
+            return Ok(Ok(outcome));
         }
-        let why = format!("the remote's task cannot be read: {}", told(&error));
-        Looked::Ends(broken(why))
+        Ok(Err(before != (self.state.heard.clone(), self.state.said.clone())))
     }
 
     /// Rests. Before that the remote is asked, once, to say when something happens.
@@ -532,8 +589,8 @@ impl Follow<'_> {
             self.ask_to_be_told().await;
         }
         let doublings = self.state.looks.saturating_sub(1).max(self.state.failures).min(16);
-        let wait =
-            self.options.poll.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_WAIT.max(self.options.poll));
+        let longest = LONGEST_WAIT.max(self.options.poll);
+        let wait = self.options.poll.saturating_mul(2_u32.saturating_pow(doublings)).min(longest);
         self.state.failures = 0;
         Outcome::Parked { at_most: Some(wait) }
     }
@@ -544,7 +601,7 @@ impl Follow<'_> {
         else {
             return;
         };
-        if !self.client.pushes() {
+        if !self.asking.pushes() {
             return;
         }
         let config = TaskPushNotificationConfig {
@@ -553,8 +610,9 @@ impl Follow<'_> {
             token,
             ..TaskPushNotificationConfig::default()
         };
-        if let Err(error) = self.client.create_push(config).await {
-            tracing::debug!(agent.name = %self.peer.spec.name, error = told(&error), "a remote does not notify; it is asked now and then");
+        if let Err(error) = self.asking.create_push(config).await {
+            let error = told(&error);
+            tracing::debug!(agent.name = %self.peer.spec.name, error, "a remote does not notify; it is asked now and then");
         }
     }
 
@@ -568,12 +626,11 @@ impl Follow<'_> {
 
     /// A task as it stands there. Gives the end of the turn, if it is over.
     async fn task(&mut self, task: Task, first: bool) -> Result<Option<Outcome>, Outcome> {
-        // A task that is continued is shown as it stood before, and so are its artifacts.
-        let is_before = first && self.state.task.is_some() && self.turn.number > 1 && self.peer.streams();
-        self.meet(&task.id, &task.context_id)?;
+        // A stream that continues a task shows it as it stood before, and so are its artifacts.
+        let is_before = first && self.state.task.is_some() && !task.status.state.is_terminal();
+        self.meet(&task.id, &task.context_id).map_err(broken)?;
         if self.state.phase != Phase::Working {
             self.state.phase = Phase::Working;
-            self.dirty = true;
             let note = Note::Step {
                 agent: self.peer.spec.name.clone(),
                 task: self.state.task.clone(),
@@ -582,7 +639,7 @@ impl Follow<'_> {
             self.out.note(note).await;
             self.keep().await;
         }
-        if is_before && !task.status.state.is_terminal() {
+        if is_before {
             for artifact in &task.artifacts {
                 self.state.remember(&artifact.artifact_id, Some(artifact));
             }
@@ -594,19 +651,19 @@ impl Follow<'_> {
             }
         }
         if is_over(&task) {
-            let artifacts = task.artifacts;
-            return Ok(Some(self.end(task.status.state, task.status.message, &artifacts)));
+            let words = last_words(&task);
+            return Ok(Some(self.end(task.status.state, task.status.message, &task.artifacts, words)));
         }
         self.working(task.status.state, task.status.message, None).await;
         Ok(None)
     }
 
     async fn status(&mut self, update: a2a::TaskStatusUpdateEvent) -> Result<Option<Outcome>, Outcome> {
-        self.meet(&update.task_id, &update.context_id)?;
+        self.meet(&update.task_id, &update.context_id).map_err(broken)?;
         let status = update.status;
         if status.state.is_terminal() || status.state == TaskState::InputRequired {
             let made = self.made.clone();
-            return Ok(Some(self.end(status.state, status.message, &made)));
+            return Ok(Some(self.end(status.state, status.message, &made, Vec::new())));
         }
         self.state.phase = Phase::Working;
         self.working(status.state, status.message, update.metadata).await;
@@ -615,29 +672,30 @@ impl Follow<'_> {
 
     /// The remote is at work, and may say something about it.
     async fn working(&mut self, state: TaskState, message: Option<Message>, metadata: Option<JsonObject>) {
+        let is_auth = state == TaskState::AuthRequired;
+        let changed = std::mem::replace(&mut self.state.auth, is_auth) != is_auth;
         if let Some(message) = &message {
-            let id = if message.message_id.is_empty() {
-                exchange::text_of(&message.parts)
-            } else {
-                message.message_id.clone()
-            };
-            if std::mem::replace(&mut self.state.said, id.clone()) == id {
+            let text = || exchange::text_of(&message.parts);
+            let id = if message.message_id.is_empty() { text() } else { message.message_id.clone() };
+            if std::mem::replace(&mut self.state.said, id.clone()) == id && !changed {
                 return;
             }
-            self.dirty = true;
+        } else if !changed {
+            return;
         }
-        match (state, message) {
-            (TaskState::AuthRequired, message) => self.out.auth_required(message, metadata).await,
-            (_, Some(message)) => self.out.status(Some(message), metadata).await,
-            (_, None) => {}
+        if is_auth {
+            self.out.auth_required(message, metadata).await;
+        } else {
+            self.out.status(message, metadata).await;
         }
+        // It is a commit of its own, and not said again after a crash.
+        self.keep().await;
     }
 
     async fn artifact(&mut self, update: a2a::TaskArtifactUpdateEvent) -> Result<(), Outcome> {
-        self.meet(&update.task_id, &update.context_id)?;
+        self.meet(&update.task_id, &update.context_id).map_err(broken)?;
         self.state.phase = Phase::Working;
-        let (append, last_chunk) = (update.append, update.last_chunk);
-        self.say(update.artifact, append, last_chunk, update.metadata).await
+        self.say(update.artifact, update.append, update.last_chunk, update.metadata).await
     }
 
     /// Says an artifact or a piece of one, and remembers what it is by now.
@@ -649,8 +707,7 @@ impl Follow<'_> {
         metadata: Option<JsonObject>,
     ) -> Result<(), Outcome> {
         if artifact.artifact_id.is_empty() {
-            artifact.artifact_id =
-                if append { self.last_artifact() } else { format!("artifact-{}", self.state.heard.len() + 1) };
+            artifact.artifact_id = if append { self.last_artifact() } else { self.next_artifact() };
         }
         let known = self.made.iter().position(|made| made.artifact_id == artifact.artifact_id);
         let is_heard = known.is_some() || self.state.heard.iter().any(|heard| heard.id == artifact.artifact_id);
@@ -666,33 +723,40 @@ impl Follow<'_> {
             None => self.made.push(artifact.clone()),
         }
         let id = artifact.artifact_id.clone();
-        let whole = self.made.iter().find(|made| made.artifact_id == id).cloned();
-        self.state.remember(&id, whole.as_ref());
+        let whole = self.made.iter().find(|made| made.artifact_id == id);
+        self.state.remember(&id, whole);
         self.dirty = true;
         self.out.artifact(artifact, append, last_chunk, metadata).await;
         Ok(())
     }
 
-    fn last_artifact(&self) -> String {
-        self.state.heard.last().map_or_else(|| "artifact-1".to_owned(), |heard| heard.id.clone())
+    fn next_artifact(&self) -> String {
+        format!("artifact-{}-{}", self.turn.number, self.state.heard.len() + 1)
     }
 
-    fn meet(&mut self, task: &str, context: &str) -> Result<(), Outcome> {
-        self.state.meet(task, context).map_err(broken)?;
+    fn last_artifact(&self) -> String {
+        self.state.heard.last().map_or_else(|| self.next_artifact(), |heard| heard.id.clone())
+    }
+
+    fn meet(&mut self, task: &str, context: &str) -> Result<(), String> {
+        self.state.meet(task, context)?;
         if self.state.task.is_some() {
             self.named.notify_one();
         }
         Ok(())
     }
 
-    /// The end of the remote's turn, in our words.
-    fn end(&mut self, state: TaskState, message: Option<Message>, artifacts: &[Artifact]) -> Outcome {
+    /// The end of the remote's turn, in our words. `words` is what it said last, should there be nothing else.
+    fn end(&mut self, state: TaskState, message: Option<Message>, artifacts: &[Artifact], words: Vec<Part>) -> Outcome {
         self.state.ended = state.is_terminal();
         let text = message.as_ref().map(|message| exchange::text_of(&message.parts)).unwrap_or_default();
         let parts = message.map(|message| message.parts).unwrap_or_default();
         match state {
             // Many repeat in the message what their artifacts say.
             TaskState::Completed if repeats(&text_of(artifacts), &text) => Outcome::Completed(Vec::new()),
+            TaskState::Completed if parts.is_empty() && artifacts.is_empty() && self.state.said.is_empty() => {
+                Outcome::Completed(words)
+            }
             TaskState::Completed => Outcome::Completed(parts),
             TaskState::InputRequired => Outcome::InputRequired(parts),
             TaskState::Rejected => Outcome::Rejected(parts),
@@ -703,14 +767,18 @@ impl Follow<'_> {
     }
 
     /// Before the end, where something may have been missed, the whole task is asked for.
-    async fn whole(&mut self, outcome: Outcome) -> Outcome {
-        let Some(id) = self.state.task.clone().filter(|_| self.gap) else { return outcome };
-        match self.client.get(GetTaskRequest { id, ..GetTaskRequest::default() }).await {
+    async fn whole(&mut self, outcome: Outcome) -> Result<Outcome, Error> {
+        let Some(id) = self.state.task.clone().filter(|_| self.gap) else { return Ok(outcome) };
+        match self.asking.get(GetTaskRequest { id, ..GetTaskRequest::default() }).await {
             Ok(task) if is_over(&task.value) => match self.task(task.value, false).await {
-                Ok(Some(outcome)) | Err(outcome) => outcome,
-                Ok(None) => outcome,
+                Ok(Some(outcome)) | Err(outcome) => Ok(outcome),
+                Ok(None) => Ok(outcome),
             },
-            _ => outcome,
+            Err(error) if !is_final(&error) => {
+                self.state.ended = false;
+                Err(error)
+            }
+            _ => Ok(outcome),
         }
     }
 
@@ -729,32 +797,10 @@ impl Follow<'_> {
     }
 }
 
-/// How a look ended that found nothing.
-enum Looked {
-    Ends(Outcome),
-    Failed(Error),
-}
-
-/// Whether somebody who does not stream may answer plainly.
-fn falls_back(error: &Error) -> bool {
-    match error {
-        Error::Protocol(remote) => {
-            let kinds = [ErrorKind::MethodNotFound, ErrorKind::UnsupportedOperation];
-            let statuses = [404, 405, 406, 415, 501];
-            remote.kind().is_some_and(|kind| kinds.contains(&kind))
-                || error.http_status().is_some_and(|status| statuses.contains(&status))
-        }
-        Error::Malformed(_) | Error::Cut { .. } | Error::Inexpressible(_) => true,
-        _ => false,
-    }
-}
-
-/// An error as the caller is told of it: what the remote said, or what happened on the way.
-pub(super) fn said(error: &Error) -> String {
-    match (error, error.http_status()) {
-        (Error::Protocol(_) | Error::Auth(_), Some(status)) => format!("HTTP {status}: {}", told(error)),
-        _ => told(error),
-    }
+/// What an agent said last in a task's history.
+fn last_words(task: &Task) -> Vec<Part> {
+    let said = task.history.iter().rfind(|message| message.role == Role::Agent);
+    said.map(|message| message.parts.clone()).unwrap_or_default()
 }
 
 async fn sleep(time: Option<Duration>) {

@@ -23,6 +23,8 @@ use super::{
 
 /// How long a look at a card may take.
 const CARD_TIME: Duration = Duration::from_secs(5);
+/// How long a question about a task may take.
+const ASK_TIME: Duration = Duration::from_secs(15);
 /// How long may pass between two pieces of an answer.
 const IDLE: Duration = Duration::from_secs(60);
 /// So many skills of a card are read, and so much of each text.
@@ -36,6 +38,8 @@ pub struct Peer {
     pub spec: Arc<Spec>,
     pub(super) breaker: Breaker,
     connector: Connector,
+    /// For questions that are answered soon.
+    asker: Connector,
     /// For cards, which are short and come soon.
     looker: Connector,
     trust: client::Trust,
@@ -53,6 +57,8 @@ struct Seen {
     latency: Option<Duration>,
     probed_at: Option<Timestamp>,
     error: Option<String>,
+    /// When its card was last asked for, and why it was not had then.
+    looked: Option<(Instant, Option<Arc<Error>>)>,
 }
 
 /// Why a remote cannot be called.
@@ -61,7 +67,7 @@ pub(super) enum Refused {
     /// It is not known where it is.
     Nowhere(String),
     /// Its card cannot be had.
-    Card(Error),
+    Card(Arc<Error>),
     /// Its card does not say how to call it.
     Interface(Error),
 }
@@ -70,7 +76,8 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nowhere(why) => f.write_str(why),
-            Self::Card(error) | Self::Interface(error) => f.write_str(&told(error)),
+            Self::Card(error) => f.write_str(&told(error)),
+            Self::Interface(error) => f.write_str(&told(error)),
         }
     }
 }
@@ -90,8 +97,10 @@ impl Peer {
             body_cap: options.body_bytes.min(1 << 20),
             ..limits
         };
+        let ask = Limits { total_timeout: Some(ASK_TIME.min(spec.timeout)), ..limits };
         Self {
             connector: Connector::new(Policy::Operator, limits),
+            asker: Connector::new(Policy::Operator, ask),
             looker: Connector::new(Policy::Operator, look),
             trust: options.trust.clone(),
             breaker: Breaker::default(),
@@ -104,6 +113,15 @@ impl Peer {
 
     /// How to call it now: by its card where there is one, else as the seed's agents are.
     pub(super) fn client(&self) -> Result<Client, Refused> {
+        self.client_over(&self.connector)
+    }
+
+    /// The same for questions about a task, which are answered soon or not at all.
+    pub(super) fn asking(&self) -> Result<Client, Refused> {
+        self.client_over(&self.asker)
+    }
+
+    fn client_over(&self, connector: &Connector) -> Result<Client, Refused> {
         let at = self.spec.url.clone().map_err(Refused::Nowhere)?;
         let card = self.seen().card.clone();
         let mut options = self.options();
@@ -111,15 +129,15 @@ impl Peer {
         match card {
             Some(card) if self.spec.sees == Sees::Text && is_of_both(&card) => {
                 options.headers.push(version("1.0"));
-                Ok(Client::without_card(self.connector.clone(), at, Dialect::V03, options))
+                Ok(Client::without_card(connector.clone(), at, Dialect::V03, options))
             }
             Some(card) => {
                 if self.spec.sees == Sees::Text {
                     options.headers.push(version("1.0"));
                 }
-                Client::from_card(self.connector.clone(), &card.found, options).map_err(Refused::Interface)
+                Client::from_card(connector.clone(), &card.found, options).map_err(Refused::Interface)
             }
-            None => Ok(Client::without_card(self.connector.clone(), at, Dialect::V03, options)),
+            None => Ok(Client::without_card(connector.clone(), at, Dialect::V03, options)),
         }
     }
 
@@ -151,17 +169,39 @@ impl Peer {
 
     /// Makes sure that its card is known, and fresh by the rules of HTTP where `fresh` asks for that.
     pub(super) async fn ensure_card(&self, fresh: bool) -> Result<FetchedCard, Refused> {
+        let begun = Instant::now();
         let _one = self.looking.lock().await;
         if let Some(card) = self.card().filter(|card| !fresh || card.is_fresh()) {
             return Ok(card);
+        }
+        if let Some(shared) = self.looked_since(begun) {
+            return shared;
         }
         self.fetch(self.card().as_ref()).await
     }
 
     /// Looks at its card, whatever is known.
     pub(super) async fn refresh(&self) -> Result<FetchedCard, Refused> {
+        let begun = Instant::now();
         let _one = self.looking.lock().await;
+        if let Some(shared) = self.looked_since(begun) {
+            return shared;
+        }
         self.fetch(self.card().as_ref()).await
+    }
+
+    /// What somebody found who looked while this one waited to: nobody repeats what has just failed.
+    fn looked_since(&self, begun: Instant) -> Option<Result<FetchedCard, Refused>> {
+        let seen = self.seen();
+        let (at, failed) = seen.looked.as_ref()?;
+        if *at < begun {
+            return None;
+        }
+        match (failed, &seen.card) {
+            (Some(error), _) => Some(Err(Refused::Card(Arc::clone(error)))),
+            (None, Some(card)) => Some(Ok(card.clone())),
+            (None, None) => None,
+        }
     }
 
     async fn fetch(&self, before: Option<&FetchedCard>) -> Result<FetchedCard, Refused> {
@@ -178,13 +218,17 @@ impl Peer {
         match fetched {
             Ok(card) => {
                 self.note(Ok(begun.elapsed()), Some(card.clone()));
+                self.seen().looked = Some((Instant::now(), None));
                 Ok(card)
             }
             Err(error) => {
                 // Whoever answers is there, card or not.
                 let answers = error.http_status().is_some();
                 self.note(if answers { Ok(begun.elapsed()) } else { Err(told(&error)) }, None);
-                self.seen().error = Some(told(&error));
+                let error = Arc::new(error);
+                let mut seen = self.seen();
+                seen.error = Some(told(&error));
+                seen.looked = Some((Instant::now(), Some(Arc::clone(&error))));
                 Err(Refused::Card(error))
             }
         }
@@ -231,6 +275,13 @@ impl Peer {
         seen.error = answered.err();
         if card.is_some() {
             seen.card = card;
+        }
+    }
+
+    /// Takes over what is known of the same remote, whose entry has changed in something else.
+    pub(super) fn adopt(&self, before: &Self) {
+        if self.spec.url == before.spec.url && self.spec.card == before.spec.card {
+            self.seen().card = before.card();
         }
     }
 

@@ -85,7 +85,7 @@ pub enum Auth {
         value: Value,
     },
     /// A token that is asked for.
-    OAuth(Arc<ClientCredentials>),
+    Granted(Arc<ClientCredentials>),
 }
 
 /// A secret, or the variable that has it.
@@ -122,7 +122,7 @@ impl Auth {
             Self::None => None,
             Self::Bearer(value) => value.get().map(Credential::Bearer),
             Self::Key { header, value } => value.get().map(|value| Credential::Header { name: header.clone(), value }),
-            Self::OAuth(credentials) => Some(Credential::ClientCredentials(Arc::clone(credentials))),
+            Self::Granted(credentials) => Some(Credential::ClientCredentials(Arc::clone(credentials))),
         }
     }
 
@@ -130,7 +130,7 @@ impl Auth {
     pub fn missing(&self) -> Option<&str> {
         match self {
             Self::Bearer(value) | Self::Key { value, .. } => value.missing(),
-            Self::None | Self::OAuth(_) => None,
+            Self::None | Self::Granted(_) => None,
         }
     }
 }

@@ -58,6 +58,15 @@ pub(super) struct State {
     /// The remote was asked to say when something happens.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
+    /// Its card was known when it was sent: it is not called as if it had none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) carded: bool,
+    /// The id of the message that was sent.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) message: String,
+    /// It waits for authentication, as far as was said here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) auth: bool,
     /// How many calls of the budget were made.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) calls: u32,
@@ -88,8 +97,10 @@ impl State {
 
     /// What the next turn of the task goes on from.
     pub(super) fn next_turn(self, turn: u32) -> Self {
-        let task = self.task.filter(|_| !self.ended);
-        Self { turn, task, context: self.context, heard: self.heard, said: self.said, ..Self::default() }
+        if self.ended {
+            return self.next_task(turn);
+        }
+        Self { turn, task: self.task, context: self.context, heard: self.heard, said: self.said, ..Self::default() }
     }
 
     /// What a new task of the context goes on from.

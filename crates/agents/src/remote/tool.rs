@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     Remotes,
-    follow::said,
+    call::said,
     peer::{Peer, Refused, clean, told},
 };
 
@@ -112,7 +112,9 @@ impl<'a> Session<'a> {
         }
         if let Err(refused) = self.look_at(&peer).await {
             // Whoever is refused the card for want of a token will be refused the call.
-            if let Refused::Card(error @ Error::Auth(_)) = &refused {
+            if let Refused::Card(error) = &refused
+                && matches!(**error, Error::Auth(_))
+            {
                 return Err(said(error));
             }
             if peer.card().is_none() && !peer.is_watched() {

@@ -253,7 +253,7 @@ fn auth(api_key_env: Option<String>, scheme: Option<Scheme>, warnings: &mut Vec<
             };
             let id = read("clientIdEnv", client_id_env)?;
             let secret = Secret::new(read("clientSecretEnv", client_secret_env)?);
-            Ok(Auth::OAuth(Arc::new(ClientCredentials::new(url, id, secret, scope))))
+            Ok(Auth::Granted(Arc::new(ClientCredentials::new(url, id, secret, scope))))
         }
         "hmac" => {
             warnings.push("`auth.scheme` is \"hmac\", which nobody has described: it is called without".to_owned());
