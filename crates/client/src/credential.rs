@@ -131,9 +131,7 @@ impl ClientCredentials {
     fn form(&self) -> String {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials");
-        if let Some(scope) = &self.scope {
-            form.append_pair("scope", scope);
-        }
+        form.extend_pairs(self.scope.iter().map(|scope| ("scope", scope)));
         form.finish()
     }
 

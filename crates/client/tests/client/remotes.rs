@@ -149,6 +149,17 @@ async fn an_agent_without_a_card_is_called_in_the_dialect_that_is_given() {
     }
 }
 
+/// Servers call agents from many threads.
+#[test]
+fn calls_can_be_made_on_any_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    let url = parse_url("http://127.0.0.1:1").unwrap();
+    let client = Client::without_card(connector(), url.clone(), Dialect::V1, options());
+    is_send(&client.send(user_message("m", "hi")));
+    is_send(&async { client.stream(user_message("m", "hi")).await.unwrap().next().await });
+    is_send(&fetch_card(&connector(), &[url], &options(), None));
+}
+
 fn granting(script: &Script) -> Options {
     let url = parse_url(&format!("{}/token", script.url)).unwrap();
     let credentials = ClientCredentials::new(url, "id".to_owned(), Secret::new("secret"), Some("a b".to_owned()));
