@@ -120,12 +120,32 @@ impl Binding {
     pub(crate) fn decode_frame(self, data: &str) -> Result<Box<RawValue>, Error> {
         match self {
             Self::JsonRpc => rpc::decode_frame(data),
-            Self::Rest | Self::Grpc => self.decode(200, data.as_bytes()),
+            Self::Rest => rest::decode_frame(data),
+            Self::Grpc => grpc::decode(data.as_bytes()),
         }
     }
 }
 
+/// How answers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// In the JSON of 1.0, one for all bindings.
+    V1,
+    /// In the JSON of 0.3.
+    V03,
+    /// In the JSON of 0.3's proto.
+    V03Proto,
+}
+
 impl Endpoint {
+    pub(crate) fn form(&self) -> Form {
+        match (self.dialect, self.binding) {
+            (Dialect::V1, _) => Form::V1,
+            (Dialect::V03, Binding::JsonRpc) => Form::V03,
+            (Dialect::V03, Binding::Rest | Binding::Grpc) => Form::V03Proto,
+        }
+    }
+
     /// Whether it is where the card is. gRPC may have a port of its own there.
     pub(crate) fn is_at(&self, card: &Url) -> bool {
         match self.binding {
@@ -136,7 +156,9 @@ impl Endpoint {
 
     pub(crate) fn encode(&self, operation: Operation<'_>) -> Result<Outbound, Error> {
         match (self.dialect, self.binding) {
-            (Dialect::V03, _) => v03::encode(&self.url, operation),
+            (Dialect::V03, Binding::JsonRpc) => v03::encode(&self.url, operation),
+            (Dialect::V03, Binding::Rest) => v03::rest::encode(&self.url, operation),
+            (Dialect::V03, Binding::Grpc) => v03::grpc::encode(&self.url, operation),
             (Dialect::V1, Binding::JsonRpc) => rpc::encode(&self.url, operation),
             (Dialect::V1, Binding::Rest) => rest::encode(&self.url, operation),
             (Dialect::V1, Binding::Grpc) => Ok(grpc::encode(&self.url, operation)),
@@ -182,10 +204,7 @@ impl<'a> Spoken<'a> {
             return spoken(Dialect::V1, Some(a2a::PROTOCOL_VERSION));
         }
         let says_0_3 = speaks_0_3(found.protocol_version.as_deref().unwrap_or(&interface.protocol_version));
-        if (is_old || says_0_3) && binding == Binding::JsonRpc {
-            return spoken(Dialect::V03, says_0_3.then_some("0.3"));
-        }
-        None
+        if is_old || says_0_3 { spoken(Dialect::V03, says_0_3.then_some("0.3")) } else { None }
     }
 
     /// Whether it is what the agent's URL leads to. An address of gRPC has no path.
@@ -360,10 +379,26 @@ mod tests {
     }
 
     #[test]
+    fn the_old_dialect_has_three_bindings() {
+        let interfaces =
+            [("GRPC", "0.3.0", "a:1"), ("HTTP+JSON", "0.3.0", "http://a/y"), ("JSONRPC", "0.3.0", "http://a/x")];
+        for said in [None, Some("0.3.0")] {
+            let card = found(said, &interfaces);
+            let form =
+                |choice: Choice<'_>| choose(&card, choice).map(|chosen| (chosen.binding, chosen.form())).unwrap();
+            assert_eq!(form(Choice::default()), (Binding::JsonRpc, Form::V03));
+            assert_eq!(form(only(Binding::Rest)), (Binding::Rest, Form::V03Proto));
+            assert_eq!(form(only(Binding::Grpc)), (Binding::Grpc, Form::V03Proto));
+            let card_order = Choice { order: Order::Card, ..Choice::default() };
+            assert_eq!(form(card_order), (Binding::Grpc, Form::V03Proto));
+        }
+    }
+
+    #[test]
     fn what_nobody_speaks_is_no_interface() {
         for (said, interfaces) in [
-            (None, vec![("JSONRPC", "2.0", "http://a/x"), ("GRPC", "1.0", "a:1"), ("HTTP+JSON", "0.3", "http://a/y")]),
-            (Some("0.3.0"), vec![("GRPC", "0.3.0", "a:1"), ("HTTP+JSON", "0.3.0", "http://a/y")]),
+            (None, vec![("JSONRPC", "2.0", "http://a/x"), ("GRPC", "1.0", "a:1"), ("HTTP+JSON", "0.2", "http://a/y")]),
+            (Some("0.3.0"), vec![("GRPC", "0.3.0", "a:1"), ("SOAP", "0.3.0", "http://a/y")]),
             (None, vec![]),
         ] {
             assert!(

@@ -17,12 +17,12 @@ pub use a2a::Dialect;
 pub use crate::binding::{Binding, Order};
 use crate::{
     Connector, Credential, Discovered, Error, EventStream, Resume, Trust,
-    binding::{Choice, Endpoint, Operation, Outbound, choose},
+    binding::{Choice, Endpoint, Form, Operation, Outbound, choose},
     discovery, egress,
     egress::{Request, Response},
     grpc,
-    stream::Until,
-    v03::FromV03,
+    stream::{Reader, Until},
+    v03::{self, FromV03},
 };
 
 /// How to call an agent.
@@ -237,8 +237,13 @@ impl Client {
         &self.options.resume
     }
 
-    pub(crate) fn event_cap(&self) -> usize {
-        self.connector.limits().event_cap
+    pub(crate) fn form(&self) -> Form {
+        self.endpoint.form()
+    }
+
+    /// What takes the streams of this agent apart.
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::of(self.endpoint.binding, self.endpoint.dialect, self.connector.limits().event_cap)
     }
 
     /// Who is called, for people.
@@ -264,14 +269,23 @@ impl Client {
 
     async fn call<T: FromV03 + Wire + Serialize>(&self, operation: Operation<'_>) -> Result<Received<T>, Error> {
         let response = self.exchange(operation, None, false).await?;
-        if self.endpoint.binding == Binding::Grpc {
-            let value: T = grpc::read(response).await?;
-            let json = serde_json::value::to_raw_value(&value).map_err(|error| Error::Malformed(error.to_string()))?;
-            return Ok(Received { value, json });
-        }
-        let status = response.status.as_u16();
-        let json = self.endpoint.binding.decode(status, &response.bytes().await?)?;
-        read(self.endpoint.dialect, json)
+        let malformed = |error: serde_json::Error| Error::Malformed(error.to_string());
+        let json = match (self.endpoint.binding, self.endpoint.dialect) {
+            (Binding::Grpc, Dialect::V1) => {
+                let value: T = grpc::read(response).await?;
+                let json = serde_json::value::to_raw_value(&value).map_err(malformed)?;
+                return Ok(Received { value, json });
+            }
+            (Binding::Grpc, Dialect::V03) => {
+                let json = v03::grpc::answer(operation, grpc::message(response).await?)?;
+                RawValue::from_string(json).map_err(malformed)?
+            }
+            (Binding::JsonRpc | Binding::Rest, _) => {
+                let status = response.status.as_u16();
+                self.endpoint.binding.decode(status, &response.bytes().await?)?
+            }
+        };
+        read(self.endpoint.form(), json)
     }
 
     /// Opens a stream. Whatever is not one is an error.
@@ -301,7 +315,7 @@ impl Client {
         let mut headers = vec![(header::ACCEPT, HeaderValue::from_static(accept))];
         headers.extend(self.endpoint.version.map(version_header));
         if is_grpc {
-            headers = grpc::metadata().into();
+            headers = grpc::metadata(self.endpoint.dialect);
             headers.extend(self.endpoint.version.map(version_header));
         }
         if let Some(media_type) = outbound.media_type {
@@ -356,11 +370,12 @@ fn is_refused(response: &Response) -> bool {
 }
 
 /// Reads JSON as a type of the protocol and keeps it.
-pub(crate) fn read<T: FromV03>(dialect: Dialect, json: Box<RawValue>) -> Result<Received<T>, Error> {
+pub(crate) fn read<T: FromV03>(form: Form, json: Box<RawValue>) -> Result<Received<T>, Error> {
     let bytes = json.get().as_bytes();
-    let strict = match dialect {
-        Dialect::V1 => a2a::decode(bytes),
-        Dialect::V03 => T::read_v03(bytes),
+    let strict = match form {
+        Form::V1 => a2a::decode(bytes),
+        Form::V03 => T::read_v03(bytes),
+        Form::V03Proto => T::read_proto(bytes),
     };
     let value = T::mend(bytes, strict).map_err(|error| Error::Malformed(error.to_string()))?;
     Ok(Received { value, json })

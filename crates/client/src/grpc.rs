@@ -2,7 +2,7 @@
 //! JSON that the other bindings give.
 
 use a2a::{
-    Method, StreamResponse,
+    Dialect, Method, StreamResponse,
     error::{DOMAIN, FieldViolation, RemoteError, excerpt},
     grpc::{self, Wire},
 };
@@ -18,6 +18,7 @@ use crate::{
     binding::{Operation, Outbound},
     egress::Response,
     sse::Event,
+    v03,
 };
 
 /// Before each message stand a byte that says whether it is compressed, and its length in four.
@@ -45,28 +46,40 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Outbound {
         Operation::DeletePush(request) => (Method::DeleteTaskPushNotificationConfig, grpc::encode(request.clone())),
         Operation::ExtendedCard(request) => (Method::GetExtendedAgentCard, grpc::encode(request.clone())),
     };
+    call(endpoint, grpc::SERVICE, method.as_str(), &message)
+}
+
+/// A call of a method with its message.
+pub(crate) fn call(endpoint: &Url, service: &str, method: &str, message: &[u8]) -> Outbound {
     let mut url = endpoint.clone();
-    url.set_path(&format!("/{}/{method}", grpc::SERVICE));
+    url.set_path(&format!("/{service}/{method}"));
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let body = [&[0][..], &length.to_be_bytes(), &message].concat();
+    let body = [&[0][..], &length.to_be_bytes(), message].concat();
     Outbound { method: http::Method::POST, url, media_type: Some("application/grpc"), body: Some(body) }
 }
 
-/// What every call says: that it reads trailers, and that it wants the numbers of events.
-pub(crate) fn metadata() -> [(HeaderName, HeaderValue); 2] {
-    [
-        (header::TE, HeaderValue::from_static("trailers")),
-        (HeaderName::from_static("a2a-extensions"), HeaderValue::from_static(a2a::RESUME_CURSOR)),
-    ]
+/// What every call says: that it reads trailers, and that it wants the numbers of events, which nobody had in 0.3.
+pub(crate) fn metadata(dialect: Dialect) -> Vec<(HeaderName, HeaderValue)> {
+    let mut metadata = vec![(header::TE, HeaderValue::from_static("trailers"))];
+    if dialect == Dialect::V1 {
+        let cursor = HeaderValue::from_static(a2a::RESUME_CURSOR);
+        metadata.push((HeaderName::from_static("a2a-extensions"), cursor));
+    }
+    metadata
 }
 
 /// The one message of an answer.
-pub(crate) async fn read<T: Wire>(mut response: Response) -> Result<T, Error> {
+pub(crate) async fn read<T: Wire>(response: Response) -> Result<T, Error> {
+    grpc::decode(message(response).await?).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+/// The bytes of the one message of an answer.
+pub(crate) async fn message(mut response: Response) -> Result<Bytes, Error> {
     let body = response.read().await?;
     answered(&response, &body)?;
     ended(&response)?;
     let message = unframe(&body)?;
-    grpc::decode(body.slice_ref(message)).map_err(|error| Error::Malformed(error.to_string()))
+    Ok(body.slice_ref(message))
 }
 
 /// Whether a message was answered and with what, in as little JSON as tells it.
@@ -172,14 +185,19 @@ fn next_length(bytes: &[u8], cap: usize) -> Result<Option<usize>, Error> {
 /// Takes a stream of messages apart.
 #[derive(Debug)]
 pub(crate) struct Parser {
+    read: fn(Bytes) -> Result<Event, Error>,
     cap: usize,
     buffer: BytesMut,
 }
 
 impl Parser {
     /// A parser at the start of a stream, for messages up to `cap` bytes.
-    pub(crate) fn new(cap: usize) -> Self {
-        Self { cap, buffer: BytesMut::new() }
+    pub(crate) fn new(dialect: Dialect, cap: usize) -> Self {
+        let read = match dialect {
+            Dialect::V1 => event,
+            Dialect::V03 => v03::grpc::event,
+        };
+        Self { read, cap, buffer: BytesMut::new() }
     }
 
     /// Reads a chunk and adds the events that it completes, as JSON, with their numbers as ids.
@@ -189,7 +207,7 @@ impl Parser {
             && self.buffer.len() >= PREFIX + length
         {
             self.buffer.advance(PREFIX);
-            events.push(event(self.buffer.split_to(length).freeze())?);
+            events.push((self.read)(self.buffer.split_to(length).freeze())?);
         }
         Ok(())
     }
@@ -259,7 +277,7 @@ mod tests {
             bytes.extend([&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat());
         }
         for size in 1..bytes.len() {
-            let mut parser = Parser::new(1000);
+            let mut parser = Parser::new(Dialect::V1, 1000);
             let mut events = Vec::new();
             for chunk in bytes.chunks(size) {
                 parser.feed(chunk, &mut events).unwrap();
@@ -273,7 +291,7 @@ mod tests {
     #[test]
     fn what_is_no_stream_is_refused() {
         for bytes in [&b"\x01\0\0\0\0"[..], b"\0\xff\xff\xff\xff", b"\0\0\0\0\x02\xff\xff", b"\0\0\0\0\0"] {
-            assert!(Parser::new(1000).feed(bytes, &mut Vec::new()).is_err(), "{bytes:?}");
+            assert!(Parser::new(Dialect::V1, 1000).feed(bytes, &mut Vec::new()).is_err(), "{bytes:?}");
         }
     }
 

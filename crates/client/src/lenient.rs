@@ -99,25 +99,25 @@ fn again<T: DeserializeOwned>(json: &[u8], place: Place) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use a2a::{Dialect, TaskState};
+    use a2a::TaskState;
     use serde_json::json;
 
     use super::*;
-    use crate::{Error, Received, client::read, reply_text};
+    use crate::{Error, Received, binding::Form, client::read, reply_text};
 
-    const DIALECTS: [Dialect; 2] = [Dialect::V03, Dialect::V1];
+    const DIALECTS: [Form; 2] = [Form::V03, Form::V1];
 
-    fn answered(dialect: Dialect, json: &Value) -> Result<SendMessageResponse, Error> {
+    fn answered(dialect: Form, json: &Value) -> Result<SendMessageResponse, Error> {
         let json = serde_json::value::to_raw_value(json).unwrap();
         read(dialect, json).map(|received: Received<SendMessageResponse>| received.value)
     }
 
-    fn streamed(dialect: Dialect, json: &Value) -> StreamResponse {
+    fn streamed(dialect: Form, json: &Value) -> StreamResponse {
         let json = serde_json::value::to_raw_value(json).unwrap();
         read(dialect, json).map(|received: Received<StreamResponse>| received.value).unwrap()
     }
 
-    fn task_of(dialect: Dialect, json: &Value) -> Task {
+    fn task_of(dialect: Form, json: &Value) -> Task {
         match answered(dialect, json).unwrap() {
             SendMessageResponse::Task(task) => task,
             SendMessageResponse::Message(message) => panic!("a message: {message:?}"),
@@ -168,10 +168,10 @@ mod tests {
                 }
             }
         }
-        let task = task_of(Dialect::V03, &json!({"id": "t", "status": "cancelled"}));
+        let task = task_of(Form::V03, &json!({"id": "t", "status": "cancelled"}));
         assert_eq!(task.status.state, TaskState::Canceled);
         let unknown = json!({"id": "t", "status": {"state": "on-holiday"}});
-        let error = answered(Dialect::V03, &unknown).unwrap_err().to_string();
+        let error = answered(Form::V03, &unknown).unwrap_err().to_string();
         assert!(error.contains("on-holiday"), "what the dialect misses is told: {error}");
     }
 
@@ -274,9 +274,9 @@ mod tests {
             assert!(matches!(streamed(dialect, &message), StreamResponse::Message(_)));
         }
         let wrapped = json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "completed"}}});
-        assert!(matches!(streamed(Dialect::V03, &wrapped), StreamResponse::StatusUpdate(_)));
+        assert!(matches!(streamed(Form::V03, &wrapped), StreamResponse::StatusUpdate(_)));
         let named = json!({"kind": "artifact-update", "taskId": "t", "artifact": {"parts": []}});
-        assert!(matches!(streamed(Dialect::V1, &named), StreamResponse::ArtifactUpdate(_)));
+        assert!(matches!(streamed(Form::V1, &named), StreamResponse::ArtifactUpdate(_)));
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         let text =
             r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"completed"},"metadata":{"n":1.0,"m":1e400}}"#;
         let json = RawValue::from_string(text.to_owned()).unwrap();
-        let task: Received<Task> = read(Dialect::V03, json).unwrap();
+        let task: Received<Task> = read(Form::V03, json).unwrap();
         assert_eq!(task.value.metadata.unwrap().get(), r#"{"n":1.0,"m":1e400}"#);
         assert_eq!(task.json.get(), text);
     }

@@ -230,7 +230,7 @@ impl Target {
         let mut request = http::Request::builder().method(outbound.method);
         if binding == Binding::Grpc {
             request = request.uri(outbound.url.as_str());
-            for (name, value) in grpc::metadata() {
+            for (name, value) in grpc::metadata(Dialect::V1) {
                 request = request.header(name, value);
             }
         } else {
@@ -290,7 +290,7 @@ impl Target {
 
     /// What takes the streams of this agent apart.
     pub fn events(&self) -> Events {
-        Events(Reader::of(self.endpoint.binding, Limits::default().event_cap))
+        Events(Reader::of(self.endpoint.binding, self.endpoint.dialect, Limits::default().event_cap))
     }
 }
 

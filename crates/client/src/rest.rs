@@ -1,9 +1,12 @@
 //! The HTTP+JSON binding, as a caller.
 
-use a2a::{ListTaskPushNotificationConfigsRequest, ListTasksRequest, TaskState, error::RemoteError};
+use a2a::{
+    Json, ListTaskPushNotificationConfigsRequest, ListTasksRequest, TaskState,
+    error::{RemoteError, excerpt},
+};
 use http::Method;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use url::Url;
 
 use crate::{
@@ -49,9 +52,25 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outboun
 
 pub(crate) fn decode(status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
     if !(200..300).contains(&status) {
-        return Err(Error::told(status, RemoteError::from_status_body(status, body)));
+        return Err(refused(status, body));
     }
     serde_json::from_slice(body).map_err(|error| Error::Malformed(format!("not JSON: {error}")))
+}
+
+/// The JSON in an event of a stream, on one line however it was written.
+pub(crate) fn decode_frame(data: &str) -> Result<Box<RawValue>, Error> {
+    let json = Json::from_text(data).map_err(|error| Error::Malformed(format!("not JSON: {error}")))?;
+    RawValue::from_string(json.get().to_owned()).map_err(|error| Error::Malformed(format!("not JSON: {error}")))
+}
+
+/// Servers of 0.3 say what is wrong in a `message` that stands by itself.
+fn refused(status: u16, body: &[u8]) -> Error {
+    let mut remote = RemoteError::from_status_body(status, body);
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    if let (Value::Null, Some(message)) = (&said["error"], said["message"].as_str()) {
+        remote.message = excerpt(message);
+    }
+    Error::told(status, remote)
 }
 
 /// Whatever succeeds says so by its status; what else it says, if anything, is not read.
@@ -59,7 +78,7 @@ pub(crate) fn acknowledged(status: u16, body: &[u8]) -> Result<(), Error> {
     if (200..300).contains(&status) {
         return Ok(());
     }
-    Err(Error::told(status, RemoteError::from_status_body(status, body)))
+    Err(refused(status, body))
 }
 
 fn list(endpoint: &Url, request: &ListTasksRequest) -> Url {
@@ -113,12 +132,12 @@ fn post(url: Url, request: &impl Serialize) -> Result<Outbound, Error> {
     Ok(Outbound { method: Method::POST, url, media_type: Some(MEDIA_TYPE), body: Some(body) })
 }
 
-fn get(url: Url) -> Outbound {
+pub(crate) fn get(url: Url) -> Outbound {
     Outbound { method: Method::GET, url, media_type: None, body: None }
 }
 
 /// A route below the interface's URL; a tenant is a path segment of its own.
-fn at(endpoint: &Url, tenant: &str, segments: &[&str]) -> Url {
+pub(crate) fn at(endpoint: &Url, tenant: &str, segments: &[&str]) -> Url {
     let mut url = endpoint.clone();
     // Fails only for URLs without a host, which no endpoint is.
     if let Ok(mut path) = url.path_segments_mut() {
@@ -203,6 +222,8 @@ mod tests {
     fn errors_are_read_from_status_bodies() {
         let body = br#"{"error":{"code":404,"status":"NOT_FOUND","message":"no such task"}}"#;
         assert!(matches!(decode(404, body), Err(Error::Protocol(remote)) if remote.message == "no such task"));
+        let old = br#"{"message":"Task not found"}"#;
+        assert!(matches!(decode(404, old), Err(Error::Protocol(remote)) if remote.message == "Task not found"));
         assert!(matches!(decode(401, b""), Err(Error::Auth(_))));
         assert!(matches!(decode(200, b"{"), Err(Error::Malformed(_))));
     }

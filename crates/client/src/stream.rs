@@ -1,12 +1,16 @@
 //! A stream of events that survives its connection: it remembers the last event id and takes up again after it.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use a2a::{ErrorKind, GetTaskRequest, StreamResponse, SubscribeToTaskRequest, Task, TaskState};
 use serde_json::value::RawValue;
 
 use crate::{
     Binding, Client, Dialect, Error, Received,
+    binding::Form,
     client::read,
     egress::Response,
     grpc, lenient,
@@ -56,9 +60,9 @@ pub(crate) enum Reader {
 
 impl Reader {
     /// For events up to `cap` bytes.
-    pub(crate) fn of(binding: Binding, cap: usize) -> Self {
+    pub(crate) fn of(binding: Binding, dialect: Dialect, cap: usize) -> Self {
         match binding {
-            Binding::Grpc => Self::Grpc(grpc::Parser::new(cap)),
+            Binding::Grpc => Self::Grpc(grpc::Parser::new(dialect, cap)),
             Binding::JsonRpc | Binding::Rest => Self::Sse(Parser::new(cap)),
         }
     }
@@ -94,12 +98,14 @@ pub struct EventStream {
     silent: bool,
     /// Nothing can take this connection's place, so that its silence is borne.
     patient: bool,
+    /// When the last event came, or when it was last looked for.
+    heard: Instant,
 }
 
 impl EventStream {
     pub(crate) fn new(client: Client, response: Response, until: Until, task: String, last_id: Option<String>) -> Self {
         Self {
-            reader: Reader::of(client.binding(), client.event_cap()),
+            reader: client.reader(),
             client,
             response: Some(response),
             ready: VecDeque::new(),
@@ -112,6 +118,7 @@ impl EventStream {
             attempts: 0,
             silent: true,
             patient: false,
+            heard: Instant::now(),
         }
     }
 
@@ -167,6 +174,10 @@ impl EventStream {
                     let mut events = Vec::new();
                     self.reader.feed(&bytes, &mut events)?;
                     self.ready.extend(events);
+                    if let Some(last) = self.look().await {
+                        self.response = None;
+                        return Ok(Some(last));
+                    }
                     continue;
                 }
                 Ok(None) if self.interrupted => return Ok(None),
@@ -186,9 +197,8 @@ impl EventStream {
     fn take(&mut self, event: Event) -> Result<Received<StreamResponse>, Error> {
         self.silent = false;
         let json = self.client.binding().decode_frame(&event.data)?;
-        let dialect = self.client.dialect();
-        let is_final = dialect == Dialect::V03 && v03::is_final(json.get().as_bytes());
-        let mut received: Received<StreamResponse> = read(dialect, json)?;
+        let is_final = self.client.dialect() == Dialect::V03 && v03::is_final(json.get().as_bytes());
+        let mut received: Received<StreamResponse> = read(self.client.form(), json)?;
         self.complete(&mut received.value);
         // A snapshot may be the same one again; anything else is progress.
         if event.id != self.last_id || !matches!(received.value, StreamResponse::Task(_)) {
@@ -301,6 +311,20 @@ impl EventStream {
         }
     }
 
+    /// The task, if it is over although its stream goes on. There are servers that say for ever that they are still there, and nothing of
+    /// a task that was canceled by somebody else.
+    async fn look(&mut self) -> Option<Received<StreamResponse>> {
+        if !self.ready.is_empty() {
+            self.heard = Instant::now();
+            return None;
+        }
+        if self.client.resumes() || self.task.is_empty() || self.heard.elapsed() < self.client.resume().idle {
+            return None;
+        }
+        self.heard = Instant::now();
+        self.final_state().await.unwrap_or_default()
+    }
+
     /// Puts a new subscription in the place of the connection.
     async fn subscribe_again(&mut self) -> Result<(), Error> {
         let request = SubscribeToTaskRequest { tenant: String::new(), id: self.task.clone() };
@@ -311,7 +335,7 @@ impl EventStream {
             Err(_) => return Err(Error::Timeout { origin: self.client.origin(), after }),
         };
         self.response = Some(response);
-        self.reader = Reader::of(self.client.binding(), self.client.event_cap());
+        self.reader = self.client.reader();
         self.silent = true;
         Ok(())
     }
@@ -346,10 +370,10 @@ impl EventStream {
 
     async fn last_state(&self) -> Result<Received<StreamResponse>, Error> {
         let task = self.whole().await?;
-        let json = match self.client.dialect() {
-            Dialect::V1 => RawValue::from_string(format!("{{\"task\":{}}}", task.json.get()))
+        let json = match self.client.form() {
+            Form::V1 | Form::V03Proto => RawValue::from_string(format!("{{\"task\":{}}}", task.json.get()))
                 .map_err(|error| Error::Malformed(error.to_string()))?,
-            Dialect::V03 => task.json,
+            Form::V03 => task.json,
         };
         Ok(Received { value: StreamResponse::Task(task.value), json })
     }

@@ -1,4 +1,10 @@
-//! Agents that still speak 0.3: requests go down to its JSON-RPC methods, answers come up to the 1.0 types.
+//! Agents that still speak 0.3: requests go down to its bindings, answers come up to the 1.0 types. Here is JSON-RPC; HTTP+JSON and
+//! gRPC have another JSON ([`proto`]).
+
+pub(crate) mod grpc;
+mod proto;
+pub(crate) mod rest;
+mod transcode;
 
 use a2a::{
     AgentCard, Error as ProtocolError, ErrorKind, ListTaskPushNotificationConfigsResponse, ListTasksResponse, Method,
@@ -21,6 +27,12 @@ use crate::{
 /// An answer that can be read in both dialects.
 pub(crate) trait FromV03: DeserializeOwned {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError>;
+
+    /// Reads the JSON of 0.3's proto.
+    fn read_proto(json: &[u8]) -> Result<Self, ProtocolError> {
+        // To put it into words that can be read is what mending does with any answer.
+        Self::mend(&proto::answer(json)?, Err(proto::unreadable("neither a task nor a message")))
+    }
 
     /// What can be made of an answer that was read or could not be.
     fn mend(_json: &[u8], strict: Result<Self, ProtocolError>) -> Result<Self, ProtocolError> {
@@ -62,11 +74,19 @@ impl FromV03 for AgentCard {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<v03::AgentCard>(json).map(Self::from)
     }
+
+    fn read_proto(json: &[u8]) -> Result<Self, ProtocolError> {
+        Self::read_v03(json)
+    }
 }
 
 impl FromV03 for TaskPushNotificationConfig {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         a2a::decode::<v03::TaskPushNotificationConfig>(json)?.try_into()
+    }
+
+    fn read_proto(json: &[u8]) -> Result<Self, ProtocolError> {
+        proto::push_config(json)?.try_into()
     }
 }
 
@@ -74,13 +94,25 @@ impl FromV03 for ListTaskPushNotificationConfigsResponse {
     fn read_v03(json: &[u8]) -> Result<Self, ProtocolError> {
         v03::list_configs_response(a2a::decode(json)?)
     }
+
+    fn read_proto(json: &[u8]) -> Result<Self, ProtocolError> {
+        v03::list_configs_response(proto::push_configs(json)?)
+    }
 }
 
 impl FromV03 for ListTasksResponse {
     /// Its request does not get through [`encode`].
     fn read_v03(_json: &[u8]) -> Result<Self, ProtocolError> {
-        Err(ProtocolError::new(ErrorKind::UnsupportedOperation, "A2A 0.3 lists no tasks"))
+        Err(lists_no_tasks())
     }
+}
+
+fn lists_no_tasks() -> ProtocolError {
+    ProtocolError::new(ErrorKind::UnsupportedOperation, "A2A 0.3 lists no tasks")
+}
+
+fn no_card_by_grpc() -> ProtocolError {
+    ProtocolError::new(ErrorKind::UnsupportedOperation, "a card of A2A 0.3 is not read over gRPC")
 }
 
 pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outbound, Error> {
@@ -116,10 +148,14 @@ pub(crate) fn encode(endpoint: &Url, operation: Operation<'_>) -> Result<Outboun
 pub(crate) fn is_final(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Mark {
-        #[serde(rename = "final")]
+        #[serde(rename = "final", default)]
         is_final: bool,
+        /// Where the proto has it.
+        #[serde(rename = "statusUpdate")]
+        wrapped: Option<Box<Self>>,
     }
-    serde_json::from_slice(json).is_ok_and(|mark: Mark| mark.is_final)
+    let mark: Result<Mark, _> = serde_json::from_slice(json);
+    mark.is_ok_and(|mark| mark.is_final || mark.wrapped.is_some_and(|mark| mark.is_final))
 }
 
 fn send_params(request: &SendMessageRequest) -> Result<MessageSendParams, ProtocolError> {
@@ -176,6 +212,8 @@ mod tests {
         };
         assert!(is_final(status(true).as_bytes()));
         assert!(!is_final(status(false).as_bytes()));
+        assert!(is_final(format!(r#"{{"statusUpdate":{}}}"#, status(true)).as_bytes()), "as the proto has it");
+        assert!(!is_final(format!(r#"{{"statusUpdate":{}}}"#, status(false)).as_bytes()));
         assert!(!is_final(br#"{"kind":"task","id":"t","contextId":"c","status":{"state":"completed"}}"#));
     }
 }

@@ -202,3 +202,86 @@ async fn the_old_card_path_is_not_tried() {
     assert!(matches!(result, Err(Error::Protocol(_))));
     assert_eq!(script.seen().len(), 1);
 }
+
+fn rest_card(url: &str) -> String {
+    let card = serde_json::json!({
+        "protocolVersion": "0.3.0", "name": "old", "description": "d", "version": "1",
+        "url": format!("{url}/x"), "preferredTransport": "HTTP+JSON",
+        "capabilities": {"streaming": true}, "defaultInputModes": ["text"], "defaultOutputModes": ["text"], "skills": [],
+    });
+    json(200, &card.to_string())
+}
+
+fn proto_task(state: &str) -> String {
+    format!(r#"{{"id":"t-1","contextId":"c","status":{{"state":"TASK_STATE_{state}"}}}}"#)
+}
+
+#[tokio::test]
+async fn operations_speak_http_and_json_of_0_3() {
+    let message = r#"{"message":{"messageId":"r","role":"ROLE_AGENT","content":[{"text":"hello"}]}}"#;
+    let script = Script::start(|url| {
+        vec![
+            rest_card(url),
+            json(200, message),
+            json(200, &format!(r#"{{"task":{}}}"#, proto_task("INPUT_REQUIRED"))),
+            json(200, &proto_task("WORKING")),
+            json(200, &proto_task("CANCELLED")),
+            json(404, r#"{"message":"Task not found"}"#),
+        ]
+    });
+    let client = script.client(options()).await.unwrap();
+    assert_eq!((client.dialect(), client.binding()), (Dialect::V03, Binding::Rest));
+    let reply = client.send(user_message("m", "hi")).await.unwrap();
+    assert!(matches!(&reply.value, SendMessageResponse::Message(reply) if reply.text() == "hello"));
+    assert_eq!(reply.json.get(), message, "the object as it came");
+    let asked = client.send(user_message("m", "hi")).await.unwrap().value;
+    assert!(matches!(asked, SendMessageResponse::Task(task) if task.status.state == TaskState::InputRequired));
+    let get = GetTaskRequest { id: "t-1".to_owned(), ..GetTaskRequest::default() };
+    assert_eq!(client.get(get.clone()).await.unwrap().value.status.state, TaskState::Working);
+    let cancel = CancelTaskRequest { id: "t-1".to_owned(), ..CancelTaskRequest::default() };
+    assert_eq!(client.cancel(cancel).await.unwrap().value.status.state, TaskState::Canceled);
+    let error = client.get(get).await.unwrap_err();
+    assert_eq!((error.http_status(), error.to_string().as_str()), (Some(404), "Task not found (404)"));
+
+    let seen = script.seen();
+    for (number, line) in [
+        (1, "POST /x/v1/message:send "),
+        (3, "GET /x/v1/tasks/t-1 "),
+        (4, "POST /x/v1/tasks/t-1:cancel "),
+        (5, "GET /x/v1/tasks/t-1 "),
+    ] {
+        assert!(seen[number].line.starts_with(line), "{}", seen[number].line);
+        assert!(seen[number].headers.contains("a2a-version: 0.3\r\n"), "{}", seen[number].headers);
+    }
+    let sent = body(&script, 1);
+    assert_eq!((&sent["message"]["role"], &sent["configuration"]["blocking"]), (&"ROLE_USER".into(), &true.into()));
+    assert_eq!(sent["message"]["content"][0]["text"], "hi");
+}
+
+#[tokio::test]
+async fn a_stream_of_http_and_json_of_0_3_is_taken_up_again() {
+    let script = Script::start(|url| {
+        let status = |state: &str, last: bool| {
+            // As the official server writes it: on several lines, and nothing that is not set.
+            let last = if last { ",\ndata:   \"final\": true" } else { "" };
+            let status = format!(r#""taskId": "t-1", "contextId": "c", "status": {{"state": "TASK_STATE_{state}"}}"#);
+            format!("data: {{\ndata: \"statusUpdate\": {{{status}{last}}}\ndata: }}\n\n")
+        };
+        vec![
+            rest_card(url),
+            events(&[format!("data: {{\"task\": {}}}\n\n", proto_task("SUBMITTED")), status("WORKING", false)]),
+            held(&[status("INPUT_REQUIRED", true)]),
+        ]
+    });
+    let mut stream = script.client(options()).await.unwrap().stream(user_message("m", "hi")).await.unwrap();
+    let mut states = Vec::new();
+    while let Some(event) = stream.next().await {
+        let event = event.unwrap();
+        assert!(!event.json.get().contains('\n'), "an event is one line: {}", event.json.get());
+        states.push(serde_json::to_value(&event.value).unwrap().to_string());
+    }
+    assert_eq!(states.len(), 3, "{states:?}");
+    assert!(states[2].contains("TASK_STATE_INPUT_REQUIRED"));
+    assert!(script.seen()[1].line.starts_with("POST /x/v1/message:stream "));
+    assert!(script.seen()[2].line.starts_with("GET /x/v1/tasks/t-1:subscribe "));
+}

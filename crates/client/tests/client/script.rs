@@ -13,6 +13,9 @@ use client::{Client, Connector, Credential, Error, Limits, Options, Policy, Resu
 /// The header of an answer whose connection is kept.
 const HELD: &str = "x-held: yes";
 
+/// The header of an answer whose connection says again and again that it is there.
+const PINGING: &str = "x-pinging: yes";
+
 /// A request as it came.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
@@ -49,7 +52,13 @@ impl Script {
                 let (mut socket, _) = listener.accept().unwrap();
                 log.lock().unwrap().push(read(&socket));
                 socket.write_all(answer.as_bytes()).unwrap();
-                if answer.contains(HELD) {
+                if answer.contains(PINGING) {
+                    std::thread::spawn(move || {
+                        while socket.write_all(b": still here\n\n").is_ok() {
+                            std::thread::sleep(Duration::from_millis(20));
+                        }
+                    });
+                } else if answer.contains(HELD) {
                     held.push(socket);
                 }
             }
@@ -123,6 +132,11 @@ pub(crate) fn events(events: &[String]) -> String {
 /// A stream that stays open and says no more.
 pub(crate) fn held(events: &[String]) -> String {
     format!("HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\n{HELD}\r\n\r\n{}", events.concat())
+}
+
+/// A stream that stays open and says nothing but that.
+pub(crate) fn pinging(held: &str) -> String {
+    held.replace(HELD, PINGING)
 }
 
 pub(crate) fn event(id: u32, body: &str) -> String {

@@ -1,9 +1,11 @@
 //! Agents that speak something like 0.3: the answers of older systems, and streams that leave out what others need.
 
-use a2a::{GetTaskRequest, SendMessageResponse, StreamResponse, TaskState};
-use client::{Client, Dialect, parse_url, reply_text, task_text, user_message};
+use std::time::Duration;
 
-use crate::script::{Script, collect, connector, events, json, options};
+use a2a::{GetTaskRequest, SendMessageResponse, StreamResponse, TaskState};
+use client::{Client, Dialect, Resume, parse_url, reply_text, task_text, user_message};
+
+use crate::script::{Script, collect, connector, events, held, json, options, pinging};
 
 fn client(script: &Script) -> Client {
     Client::without_card(connector(), parse_url(&script.url).unwrap(), Dialect::V03, options())
@@ -67,6 +69,25 @@ async fn a_stream_without_names_is_followed_to_its_end() {
     }
     assert_eq!(ids, ["artifact-1", "artifact-1", "artifact-2"]);
     assert!(matches!(last, Some(StreamResponse::StatusUpdate(update)) if update.status.state == TaskState::Completed));
+}
+
+#[tokio::test]
+async fn a_stream_that_only_says_that_it_is_there_is_left_once_its_task_is_over() {
+    let script = Script::start(|_| {
+        let task = |state: &str| {
+            let task = format!(r#"{{"kind":"task","id":"t-1","contextId":"c","status":{{"state":"{state}"}}}}"#);
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":{task}}}"#)
+        };
+        let begin = held(&[format!("data: {}\n\n", task("working"))]);
+        vec![pinging(&begin), json(200, &task("working")), json(200, &task("canceled"))]
+    });
+    let mut options = options();
+    options.resume = Resume { idle: Duration::from_millis(300), ..options.resume };
+    let url = parse_url(&script.url).unwrap();
+    let client = Client::without_card(connector(), url, Dialect::V03, options);
+    let stream = client.stream(user_message("m", "hi")).await.unwrap();
+    assert_eq!(collect(stream).await.unwrap(), ["task TASK_STATE_WORKING", "task TASK_STATE_CANCELED"]);
+    assert!(script.seen()[1..].iter().all(|seen| seen.body.contains("tasks/get")), "nobody subscribes again");
 }
 
 #[tokio::test]
