@@ -17,6 +17,7 @@ mod media;
 mod push;
 mod queue;
 mod race;
+mod remotes;
 mod resume;
 mod rig;
 mod rpc;

@@ -10,6 +10,7 @@ mod home;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod random;
+pub(crate) mod remote;
 mod server;
 pub(crate) mod sse;
 pub(crate) mod webhook;

@@ -120,28 +120,42 @@ impl Got {
     }
 }
 
+/// A request as it came.
+pub(super) struct Request {
+    /// Its first line.
+    pub(super) line: String,
+    pub(super) headers: HeaderMap,
+    pub(super) raw: Vec<u8>,
+}
+
 /// Takes what comes over a connection, which ends when the other side does.
 async fn take(inner: Arc<Inner>, connection: TcpStream) -> Option<()> {
     let mut connection = BufReader::new(connection);
     loop {
-        let mut line = String::new();
-        if connection.read_line(&mut line).await.ok()? == 0 {
-            return None;
-        }
-        let mut headers = HeaderMap::new();
-        loop {
-            line.clear();
-            connection.read_line(&mut line).await.ok()?;
-            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-            headers.insert(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?);
-        }
-        let length = headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
-        let mut raw = vec![0; length.unwrap_or(0)];
-        connection.read_exact(&mut raw).await.ok()?;
+        let Request { headers, raw, .. } = request(&mut connection).await?;
         let body = serde_json::from_slice(&raw).unwrap_or_default();
         inner.got.lock().unwrap().push(Got { headers, raw, body });
         let status = inner.answers.lock().unwrap().pop_front().unwrap_or(200);
         let answer = format!("HTTP/1.1 {status} Said\r\ncontent-length: 0\r\n\r\n");
         connection.write_all(answer.as_bytes()).await.ok()?;
     }
+}
+
+/// The next request of a connection, or none where it ends.
+pub(super) async fn request(connection: &mut BufReader<TcpStream>) -> Option<Request> {
+    let mut line = String::new();
+    if connection.read_line(&mut line).await.ok()? == 0 {
+        return None;
+    }
+    let mut headers = HeaderMap::new();
+    loop {
+        let mut header = String::new();
+        connection.read_line(&mut header).await.ok()?;
+        let Some((name, value)) = header.trim_end().split_once(": ") else { break };
+        headers.insert(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?);
+    }
+    let length = headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
+    let mut raw = vec![0; length.unwrap_or(0)];
+    connection.read_exact(&mut raw).await.ok()?;
+    Some(Request { line, headers, raw })
 }

@@ -1,0 +1,195 @@
+//! The registries by HTTP and by the command line: what is listed and to whom, what is added and removed, and files that change.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::completing;
+use crate::harness::{
+    http::text,
+    remote::{Answer, Caller, Remote, Setup, WELL_KNOWN, card_03},
+};
+
+async fn delete(caller: &Caller, path: &str) -> crate::harness::http::Reply {
+    let admin = caller.admin();
+    admin.call(admin.request(Method::DELETE, path)).await
+}
+
+#[tokio::test]
+async fn remotes_are_listed_with_their_health_and_addresses_are_for_the_operator() {
+    let remote = completing("done").await;
+    let yaml = format!(
+        "agents:\n  - {{name: quinn, url: \"{}\"}}\n  - {{name: dead, url: \"http://127.0.0.1:9/a2a\"}}\n",
+        remote.agent()
+    );
+    let caller = Setup::new().yaml(&yaml).json(&json!({"weatherbot": {"url": remote.agent()}})).start().await;
+    caller.knows("quinn").await;
+    let dead = caller.remote_when("dead", |remote| remote["reachable"] == false).await;
+    assert!(!text(&dead, "/error").is_empty() && dead["cardAvailable"] == false, "{dead:#}");
+    let quinn = caller.remote("quinn").await;
+    assert_eq!(
+        (&quinn["reachable"], &quinn["streaming"], &quinn["pushNotifications"]),
+        (&json!(true), &json!(false), &json!(false))
+    );
+    assert!(quinn["latencyMs"].is_number() && quinn["lastProbedAt"].is_string(), "{quinn:#}");
+    assert_eq!((&quinn["binding"], &quinn["breaker"]), (&json!("JSONRPC"), &json!("closed")), "{quinn:#}");
+    assert!(text(&quinn, "/protocolVersion").starts_with("0.3"), "{quinn:#}");
+    assert_eq!((&quinn["url"], &quinn["description"]), (&json!(remote.agent()), &json!("Looks after pull requests.")));
+    for name in ["quinn", "dead", "weatherbot"] {
+        let seen = caller.api().get(&format!("/v1/remotes/{name}")).await.ok();
+        assert!(seen.get("url").is_none() && seen.get("error").is_none(), "{seen:#}");
+        assert_eq!((&seen["name"], &seen["type"]), (&json!(name), &json!("a2a")));
+    }
+    caller.api().get("/v1/remotes/ghost").await.error(404);
+    caller.api().with_token(None).get("/v1/remotes").await.error(401);
+}
+
+#[tokio::test]
+async fn a_remote_is_added_survives_a_restart_and_is_removed() {
+    let remote = completing("done").await;
+    let yaml = format!("agents:\n  - {{name: mine, url: \"{}\"}}\n", remote.agent());
+    let ours = "kind = \"command\"\n[command]\nargv = [\"echo\", \"ours\"]\n";
+    let setup = Setup::new().yaml(&yaml).file("agents/ours.toml", ours);
+    let mut caller = setup.env("KEY", "key-1").start().await;
+    let entry = json!({"name": "quinn", "url": remote.agent(), "apiKeyEnv": "KEY", "skills": [{"name": "triage"}]});
+    let made = caller.admin().post("/v1/remotes", &entry).await;
+    assert_eq!(made.status, 201, "{}", made.shown());
+    caller.admin().post("/v1/remotes", &entry).await.error(409);
+    caller.admin().post("/v1/remotes", &json!({"name": "mine", "url": remote.agent()})).await.error(409);
+    caller.admin().post("/v1/remotes", &json!({"name": "ours", "url": remote.agent()})).await.error(409);
+    for wrong in [
+        json!({}),
+        json!({"name": "x"}),
+        json!({"url": remote.agent()}),
+        json!({"name": "../x", "url": remote.agent()}),
+        json!({"name": "a b", "url": remote.agent()}),
+        json!({"name": "x", "url": "nonsense"}),
+        json!({"name": "x", "url": "ftp://example.com/"}),
+        json!({"name": "x", "url": remote.agent(), "apiKeyENV": "K"}),
+        json!([]),
+    ] {
+        caller.admin().post("/v1/remotes", &wrong).await.error(400);
+    }
+    for refused in
+        [caller.api().post("/v1/remotes", &entry).await, caller.api().post_empty("/v1/remotes/quinn/probe").await]
+    {
+        assert!(matches!(refused.status, 401 | 403), "{}", refused.shown());
+    }
+    for _ in 0..2 {
+        let known = caller.knows("quinn").await;
+        assert_eq!(known["registry"], "agents.d", "{known:#}");
+        assert_eq!(caller.asks("quinn", "work").await["response"], "done");
+        assert_eq!(remote.calls().pop().unwrap().header("x-api-key"), Some("key-1"));
+        caller.restart().await;
+    }
+    assert_eq!(delete(&caller, "/v1/remotes/quinn").await.status, 200);
+    delete(&caller, "/v1/remotes/quinn").await.error(404);
+    delete(&caller, "/v1/remotes/mine").await.error(409);
+    caller.chat(&json!({"agent": "quinn", "message": "work"})).await.error(404);
+}
+
+#[tokio::test]
+async fn a_probe_says_what_is_there() {
+    let remote = completing("done").await;
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let state = caller.admin().post_empty("/v1/remotes/quinn/probe").await.ok();
+    assert_eq!((&state["name"], &state["reachable"]), (&json!("quinn"), &json!(true)), "{state:#}");
+    caller.admin().post_empty("/v1/remotes/ghost/probe").await.error(404);
+    let found = caller.admin().post("/v1/remotes/probe", &json!({"url": remote.agent()})).await.ok();
+    assert_eq!((&found["reachable"], &found["name"]), (&json!(true), &json!("Quinn")), "{found:#}");
+    assert_eq!(found["cardUrl"], format!("{}{WELL_KNOWN}", remote.base), "{found:#}");
+    assert_eq!(
+        (&found["description"], &found["skills"][0]["id"]),
+        (&json!("Looks after pull requests."), &json!("pr_review"))
+    );
+    let nobody = caller.admin().post("/v1/remotes/probe", &json!({"url": "http://127.0.0.1:9/a2a"})).await.ok();
+    assert_eq!(nobody["reachable"], false, "{nobody:#}");
+    caller.admin().post("/v1/remotes/probe", &json!({"url": "nonsense"})).await.error(400);
+}
+
+#[tokio::test]
+async fn a_probe_notices_who_comes_and_goes() {
+    let remote = completing("done").await;
+    let yaml = format!("agents:\n  - {{name: quinn, url: \"{}\"}}\n", remote.agent());
+    let caller = Setup::new().yaml(&yaml).env("SB_OUTBOUND_PROBE", "1s").start().await;
+    caller.remote_when("quinn", |remote| remote["reachable"] == true).await;
+    let base = remote.base.clone();
+    drop(remote);
+    caller.remote_when("quinn", |remote| remote["reachable"] == false).await;
+    let remote = Remote::again(&base).await;
+    remote.has_card(&card_03(&remote.agent()));
+    caller.remote_when("quinn", |remote| remote["reachable"] == true).await;
+}
+
+#[tokio::test]
+async fn files_are_read_again_and_a_broken_edit_keeps_the_last_good_version() {
+    let (one, two) = (completing("one").await, completing("two").await);
+    let yaml = |url: &str| format!("agents:\n  - {{name: quinn, url: \"{url}\"}}\n");
+    let caller = Setup::new().yaml(&yaml(&one.agent())).start().await;
+    assert_eq!(caller.asks("quinn", "work").await["response"], "one");
+    caller.edit("agents.yaml", "agents:\n  - name: [");
+    caller.logs(&["ERROR", "agents.yaml"]).await;
+    assert_eq!(caller.asks("quinn", "work").await["response"], "one");
+    caller.edit("agents.yaml", &yaml(&two.agent()));
+    caller.remote_when("quinn", |remote| remote["url"] == two.agent()).await;
+    assert_eq!(caller.asks("quinn", "work").await["response"], "two");
+    // A file of its own comes before the list.
+    caller.edit("agents.d/quinn.yaml", &format!("name: quinn\nurl: \"{}\"\n", one.agent()));
+    let known = caller.remote_when("quinn", |remote| remote["url"] == one.agent()).await;
+    assert_eq!(known["registry"], "agents.d");
+    caller.edit("agents.d/other.yaml.example", "name: other\nurl: http://127.0.0.1:9/\n");
+    caller.edit("agents.d/broken.yaml", "name: [");
+    caller.logs(&["ERROR", "broken.yaml"]).await;
+    assert_eq!(caller.asks("quinn", "work").await["response"], "one");
+    caller.admin().get("/v1/remotes/other").await.error(404);
+}
+
+#[tokio::test]
+async fn an_entry_that_takes_the_name_of_an_agent_of_ours_does_not_take_its_place() {
+    let remote = completing("stolen").await;
+    let yaml = format!("agents:\n  - {{name: echo, url: \"{0}\"}}\n  - {{name: mine, url: \"{0}\"}}\n", remote.agent());
+    let mine = "kind = \"command\"\n[command]\nargv = [\"echo\", \"ours\"]\n";
+    let caller = Setup::new().yaml(&yaml).file("agents/mine.toml", mine).start().await;
+    let outcome = caller.asks("mine", "work").await;
+    assert_eq!(outcome["response"].as_str().unwrap().trim(), "ours");
+    caller.logs(&["mine"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sb_remote_lists_adds_shows_probes_and_removes() {
+    let remote = completing("done").await;
+    let caller = Setup::new().env("KEY", "key-1").start().await;
+    let home = &caller.home;
+    let one = |args: &[&str]| -> Value { home.json(args).remove(0) };
+    home.ok(&["remote", "add", "quinn", &remote.agent(), "--api-key-env", "KEY"]);
+    home.fails(&["remote", "add", "quinn", &remote.agent()], 1);
+    caller.knows("quinn").await;
+    let listed = home.ok(&["remote", "list"]);
+    assert!(listed.contains("quinn") && listed.contains("a2a"), "{listed}");
+    let listed = home.json(&["remote", "list"]);
+    assert!(listed.iter().any(|value| value.to_string().contains("\"quinn\"")), "{listed:#?}");
+    assert_eq!(one(&["remote", "card", "quinn"])["name"], "Quinn");
+    let mut card = card_03(&remote.agent());
+    card["version"] = json!("3.0.0");
+    remote.says(WELL_KNOWN, Answer::json(&card));
+    assert_eq!(one(&["remote", "card", "quinn", "--refresh"])["version"], "3.0.0");
+    assert_eq!(one(&["remote", "probe", "quinn"])["reachable"], true);
+    assert_eq!(one(&["remote", "probe", &remote.agent()])["reachable"], true);
+    assert_eq!(home.ok(&["send", "--agent", "quinn", "work"]), "done\n");
+    assert_eq!(remote.calls().pop().unwrap().header("x-api-key"), Some("key-1"));
+    home.ok(&["remote", "remove", "quinn"]);
+    home.fails(&["remote", "remove", "quinn"], 1);
+    home.fails(&["remote", "card", "quinn"], 1);
+}
+
+#[tokio::test]
+async fn outbound_calls_can_be_switched_off() {
+    let remote = completing("done").await;
+    let yaml = format!("agents:\n  - {{name: quinn, url: \"{}\"}}\n", remote.agent());
+    let caller = Setup::new().yaml(&yaml).env("SB_OUTBOUND_ENABLED", "false").start().await;
+    let said = caller.a2a("list").await;
+    assert!(said.starts_with("ERR: A2A unavailable in this context"), "{said}");
+    let outcome = caller.asks("quinn", "work").await;
+    assert_eq!(outcome["taskState"], "failed", "{outcome:#}");
+    assert!(outcome["response"].as_str().unwrap().contains("A2A unavailable"), "{outcome:#}");
+    assert!(remote.asked().is_empty(), "nobody was called: {:#?}", remote.asked());
+}
