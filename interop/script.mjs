@@ -19,6 +19,10 @@ export async function* play(text, continued, signal) {
       yield { piece: `piece ${piece} of ${number}\n`, first: piece === 1, last: piece === Number(number) };
       await sleep(PAUSE_MS, undefined, { signal });
     }
+  } else if (word === 'pause') {
+    yield { piece: 'piece 1 of 2\n', first: true, last: false };
+    await sleep(Number(number) * 1000, undefined, { signal });
+    yield { piece: 'piece 2 of 2\n', first: false, last: true };
   } else if (word === 'ask') {
     yield { question: QUESTION };
   } else if (word === 'slow') {
@@ -35,6 +39,21 @@ export async function* play(text, continued, signal) {
 export function turnsRoute(turns, stateOf) {
   return async (_, response) => {
     response.json(await Promise.all(turns.map(async (turn) => ({ ...turn, state: await stateOf(turn.taskId) }))));
+  };
+}
+
+// Notes by which call a message comes, which an agent is not told: `calls` has it by the message's id.
+export function noting(RequestHandler, calls) {
+  return class extends RequestHandler {
+    sendMessage(request, ...rest) {
+      calls.set(request.message.messageId, 'send');
+      return super.sendMessage(request, ...rest);
+    }
+
+    sendMessageStream(request, ...rest) {
+      calls.set(request.message.messageId, 'stream');
+      return super.sendMessageStream(request, ...rest);
+    }
   };
 }
 

@@ -12,19 +12,20 @@ import { DefaultRequestHandler, InMemoryTaskStore } from '@a2a-js/sdk/server';
 import { UserBuilder, agentCardHandler, jsonRpcHandler, restHandler } from '@a2a-js/sdk/server/express';
 import { A2AService, grpcService } from '@a2a-js/sdk/server/grpc';
 
-import { announce, listen, play, turnsRoute } from './script.mjs';
+import { announce, listen, noting, play, turnsRoute } from './script.mjs';
 
 const textPart = (text) => ({ kind: 'text', text });
 
 // The agent of script.mjs as the SDK wants it.
 class Agent {
   turns = [];
+  calls = new Map();
   running = new Map();
 
   execute = async (context, bus) => {
     const { taskId, contextId, userMessage, task } = context;
     const text = userMessage.parts.map((part) => part.text ?? '').join('');
-    this.turns.push({ text, taskId, contextId });
+    this.turns.push({ text, call: this.calls.get(userMessage.messageId), taskId, contextId });
     const stop = new AbortController();
     this.running.set(taskId, stop);
     if (!task) bus.publish({ kind: 'task', id: taskId, contextId, status: status('submitted'), history: [userMessage] });
@@ -87,7 +88,7 @@ for (const binding of ['JSONRPC', 'HTTP+JSON', 'GRPC']) {
     const port = await bind('127.0.0.1:0', grpc.ServerCredentials.createInsecure());
     url = `127.0.0.1:${port}`;
   }
-  const requestHandler = new DefaultRequestHandler(card(binding, url), store, agent);
+  const requestHandler = new (noting(DefaultRequestHandler, agent.calls))(card(binding, url), store, agent);
   if (binding === 'JSONRPC') app.use('/a2a/jsonrpc', jsonRpcHandler({ requestHandler, userBuilder }));
   if (binding === 'HTTP+JSON') app.use('/a2a/rest', restHandler({ requestHandler, userBuilder }));
   if (service) service.addService(A2AService, grpcService({ requestHandler, userBuilder }));

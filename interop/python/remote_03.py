@@ -28,7 +28,7 @@ class Agent(AgentExecutor):
 
     async def execute(self, context, event_queue):
         text = context.get_user_input()
-        self.turns.add(text, context.task_id, context.context_id)
+        self.turns.add(text, context.message.message_id, context.task_id, context.context_id)
         continued = context.current_task is not None
         if not continued:
             await event_queue.enqueue_event(new_task(context.message))
@@ -47,6 +47,19 @@ class Agent(AgentExecutor):
 
     async def cancel(self, context, event_queue):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+class Handler(DefaultRequestHandler):
+    """The SDK's own, whose calls are noted."""
+
+    async def on_message_send(self, params, context=None):
+        self.agent_executor.turns.called("send", params.message.message_id)
+        return await super().on_message_send(params, context)
+
+    async def on_message_send_stream(self, params, context=None):
+        self.agent_executor.turns.called("stream", params.message.message_id)
+        async for event in super().on_message_send_stream(params, context):
+            yield event
 
 
 def card(binding, url):
@@ -77,7 +90,7 @@ async def main():
 
             return JSONResponse(await agent.turns.shown(state_of))
 
-        handler = DefaultRequestHandler(agent, store)
+        handler = Handler(agent, store)
         if binding == "JSONRPC":
             # The path that the card of such an agent is found beside, as older callers have it.
             at = f"{base}/a2a"

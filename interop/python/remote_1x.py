@@ -38,7 +38,7 @@ class Agent(AgentExecutor):
 
     async def execute(self, context, event_queue):
         text = context.get_user_input()
-        self.turns.add(text, context.task_id, context.context_id)
+        self.turns.add(text, context.message.message_id, context.task_id, context.context_id)
         continued = context.current_task is not None
         if not continued:
             status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
@@ -59,6 +59,19 @@ class Agent(AgentExecutor):
 
     async def cancel(self, context, event_queue):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+class Handler(DefaultRequestHandler):
+    """The SDK's own, whose calls are noted."""
+
+    async def on_message_send(self, params, context=None):
+        self.agent_executor.turns.called("send", params.message.message_id)
+        return await super().on_message_send(params, context)
+
+    async def on_message_send_stream(self, params, context=None):
+        self.agent_executor.turns.called("stream", params.message.message_id)
+        async for event in super().on_message_send_stream(params, context):
+            yield event
 
 
 def card(binding, url):
@@ -96,7 +109,7 @@ async def main():
             # The path of the one is where the SDK puts it by itself, that of the other is somewhere else.
             url = base if binding == "JSONRPC" else f"{base}/rest"
             own = card(binding, url)
-        handler = DefaultRequestHandler(agent, store, own)
+        handler = Handler(agent, store, own)
         routes = [*create_agent_card_routes(own), Route("/turns", turns)]
         if binding == "JSONRPC":
             routes += create_jsonrpc_routes(handler, "/")

@@ -2,11 +2,12 @@
 
     echo X      gives X back
     stream N    gives N pieces of one artifact, 50 ms apart
+    pause S     gives two pieces of one artifact, S seconds apart
     ask         asks which city; the next message of the task is the answer
     slow S      works for S seconds, unless it is canceled
     fail        fails
 
-What stands behind the number of `stream` and `slow` is for the checks, who find a turn again by its text.
+What stands behind a number is for the checks, who find a turn again by its text.
 """
 
 import asyncio
@@ -36,6 +37,10 @@ async def play(text, continued):
         for piece in range(1, int(number) + 1):
             yield Piece(f"piece {piece} of {number}\n", piece == 1, piece == int(number))
             await asyncio.sleep(PAUSE)
+    elif word == "pause":
+        yield Piece("piece 1 of 2\n", True, False)
+        await asyncio.sleep(float(number))
+        yield Piece("piece 2 of 2\n", False, True)
     elif word == "ask":
         yield Question(QUESTION)
     elif word == "slow":
@@ -57,9 +62,15 @@ class Turns:
 
     def __init__(self):
         self.seen = []
+        self.calls = {}
 
-    def add(self, text, task_id, context_id):
-        self.seen.append({"text": text, "taskId": task_id, "contextId": context_id})
+    def called(self, call, message_id):
+        """By which call a message comes, which an agent is not told."""
+        self.calls[message_id] = call
+
+    def add(self, text, message_id, task_id, context_id):
+        call = self.calls.get(message_id)
+        self.seen.append({"text": text, "call": call, "taskId": task_id, "contextId": context_id})
 
     async def shown(self, state_of):
         """Each with the state that its task has in the library's own store."""
