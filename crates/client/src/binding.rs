@@ -170,7 +170,7 @@ impl Endpoint {
 pub(crate) fn choose(found: &Discovered, choice: Choice<'_>) -> Result<Endpoint, Error> {
     let mut spoken: Vec<Spoken<'_>> = Vec::new();
     for interface in &found.card.supported_interfaces {
-        spoken.extend(Spoken::of(found, interface).filter(|spoken| choice.admits(spoken.binding)));
+        spoken.extend(Spoken::of(found, interface).filter(|spoken| choice.admits(spoken)));
     }
     if choice.order == Order::Ours {
         spoken.sort_by_key(|spoken| (spoken.dialect == Dialect::V03, spoken.binding != Binding::JsonRpc));
@@ -184,11 +184,13 @@ pub(crate) fn choose(found: &Discovered, choice: Choice<'_>) -> Result<Endpoint,
 }
 
 impl Choice<'_> {
-    fn admits(&self, binding: Binding) -> bool {
-        match (self.binding, self.order) {
-            (Some(wanted), _) => binding == wanted,
-            (None, Order::Card) => true,
-            (None, Order::Ours) => binding != Binding::Grpc,
+    fn admits(&self, spoken: &Spoken<'_>) -> bool {
+        match (self.binding, self.order, self.at) {
+            (Some(wanted), ..) => spoken.binding == wanted,
+            // A card does not choose the port that is called at the operator's host.
+            (None, Order::Card, Some(at)) => spoken.binding != Binding::Grpc || spoken.is_on_port_of(at),
+            (None, Order::Card, None) => true,
+            (None, Order::Ours, _) => spoken.binding != Binding::Grpc,
         }
     }
 }
@@ -208,6 +210,11 @@ impl<'a> Spoken<'a> {
     }
 
     /// Whether it is what the agent's URL leads to. An address of gRPC has no path.
+    fn is_on_port_of(&self, at: &Url) -> bool {
+        let said = grpc::url(&self.interface.url, at);
+        said.is_ok_and(|said| said.port_or_known_default() == at.port_or_known_default())
+    }
+
     fn has_path_of(&self, at: &Url) -> bool {
         let bare = |url: &Url| url.path().trim_end_matches('/').to_owned();
         self.binding != Binding::Grpc && at.join(&self.interface.url).is_ok_and(|url| bare(&url) == bare(at))
@@ -356,7 +363,17 @@ mod tests {
         let at = "https://h:9/a2a?k=1";
         assert_eq!(taken(Order::Card, at, &[rpc, rest]), (Binding::JsonRpc, at.to_owned()));
         assert_eq!(taken(Order::Card, at, &[rest, rpc]), (Binding::Rest, "https://h:9/rest?k=1".to_owned()));
-        assert_eq!(taken(Order::Card, at, &[grpc, rpc]), (Binding::Grpc, "https://h:50051/".to_owned()));
+        assert_eq!(
+            taken(Order::Card, at, &[grpc, rpc]),
+            (Binding::JsonRpc, at.to_owned()),
+            "a port is not the card's to choose"
+        );
+        let here = ("GRPC", "1.0", "127.0.0.1:9");
+        assert_eq!(taken(Order::Card, at, &[here, rpc]), (Binding::Grpc, "https://h:9/".to_owned()));
+        let url = Url::parse(at).unwrap();
+        let wanted = Choice { binding: Some(Binding::Grpc), order: Order::Card, at: Some(&url) };
+        let chosen = choose(&found(None, &[rpc, grpc]), wanted).unwrap();
+        assert_eq!(chosen.url.as_str(), "https://h:50051/", "who asks for gRPC gets it where it is");
         for said in ["", "not a url", "http://u:p@inside/", "/relative"] {
             assert_eq!(taken(Order::Ours, at, &[("JSONRPC", "1.0", said)]).1, at, "{said}");
         }

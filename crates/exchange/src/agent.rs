@@ -418,7 +418,7 @@ impl Turn {
 
     /// The ids under which what this turn causes is known.
     pub fn trace(&self) -> Trace {
-        self.origin.trace(self.task, self.number)
+        self.origin.trace(self.task, self.number, Some(&self.message.message_id))
     }
 
     /// The text of the message's text parts.

@@ -93,6 +93,7 @@ impl Exchange {
         }
         let mut call = Call { agent: None, rules: Rules { always_task: true, ..call.rules }, ..call.clone() };
         call.origin.skill = chat.skill.or(call.origin.skill);
+        call.origin.root = true;
         let request = SendMessageRequest {
             message,
             configuration: Some(SendMessageConfiguration { return_immediately: true, ..Default::default() }),
@@ -177,7 +178,7 @@ impl Exchange {
             task,
             state,
             response,
-            correlation: origin.trace(task, 1).correlation,
+            correlation: origin.trace(task, 1, None).correlation,
             elsewhere,
             is_broken: state == TaskState::Failed && whole.status.message.as_ref().is_some_and(is_broken),
             agent: head.agent,

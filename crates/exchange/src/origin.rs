@@ -32,6 +32,9 @@ pub struct Origin {
     /// Which skill is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skill: Option<String>,
+    /// Nothing caused it, not even its own message.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub root: bool,
     /// How far it has been delegated.
     #[serde(skip_serializing_if = "Delegation::is_first")]
     pub delegation: Delegation,
@@ -92,8 +95,8 @@ impl Origin {
         stored.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
     }
 
-    /// The ids for what a turn of the task causes. They are the same at each attempt.
-    pub fn trace(&self, task: TaskId, turn: u32) -> Trace {
+    /// The ids for what a turn of the task causes. They are the same at each attempt. `cause` is the message of the turn.
+    pub fn trace(&self, task: TaskId, turn: u32, cause: Option<&str>) -> Trace {
         let own = task.to_string();
         let given = self.trace.as_deref().and_then(parse);
         let trace = given.map_or_else(|| own.replace('-', ""), |(trace, _)| trace.to_owned());
@@ -102,7 +105,8 @@ impl Origin {
             (None, Some((trace, _))) => trace.to_owned(),
             (None, None) => own.clone(),
         };
-        let parent = self.parent.clone().or_else(|| given.map(|(_, span)| span.to_owned()));
+        let cause = cause.filter(|_| !self.root).and_then(id);
+        let parent = self.parent.clone().or_else(|| given.map(|(_, span)| span.to_owned())).or(cause);
         let span = Sha256::digest(format!("{own} {turn}"));
         let span: String = span.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         Trace { correlation, parent, traceparent: format!("00-{trace}-{span}-01") }
@@ -139,17 +143,21 @@ mod tests {
     #[test]
     fn x_48_ids_come_from_headers_then_from_the_trace_and_are_made_otherwise() {
         let task = TaskId::mint();
-        let said = Origin::of_headers(Some("c-1"), Some("p-1"), Some(TRACE)).trace(task, 1);
+        let said = Origin::of_headers(Some("c-1"), Some("p-1"), Some(TRACE)).trace(task, 1, None);
         assert_eq!((said.correlation.as_str(), said.parent.as_deref()), ("c-1", Some("p-1")));
         assert!(said.traceparent.starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{}", said.traceparent);
-        let traced = Origin::of_headers(None, None, Some(TRACE)).trace(task, 1);
+        let traced = Origin::of_headers(None, None, Some(TRACE)).trace(task, 1, None);
         assert_eq!(traced.correlation, "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(traced.parent.as_deref(), Some("b7ad6b7169203331"));
-        let own = Origin::default().trace(task, 1);
+        let own = Origin::default().trace(task, 1, None);
         assert_eq!((own.correlation, own.parent), (task.to_string(), None));
+        let caused = Origin::default().trace(task, 1, Some("m-1"));
+        assert_eq!(caused.parent.as_deref(), Some("m-1"), "S4-10: the message is what caused it");
+        let chat = Origin { root: true, ..Origin::default() }.trace(task, 1, Some("m-1"));
+        assert_eq!(chat.parent, None, "S4-7: what nobody caused has no parent");
         assert!(parse(&own.traceparent).is_some(), "{}", own.traceparent);
-        assert_eq!(Origin::default().trace(task, 1).traceparent, own.traceparent, "retries link");
-        assert_ne!(Origin::default().trace(task, 2).traceparent, own.traceparent);
+        assert_eq!(Origin::default().trace(task, 1, None).traceparent, own.traceparent, "retries link");
+        assert_ne!(Origin::default().trace(task, 2, None).traceparent, own.traceparent);
     }
 
     #[test]

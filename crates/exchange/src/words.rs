@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use a2a::{
-    JsonObject, Limits, Message, Part, StreamResponse, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent,
+    Artifact, JsonObject, Limits, Message, Part, StreamResponse, TaskArtifactUpdateEvent, TaskState,
+    TaskStatusUpdateEvent,
 };
 use serde_json::value::RawValue;
 
@@ -54,8 +55,7 @@ pub fn read(json: &[u8], limits: &Limits) -> Result<Word, String> {
         }
         StreamResponse::ArtifactUpdate(update) => {
             let TaskArtifactUpdateEvent { artifact, append, last_chunk, metadata, .. } = update;
-            check_parts("artifactUpdate.artifact.parts", &artifact.parts, limits)?;
-            check_object("artifactUpdate.artifact.metadata", artifact.metadata.as_ref(), limits)?;
+            check_artifact("artifactUpdate.artifact", &artifact, limits)?;
             check_object("artifactUpdate.metadata", metadata.as_ref(), limits)?;
             Ok(Word::Said(Said::Artifact { artifact, append, last_chunk, metadata }))
         }
@@ -88,7 +88,14 @@ fn status(update: TaskStatusUpdateEvent, limits: &Limits) -> Result<Word, String
     Ok(Word::End { state, outcome })
 }
 
-fn check_message(path: &str, message: &Message, limits: &Limits) -> Result<(), String> {
+/// Whether an artifact can be kept and given to whoever asks.
+pub fn check_artifact(path: &str, artifact: &Artifact, limits: &Limits) -> Result<(), String> {
+    check_parts(&format!("{path}.parts"), &artifact.parts, limits)?;
+    check_object(&format!("{path}.metadata"), artifact.metadata.as_ref(), limits)
+}
+
+/// The same for a message.
+pub fn check_message(path: &str, message: &Message, limits: &Limits) -> Result<(), String> {
     check_parts(&format!("{path}.parts"), &message.parts, limits)?;
     check_object(&format!("{path}.metadata"), message.metadata.as_ref(), limits)
 }
@@ -98,7 +105,7 @@ fn check_parts(path: &str, parts: &[Part], limits: &Limits) -> Result<(), String
 }
 
 /// What goes into the journal must come out of it again: deeper nesting than readers allow stays outside.
-fn check_object(path: &str, object: Option<&JsonObject>, limits: &Limits) -> Result<(), String> {
+pub fn check_object(path: &str, object: Option<&JsonObject>, limits: &Limits) -> Result<(), String> {
     match object {
         Some(object) if object.depth() > limits.json_depth => Err(format!("{path} nests too deep")),
         _ => Ok(()),

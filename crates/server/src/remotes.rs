@@ -174,6 +174,9 @@ impl Surface for Route {
             Self::Tool => {
                 let body = visit.text(&[Media::Json]).await?;
                 let line: Line = parse(&body)?;
+                if line.line.trim().is_empty() {
+                    return Err(Error::invalid("line", "is required: `list`, `card NAME` or `call NAME TEXT`"));
+                }
                 if line.line.len() > LONGEST_LINE {
                     return Err(Error::invalid("line", format!("must have at most {LONGEST_LINE} bytes")));
                 }

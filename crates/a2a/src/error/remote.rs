@@ -96,7 +96,11 @@ impl<'de> Deserialize<'de> for RemoteError {
 
 impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.message, self.code)
+        let message = if self.message.is_empty() { "an error without a message" } else { &self.message };
+        match self.code {
+            0 => f.write_str(message),
+            code => write!(f, "{message} ({code})"),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ const OPEN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Breaker(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct State {
     failures: u32,
     opened: Option<Instant>,
@@ -64,6 +64,12 @@ impl Breaker {
             state.opened = Some(now);
             state.trying = false;
         }
+    }
+
+    /// Goes on as another one stands.
+    pub(super) fn go_on(&self, before: &Self) {
+        let before = before.state().clone();
+        *self.state() = before;
     }
 
     /// For people.

@@ -6,7 +6,7 @@ use exchange::Turn;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    peer::{Peer, told},
+    peer::{Peer, clean, told},
     spec::Sees,
     state::State,
 };
@@ -131,10 +131,31 @@ pub(super) fn falls_back(error: &Error) -> bool {
     }
 }
 
-/// An error as the caller is told of it: what the remote said, or what happened on the way.
+/// An error as callers are told of it: what the remote said, or what happened on the way. Where the remote is, is the operator's business.
 pub(super) fn said(error: &Error) -> String {
     match (error, error.http_status()) {
-        (Error::Protocol(_) | Error::Auth(_), Some(status)) => format!("HTTP {status}: {}", told(error)),
+        (Error::Protocol(remote) | Error::Auth(remote), Some(status)) => {
+            let message = clean(&remote.message);
+            let repeats = message.is_empty() || message.starts_with("HTTP status");
+            // A page is no answer.
+            if repeats || message.contains("<html") || message.contains("<!DOCTYPE") {
+                let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+                return format!("HTTP {status}: {}", reason.unwrap_or("no reason given"));
+            }
+            format!("HTTP {status}: {message}")
+        }
+        (Error::Unreachable { .. }, _) => format!("the remote cannot be reached: {}", root_cause(error)),
+        (Error::Timeout { after, .. }, _) => format!("the remote did not answer within {} s", after.as_secs_f64()),
+        (Error::Grant { .. }, _) => "the token for the remote cannot be had".to_owned(),
         _ => told(error),
     }
+}
+
+/// What is at the end of the chain of causes.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    clean(&last.to_string())
 }

@@ -11,28 +11,31 @@
 //! **Without a slot.** When nothing has come for a while the turn is parked, and looks again after a time, or when the remote says that
 //! something has happened.
 
+mod heard;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use a2a::{
-    Artifact, GetTaskRequest, JsonObject, Message, Part, Role, SendMessageConfiguration, SendMessageRequest,
-    SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task, TaskPushNotificationConfig, TaskState,
+    GetTaskRequest, JsonObject, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, SendMessageResponse,
+    StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 use client::{Client, Error, EventStream};
-use exchange::{DELEGATION, Delegation, Note, Outcome, Output, Turn};
+use exchange::{DELEGATION, Delegation, Outcome, Output, Turn};
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use store::clock;
 use tokio::sync::Notify;
 
+use self::heard::Made;
 use super::{
     Options,
     call::{cancel, falls_back, find, headers, is_final, message_id, said},
     peer::{Peer, told},
     spec::Sees,
-    state::{Phase, State, is_over, repeats, text_of},
+    state::{Phase, State, is_over},
 };
 
 /// How often a message that cannot have arrived is sent again.
@@ -51,8 +54,6 @@ const GLANCE: Duration = Duration::from_secs(1);
 const LEARN: Duration = Duration::from_secs(3);
 /// How long a remote whose work is not wanted any more is told so at the end of a turn.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// So many artifacts a turn may have.
-const MOST_ARTIFACTS: usize = 1000;
 
 /// How a step of a turn ended.
 enum Step {
@@ -90,7 +91,7 @@ struct Follow<'a> {
     asking: Client,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// What has come in this run, as far as it is known whole.
-    made: Vec<Artifact>,
+    made: Vec<Made>,
     /// Bytes that may still come.
     room: usize,
     kept: Instant,
@@ -118,11 +119,11 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
             match state.phase {
                 // Those of `agents.yaml` are called without one, too: the seed's agents need none.
                 Phase::New | Phase::Over if peer.is_watched() => {}
-                Phase::New | Phase::Over => return broken(format!("card fetch failed: {refused}")),
+                Phase::New | Phase::Over => return broken(format!("card fetch failed: {}", refused.said())),
                 // It was begun with one, and is not gone on with in another way.
                 Phase::Working if state.carded => return Outcome::Parked { at_most: Some(options.poll) },
                 Phase::Sending if state.carded => {
-                    return Outcome::Retry(format!("{}: card fetch failed: {refused}", peer.spec.name));
+                    return Outcome::Retry(format!("{}: card fetch failed: {}", peer.spec.name, refused.said()));
                 }
                 Phase::Working | Phase::Sending => {}
             }
@@ -134,7 +135,7 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         (Err(_), _) | (_, Err(_)) if state.phase == Phase::Working => {
             return Outcome::Parked { at_most: Some(options.poll) };
         }
-        (Err(refused), _) | (_, Err(refused)) => return broken(refused.to_string()),
+        (Err(refused), _) | (_, Err(refused)) => return broken(refused.said()),
     };
     let mut follow = Follow {
         client,
@@ -355,7 +356,7 @@ impl Follow<'_> {
         match self.find().await? {
             Found::Yes => self.look().await,
             Found::No => self.send().await,
-            Found::NotNow(error) => Err(Outcome::Retry(format!("{}: {}", self.peer.spec.name, told(&error)))),
+            Found::NotNow(error) => Err(Outcome::Retry(format!("{}: {}", self.peer.spec.name, said(&error)))),
             // Nobody knows. The caller decides whether it is sent again.
             Found::Unknown => {
                 self.state = std::mem::take(&mut self.state).next_turn(self.turn.number);
@@ -563,7 +564,7 @@ impl Follow<'_> {
         let task = match task {
             Ok(task) => task.value,
             Err(error) if is_final(&error) => {
-                let why = format!("the remote's task cannot be read: {}", told(&error));
+                let why = format!("the remote's task cannot be read: {}", said(&error));
                 return Err(Looked::Ends(broken(why)));
             }
             Err(error) => return Err(Looked::Failed(error)),
@@ -616,156 +617,6 @@ impl Follow<'_> {
         }
     }
 
-    /// A direct message is a whole answer.
-    fn message(&mut self, message: Message) -> Outcome {
-        let _ = self.state.meet(&message.task_id, &message.context_id);
-        self.state.ended = true;
-        self.begun = true;
-        Outcome::Message(message)
-    }
-
-    /// A task as it stands there. Gives the end of the turn, if it is over.
-    async fn task(&mut self, task: Task, first: bool) -> Result<Option<Outcome>, Outcome> {
-        // A stream that continues a task shows it as it stood before, and so are its artifacts.
-        let is_before = first && self.state.task.is_some() && !task.status.state.is_terminal();
-        self.meet(&task.id, &task.context_id).map_err(broken)?;
-        if self.state.phase != Phase::Working {
-            self.state.phase = Phase::Working;
-            let note = Note::Step {
-                agent: self.peer.spec.name.clone(),
-                task: self.state.task.clone(),
-                text: "works on it".to_owned(),
-            };
-            self.out.note(note).await;
-            self.keep().await;
-        }
-        if is_before {
-            for artifact in &task.artifacts {
-                self.state.remember(&artifact.artifact_id, Some(artifact));
-            }
-            return Ok(None);
-        }
-        for artifact in &task.artifacts {
-            if !self.state.has(artifact) {
-                self.say(artifact.clone(), false, true, None).await?;
-            }
-        }
-        if is_over(&task) {
-            let words = last_words(&task);
-            return Ok(Some(self.end(task.status.state, task.status.message, &task.artifacts, words)));
-        }
-        self.working(task.status.state, task.status.message, None).await;
-        Ok(None)
-    }
-
-    async fn status(&mut self, update: a2a::TaskStatusUpdateEvent) -> Result<Option<Outcome>, Outcome> {
-        self.meet(&update.task_id, &update.context_id).map_err(broken)?;
-        let status = update.status;
-        if status.state.is_terminal() || status.state == TaskState::InputRequired {
-            let made = self.made.clone();
-            return Ok(Some(self.end(status.state, status.message, &made, Vec::new())));
-        }
-        self.state.phase = Phase::Working;
-        self.working(status.state, status.message, update.metadata).await;
-        Ok(None)
-    }
-
-    /// The remote is at work, and may say something about it.
-    async fn working(&mut self, state: TaskState, message: Option<Message>, metadata: Option<JsonObject>) {
-        let is_auth = state == TaskState::AuthRequired;
-        let changed = std::mem::replace(&mut self.state.auth, is_auth) != is_auth;
-        if let Some(message) = &message {
-            let text = || exchange::text_of(&message.parts);
-            let id = if message.message_id.is_empty() { text() } else { message.message_id.clone() };
-            if std::mem::replace(&mut self.state.said, id.clone()) == id && !changed {
-                return;
-            }
-        } else if !changed {
-            return;
-        }
-        if is_auth {
-            self.out.auth_required(message, metadata).await;
-        } else {
-            self.out.status(message, metadata).await;
-        }
-        // It is a commit of its own, and not said again after a crash.
-        self.keep().await;
-    }
-
-    async fn artifact(&mut self, update: a2a::TaskArtifactUpdateEvent) -> Result<(), Outcome> {
-        self.meet(&update.task_id, &update.context_id).map_err(broken)?;
-        self.state.phase = Phase::Working;
-        self.say(update.artifact, update.append, update.last_chunk, update.metadata).await
-    }
-
-    /// Says an artifact or a piece of one, and remembers what it is by now.
-    async fn say(
-        &mut self,
-        mut artifact: Artifact,
-        append: bool,
-        last_chunk: bool,
-        metadata: Option<JsonObject>,
-    ) -> Result<(), Outcome> {
-        if artifact.artifact_id.is_empty() {
-            artifact.artifact_id = if append { self.last_artifact() } else { self.next_artifact() };
-        }
-        let known = self.made.iter().position(|made| made.artifact_id == artifact.artifact_id);
-        let is_heard = known.is_some() || self.state.heard.iter().any(|heard| heard.id == artifact.artifact_id);
-        if !is_heard && self.state.heard.len() >= MOST_ARTIFACTS {
-            return Err(broken(format!("the remote made more than {MOST_ARTIFACTS} artifacts")));
-        }
-        // What continues nothing begins.
-        let append = append && is_heard;
-        match known {
-            Some(at) if append => self.made[at].parts.extend(artifact.parts.iter().cloned()),
-            Some(at) => self.made[at] = artifact.clone(),
-            None if append => {}
-            None => self.made.push(artifact.clone()),
-        }
-        let id = artifact.artifact_id.clone();
-        let whole = self.made.iter().find(|made| made.artifact_id == id);
-        self.state.remember(&id, whole);
-        self.dirty = true;
-        self.out.artifact(artifact, append, last_chunk, metadata).await;
-        Ok(())
-    }
-
-    fn next_artifact(&self) -> String {
-        format!("artifact-{}-{}", self.turn.number, self.state.heard.len() + 1)
-    }
-
-    fn last_artifact(&self) -> String {
-        self.state.heard.last().map_or_else(|| self.next_artifact(), |heard| heard.id.clone())
-    }
-
-    fn meet(&mut self, task: &str, context: &str) -> Result<(), String> {
-        self.state.meet(task, context)?;
-        if self.state.task.is_some() {
-            self.named.notify_one();
-        }
-        Ok(())
-    }
-
-    /// The end of the remote's turn, in our words. `words` is what it said last, should there be nothing else.
-    fn end(&mut self, state: TaskState, message: Option<Message>, artifacts: &[Artifact], words: Vec<Part>) -> Outcome {
-        self.state.ended = state.is_terminal();
-        let text = message.as_ref().map(|message| exchange::text_of(&message.parts)).unwrap_or_default();
-        let parts = message.map(|message| message.parts).unwrap_or_default();
-        match state {
-            // Many repeat in the message what their artifacts say.
-            TaskState::Completed if repeats(&text_of(artifacts), &text) => Outcome::Completed(Vec::new()),
-            TaskState::Completed if parts.is_empty() && artifacts.is_empty() && self.state.said.is_empty() => {
-                Outcome::Completed(words)
-            }
-            TaskState::Completed => Outcome::Completed(parts),
-            TaskState::InputRequired => Outcome::InputRequired(parts),
-            TaskState::Rejected => Outcome::Rejected(parts),
-            TaskState::Canceled => Outcome::Canceled,
-            _ if parts.is_empty() => Outcome::Failed(vec![Part::text("the remote says that it failed, and not why")]),
-            _ => Outcome::Failed(parts),
-        }
-    }
-
     /// Before the end, where something may have been missed, the whole task is asked for.
     async fn whole(&mut self, outcome: Outcome) -> Result<Outcome, Error> {
         let Some(id) = self.state.task.clone().filter(|_| self.gap) else { return Ok(outcome) };
@@ -795,12 +646,6 @@ impl Follow<'_> {
             self.keep().await;
         }
     }
-}
-
-/// What an agent said last in a task's history.
-fn last_words(task: &Task) -> Vec<Part> {
-    let said = task.history.iter().rfind(|message| message.role == Role::Agent);
-    said.map(|message| message.parts.clone()).unwrap_or_default()
 }
 
 async fn sleep(time: Option<Duration>) {

@@ -18,6 +18,7 @@ use url::Url;
 use super::{
     Options,
     breaker::Breaker,
+    call::said,
     spec::{Registry, Sees, Spec},
 };
 
@@ -78,6 +79,17 @@ impl std::fmt::Display for Refused {
             Self::Nowhere(why) => f.write_str(why),
             Self::Card(error) => f.write_str(&told(error)),
             Self::Interface(error) => f.write_str(&told(error)),
+        }
+    }
+}
+
+impl Refused {
+    /// As callers are told of it.
+    pub(super) fn said(&self) -> String {
+        match self {
+            Self::Nowhere(_) => "it is not known where the remote is".to_owned(),
+            Self::Card(error) => said(error),
+            Self::Interface(error) => said(error),
         }
     }
 }
@@ -282,6 +294,7 @@ impl Peer {
     pub(super) fn adopt(&self, before: &Self) {
         if self.spec.url == before.spec.url && self.spec.card == before.spec.card {
             self.seen().card = before.card();
+            self.breaker.go_on(&before.breaker);
         }
     }
 

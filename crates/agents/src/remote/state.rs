@@ -1,6 +1,6 @@
 //! What a turn of a remote agent keeps: under which ids it is worked on there, and how far it was heard.
 
-use a2a::{Artifact, Task};
+use a2a::{Artifact, Part, Task};
 use bytes::Bytes;
 use exchange::Elsewhere;
 use serde::{Deserialize, Serialize};
@@ -131,9 +131,13 @@ impl State {
         self.heard.iter().any(|heard| heard.id == artifact.artifact_id && heard.digest == digest)
     }
 
-    /// Remembers an artifact. `None` is one of which only a part is known.
-    pub(super) fn remember(&mut self, id: &str, whole: Option<&Artifact>) {
-        let digest = whole.map(digest).unwrap_or_default();
+    /// Remembers an artifact as it stands.
+    pub(super) fn remember_whole(&mut self, artifact: &Artifact) {
+        self.remember(&artifact.artifact_id, digest(artifact));
+    }
+
+    /// Remembers an artifact by what it holds. An empty digest is for one of which only a part is known.
+    pub(super) fn remember(&mut self, id: &str, digest: String) {
         match self.heard.iter_mut().find(|heard| heard.id == id) {
             Some(heard) => heard.digest = digest,
             None => self.heard.push(Heard { id: id.to_owned(), digest }),
@@ -145,28 +149,46 @@ impl State {
     }
 }
 
-/// What an artifact holds, in short.
-fn digest(artifact: &Artifact) -> String {
-    let parts = serde_json::to_vec(&joined(artifact)).unwrap_or_default();
-    Sha256::digest(parts).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+/// What an artifact holds, in short, while its pieces come: however it was cut, it is the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pieces {
+    hash: Sha256,
+    /// The media type of the text that it ends with, if it does: what follows may belong to it.
+    text: Option<String>,
 }
 
-/// An artifact whose pieces of text are one: however it was cut, it is the same.
-fn joined(artifact: &Artifact) -> Vec<a2a::Part> {
-    let mut parts: Vec<a2a::Part> = Vec::with_capacity(artifact.parts.len());
-    for part in &artifact.parts {
-        if let (Some(text), Some(last)) = (part.as_text(), parts.last_mut())
-            && let a2a::PartContent::Text(before) = &mut last.content
-            && last.media_type == part.media_type
-            && part.metadata.is_none()
-            && last.metadata.is_none()
-        {
-            before.push_str(text);
-        } else {
-            parts.push(part.clone());
+impl Pieces {
+    pub(super) fn add(&mut self, parts: &[Part]) {
+        for part in parts {
+            let plain = part.metadata.is_none() && part.filename.is_empty();
+            match part.as_text().filter(|_| plain) {
+                Some(text) => {
+                    if self.text.as_ref() != Some(&part.media_type) {
+                        self.hash.update([0]);
+                        self.hash.update(part.media_type.as_bytes());
+                        self.hash.update([0]);
+                    }
+                    self.hash.update(text.as_bytes());
+                    self.text = Some(part.media_type.clone());
+                }
+                None => {
+                    self.hash.update([1]);
+                    self.hash.update(serde_json::to_vec(part).unwrap_or_default());
+                    self.text = None;
+                }
+            }
         }
     }
-    parts
+
+    pub(super) fn digest(&self) -> String {
+        self.hash.clone().finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn digest(artifact: &Artifact) -> String {
+    let mut pieces = Pieces::default();
+    pieces.add(&artifact.parts);
+    pieces.digest()
 }
 
 /// Whether a message only repeats what a task's artifacts say.
@@ -175,10 +197,9 @@ pub(super) fn repeats(task_text: &str, said: &str) -> bool {
     !said.trim().is_empty() && plain(task_text) == plain(said)
 }
 
-/// The text of artifacts, one after the other.
-pub(super) fn text_of<'a>(artifacts: impl IntoIterator<Item = &'a Artifact>) -> String {
-    let texts = artifacts.into_iter().map(|it| it.parts.iter().filter_map(a2a::Part::as_text).collect::<String>());
-    texts.collect::<Vec<_>>().join("\n")
+/// The text of an artifact.
+pub(super) fn text_of(parts: &[Part]) -> String {
+    parts.iter().filter_map(Part::as_text).collect()
 }
 
 /// Whether a remote's turn is over.
@@ -188,8 +209,6 @@ pub(super) fn is_over(task: &Task) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use a2a::Part;
-
     use super::*;
 
     fn artifact(id: &str, texts: &[&str]) -> Artifact {
@@ -201,11 +220,11 @@ mod tests {
     fn an_artifact_is_the_same_however_it_was_cut() {
         let mut state = State::default();
         assert!(!state.has(&artifact("a", &["one two"])));
-        state.remember("a", Some(&artifact("a", &["one ", "two"])));
+        state.remember_whole(&artifact("a", &["one ", "two"]));
         assert!(state.has(&artifact("a", &["one two"])));
         assert!(!state.has(&artifact("a", &["one two three"])));
         assert!(!state.has(&artifact("b", &["one two"])));
-        state.remember("a", None);
+        state.remember("a", String::new());
         assert!(!state.has(&artifact("a", &["one two"])), "it has grown by something");
         assert_eq!(State::read(Some(&state.write())), state);
     }

@@ -75,7 +75,7 @@ impl<'a> Session<'a> {
             self.asked.insert(peer.spec.name.clone());
             lines.push(match card {
                 Ok(()) => line_of(peer),
-                Err(refused) => format!("{} — (card unavailable: {refused})", peer.spec.name),
+                Err(refused) => format!("{} — (card unavailable: {})", peer.spec.name, refused.said()),
             });
         }
         lines.join("\n")
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
 
     async fn card(&mut self, name: &str) -> Result<String, String> {
         let peer = self.find(name)?;
-        self.look_at(&peer).await.map_err(|refused| format!("card fetch failed: {refused}"))?;
+        self.look_at(&peer).await.map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
         let Some(card) = peer.card() else { return Err("card fetch failed: there is none".to_owned()) };
         let card = &card.found.card;
         let url = peer.spec.url.as_ref().map_or_else(String::clone, ToString::to_string);
@@ -118,10 +118,15 @@ impl<'a> Session<'a> {
                 return Err(said(error));
             }
             if peer.card().is_none() && !peer.is_watched() {
-                return Err(format!("card fetch failed: {refused}"));
+                return Err(match &refused {
+                    Refused::Card(error) if error.http_status().is_none() && error.is_passing() => {
+                        format!("transport: {}", said(error))
+                    }
+                    refused => format!("card fetch failed: {}", refused.said()),
+                });
             }
         }
-        let client = peer.client().map_err(|refused| format!("card fetch failed: {refused}"))?;
+        let client = peer.client().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
         let request = client::user_message(uuid(), text);
         match tokio::time::timeout(peer.spec.timeout, converse(&client, request)).await {
             Ok(Ok(answer)) => {
@@ -141,7 +146,7 @@ impl<'a> Session<'a> {
                     }
                     _ => {
                         peer.broke(&why);
-                        Err(format!("transport: {why}"))
+                        Err(format!("transport: {}", said(&error)))
                     }
                 }
             }

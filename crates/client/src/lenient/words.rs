@@ -48,7 +48,11 @@ fn task(found: &Value) -> Option<Value> {
     let mut made = common(object);
     let id = text(object, "id");
     made.insert("id".to_owned(), json!(if id.is_empty() { text(object, "taskId") } else { id }));
-    let artifacts: Vec<Value> = list(object, "artifacts").iter().filter_map(artifact).collect();
+    // An answer that cannot be read is not one that is not there.
+    if member(object, "artifacts").is_some_and(|found| !found.is_array() && !found.is_null()) {
+        return None;
+    }
+    let artifacts = list(object, "artifacts").iter().map(artifact).collect::<Option<Vec<Value>>>()?;
     let history: Vec<Value> = list(object, "history").iter().filter_map(message).collect();
     let has_answer = !artifacts.is_empty() || member(object, "message").is_some();
     let mut status = match member(object, "status") {
@@ -137,7 +141,7 @@ fn artifact(found: &Value) -> Option<Value> {
     for name in ["artifactId", "name", "description"] {
         made.insert(name.to_owned(), json!(text(object, name)));
     }
-    made.insert("parts".to_owned(), parts(object));
+    made.insert("parts".to_owned(), parts(object)?);
     Some(Value::Object(made))
 }
 
@@ -148,7 +152,7 @@ pub(super) fn message(found: &Value) -> Option<Value> {
         Value::Object(object) => object,
         _ => return None,
     };
-    let parts = parts(object);
+    let parts = parts(object)?;
     // Whatever this is, it says nothing.
     if parts.as_array().is_none_or(Vec::is_empty) && member(object, "parts").is_none() {
         return None;
@@ -165,12 +169,12 @@ pub(super) fn message(found: &Value) -> Option<Value> {
 }
 
 /// The content of a message or an artifact, which is a list of parts, or simply a text.
-fn parts(object: &Map<String, Value>) -> Value {
+fn parts(object: &Map<String, Value>) -> Option<Value> {
     let content = ["parts", "content", "text"].into_iter().find_map(|name| member(object, name));
     match content {
-        Some(Value::Array(parts)) => parts.iter().filter_map(part).collect(),
-        Some(one) => part(one).into_iter().collect(),
-        None => Value::Array(Vec::new()),
+        Some(Value::Array(parts)) => parts.iter().map(part).collect(),
+        Some(Value::Null) | None => Some(Value::Array(Vec::new())),
+        Some(one) => part(one).map(|part| Value::Array(vec![part])),
     }
 }
 
