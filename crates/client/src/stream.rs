@@ -268,6 +268,14 @@ impl EventStream {
     async fn take_up(&mut self, cause: Option<Error>) -> Result<Option<Received<StreamResponse>>, Error> {
         let resume = *self.client.resume();
         let mut cause = cause.map(Box::new);
+        // Some servers refuse a subscription to a task that is over by breaking off a stream that they have begun.
+        if self.silent
+            && !self.task.is_empty()
+            && !self.client.resumes()
+            && let Some(last) = self.final_state().await.unwrap_or_default()
+        {
+            return Ok(Some(last));
+        }
         while !self.task.is_empty() && self.attempts < resume.attempts {
             let doubled = resume.backoff.saturating_mul(2_u32.saturating_pow(self.attempts));
             tokio::time::sleep(doubled.min(resume.max_backoff)).await;

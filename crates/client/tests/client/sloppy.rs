@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use a2a::{GetTaskRequest, SendMessageResponse, StreamResponse, TaskState};
+use a2a::{GetTaskRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, TaskState};
 use client::{Client, Dialect, Resume, parse_url, reply_text, task_text, user_message};
 
 use crate::script::{Script, collect, connector, events, held, json, options, pinging};
@@ -88,6 +88,17 @@ async fn a_stream_that_only_says_that_it_is_there_is_left_once_its_task_is_over(
     let stream = client.stream(user_message("m", "hi")).await.unwrap();
     assert_eq!(collect(stream).await.unwrap(), ["task TASK_STATE_WORKING", "task TASK_STATE_CANCELED"]);
     assert!(script.seen()[1..].iter().all(|seen| seen.body.contains("tasks/get")), "nobody subscribes again");
+}
+
+#[tokio::test]
+async fn a_subscription_that_breaks_off_at_once_is_looked_into() {
+    let task = r#"{"jsonrpc":"2.0","id":1,"result":{"kind":"task","id":"t-1","status":{"state":"completed"}}}"#;
+    let broken = events(&[]).replace("content-length: 0", "content-length: 9");
+    let script = Script::start(|_| vec![broken, json(200, task)]);
+    let request = SubscribeToTaskRequest { tenant: String::new(), id: "t-1".to_owned() };
+    let stream = client(&script).subscribe(request, None).await.unwrap();
+    assert_eq!(collect(stream).await.unwrap(), ["task TASK_STATE_COMPLETED"]);
+    assert_eq!(script.seen().len(), 2, "nobody tries again what cannot work");
 }
 
 #[tokio::test]
