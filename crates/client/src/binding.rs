@@ -11,6 +11,9 @@ use url::Url;
 
 use crate::{Discovered, Error, discovery::same_host, grpc, rest, rpc, same_origin, v03};
 
+/// Below it are the ports of a system's own services.
+const FIRST_FREE_PORT: u16 = 1024;
+
 /// A way to carry the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
@@ -168,9 +171,12 @@ impl Endpoint {
 
 /// The interface to use: in the order that is asked for, but one that is where the agent is said to be before the others.
 pub(crate) fn choose(found: &Discovered, choice: Choice<'_>) -> Result<Endpoint, Error> {
-    let mut spoken: Vec<Spoken<'_>> = Vec::new();
-    for interface in &found.card.supported_interfaces {
-        spoken.extend(Spoken::of(found, interface).filter(|spoken| choice.admits(spoken)));
+    let all: Vec<Spoken<'_>> =
+        found.card.supported_interfaces.iter().filter_map(|interface| Spoken::of(found, interface)).collect();
+    let mut spoken: Vec<&Spoken<'_>> = all.iter().filter(|spoken| choice.admits(spoken)).collect();
+    if spoken.is_empty() {
+        // Who speaks nothing else is called where it listens, unless that is a place of the system's own services.
+        spoken = all.iter().filter(|spoken| choice.bears(spoken)).collect();
     }
     if choice.order == Order::Ours {
         spoken.sort_by_key(|spoken| (spoken.dialect == Dialect::V03, spoken.binding != Binding::JsonRpc));
@@ -193,6 +199,11 @@ impl Choice<'_> {
             (None, Order::Ours, _) => spoken.binding != Binding::Grpc,
         }
     }
+
+    fn bears(&self, spoken: &Spoken<'_>) -> bool {
+        let at = self.at.filter(|_| self.binding.is_none() && self.order == Order::Card);
+        at.is_some_and(|at| spoken.binding == Binding::Grpc && spoken.is_on_free_port(at))
+    }
 }
 
 impl<'a> Spoken<'a> {
@@ -210,6 +221,11 @@ impl<'a> Spoken<'a> {
     }
 
     /// Whether it is what the agent's URL leads to. An address of gRPC has no path.
+    fn is_on_free_port(&self, at: &Url) -> bool {
+        let said = grpc::url(&self.interface.url, at).ok();
+        said.and_then(|said| said.port_or_known_default()).is_some_and(|port| port >= FIRST_FREE_PORT)
+    }
+
     fn is_on_port_of(&self, at: &Url) -> bool {
         let said = grpc::url(&self.interface.url, at);
         said.is_ok_and(|said| said.port_or_known_default() == at.port_or_known_default())
@@ -368,9 +384,17 @@ mod tests {
             (Binding::JsonRpc, at.to_owned()),
             "a port is not the card's to choose"
         );
+        assert_eq!(
+            taken(Order::Card, at, &[grpc]),
+            (Binding::Grpc, "https://h:50051/".to_owned()),
+            "there is nothing else"
+        );
+        let system = found(None, &[("GRPC", "1.0", "127.0.0.1:22")]);
+        let url = Url::parse(at).unwrap();
+        let choice = Choice { order: Order::Card, at: Some(&url), ..Choice::default() };
+        assert!(matches!(choose(&system, choice), Err(Error::NoInterface)));
         let here = ("GRPC", "1.0", "127.0.0.1:9");
         assert_eq!(taken(Order::Card, at, &[here, rpc]), (Binding::Grpc, "https://h:9/".to_owned()));
-        let url = Url::parse(at).unwrap();
         let wanted = Choice { binding: Some(Binding::Grpc), order: Order::Card, at: Some(&url) };
         let chosen = choose(&found(None, &[rpc, grpc]), wanted).unwrap();
         assert_eq!(chosen.url.as_str(), "https://h:50051/", "who asks for gRPC gets it where it is");

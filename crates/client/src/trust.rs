@@ -41,7 +41,7 @@ impl Trust {
     }
 
     /// The card as far as it may be used: of one that is verified what its signature covers.
-    pub fn admit(&self, found: Discovered) -> Result<Discovered, Error> {
+    pub(crate) fn admit(&self, found: Discovered) -> Result<Discovered, Error> {
         if self.mode == Mode::Ignore {
             return Ok(found);
         }

@@ -540,6 +540,11 @@ impl Follow<'_> {
         let after = self.state.cursor.clone().filter(|_| with_cursor);
         let stream = match self.asking.subscribe(request, after).await {
             Ok(stream) => stream,
+            // Some say nothing before there is something to say.
+            Err(Error::Timeout { .. }) => {
+                self.state.looks = self.state.looks.saturating_add(1);
+                return Ok(Step::Quiet);
+            }
             Err(error) if error.is_passing() => return Err(Looked::Failed(error)),
             // It cannot be followed, or has just ended: it is looked at.
             Err(_) if with_cursor => {
