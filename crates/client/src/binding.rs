@@ -13,6 +13,8 @@ use crate::{Discovered, Error, discovery::same_host, grpc, rest, rpc, same_origi
 
 /// Below it are the ports of a system's own services.
 const FIRST_FREE_PORT: u16 = 1024;
+/// Those of the web are among them.
+const WEB_PORTS: [u16; 2] = [80, 443];
 
 /// A way to carry the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,7 +225,8 @@ impl<'a> Spoken<'a> {
     /// Whether it is what the agent's URL leads to. An address of gRPC has no path.
     fn is_on_free_port(&self, at: &Url) -> bool {
         let said = grpc::url(&self.interface.url, at).ok();
-        said.and_then(|said| said.port_or_known_default()).is_some_and(|port| port >= FIRST_FREE_PORT)
+        said.and_then(|said| said.port_or_known_default())
+            .is_some_and(|port| port >= FIRST_FREE_PORT || WEB_PORTS.contains(&port))
     }
 
     fn is_on_port_of(&self, at: &Url) -> bool {
