@@ -251,7 +251,7 @@ mod tests {
         let error = Error::NoCard { tried: vec![gone("http://h/a"), ("http://h/b".to_owned(), refused)] };
         assert_eq!(
             error.to_string(),
-            "there is no card: http://h/a:  (404); http://h/b: cannot reach http://h: refused"
+            "there is no card: http://h/a: an error without a message (404); http://h/b: cannot reach http://h: refused"
         );
         assert_eq!((error.http_status(), error.is_passing(), error.never_sent()), (Some(404), true, true));
     }

@@ -49,7 +49,7 @@ fn task(found: &Value) -> Option<Value> {
     let id = text(object, "id");
     made.insert("id".to_owned(), json!(if id.is_empty() { text(object, "taskId") } else { id }));
     // An answer that cannot be read is not one that is not there.
-    if member(object, "artifacts").is_some_and(|found| !found.is_array() && !found.is_null()) {
+    if member(object, "artifacts").is_some_and(|found| !found.is_array() && !found.is_object() && !found.is_null()) {
         return None;
     }
     let artifacts = list(object, "artifacts").iter().map(artifact).collect::<Option<Vec<Value>>>()?;
@@ -172,7 +172,11 @@ pub(super) fn message(found: &Value) -> Option<Value> {
 fn parts(object: &Map<String, Value>) -> Option<Value> {
     let content = ["parts", "content", "text"].into_iter().find_map(|name| member(object, name));
     match content {
-        Some(Value::Array(parts)) => parts.iter().map(part).collect(),
+        // A part that cannot be read does not spoil the others. Where there are no others, there is nothing to read.
+        Some(Value::Array(parts)) => {
+            let read: Vec<Value> = parts.iter().filter_map(part).collect();
+            (parts.is_empty() || !read.is_empty()).then_some(Value::Array(read))
+        }
         Some(Value::Null) | None => Some(Value::Array(Vec::new())),
         Some(one) => part(one).map(|part| Value::Array(vec![part])),
     }
