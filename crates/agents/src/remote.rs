@@ -92,6 +92,8 @@ pub struct Options {
     pub turn_bytes: usize,
     /// Whose cards are believed.
     pub trust: client::Trust,
+    /// Where the names of remotes have led.
+    pub names: Arc<client::egress::Steady>,
     /// Where remotes reach this server, once that is known.
     pub base: Arc<OnceLock<String>>,
 }
@@ -113,6 +115,7 @@ impl Default for Options {
             event_bytes: 4 << 20,
             turn_bytes: 64 << 20,
             trust: client::Trust::default(),
+            names: Arc::default(),
             base: Arc::default(),
         }
     }

@@ -168,6 +168,7 @@ impl Settings {
             event_bytes: count(outbound.event_bytes().0),
             turn_bytes: count(outbound.turn_bytes().0),
             trust: crate::trust::configured(self)?,
+            names: std::sync::Arc::new(client::egress::Steady::new(keys.egress.allow().0)),
             ..agents::remote::Options::default()
         })
     }

@@ -5,6 +5,7 @@
 //! are not read, fragments are not sent, and bodies and times have caps.
 
 mod guard;
+mod steady;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -18,7 +19,10 @@ use http_body_util::BodyExt;
 use url::{Host, Url};
 
 use self::guard::{Checked, Reach};
-pub use self::guard::{Guard, Refusal, Resolve};
+pub use self::{
+    guard::{Guard, Refusal, Resolve},
+    steady::Steady,
+};
 use crate::{Error, Secret, credential::bearer};
 
 /// How long the check of a URL waits for its name. Whoever registers it waits as long.
@@ -30,6 +34,9 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 pub enum Policy {
     /// Given by whoever runs this program: any address is allowed.
     Operator,
+    /// Remotes that whoever runs this program has named: any address is allowed, but a name that has led outside does not lead inside
+    /// later.
+    Remote(Arc<Steady>),
     /// Given by tenants, whom nobody trusts with the network of this machine: only what the guard lets through.
     Tenant(Arc<Guard>),
 }
@@ -186,7 +193,7 @@ impl Connector {
             return Err(Error::Url { url: shown(url), reason: "only http and https are spoken".to_owned() });
         }
         match &self.inner.policy {
-            Policy::Operator => Ok(Reach::Anywhere),
+            Policy::Operator | Policy::Remote(_) => Ok(Reach::Anywhere),
             Policy::Tenant(guard) => guard.check(url),
         }
     }
@@ -218,6 +225,9 @@ impl Connector {
             if secure {
                 builder = builder.http1_only();
             }
+        }
+        if let Policy::Remote(steady) = &self.inner.policy {
+            builder = builder.dns_resolver(steady::Watched(Arc::clone(steady)));
         }
         if !secure {
             builder = builder.tls_certs_only([]);

@@ -109,11 +109,12 @@ impl Peer {
             body_cap: options.body_bytes.min(1 << 20),
             ..limits
         };
+        let policy = Policy::Remote(Arc::clone(&options.names));
         let ask = Limits { total_timeout: Some(ASK_TIME.min(spec.timeout)), ..limits };
         Self {
-            connector: Connector::new(Policy::Operator, limits),
-            asker: Connector::new(Policy::Operator, ask),
-            looker: Connector::new(Policy::Operator, look),
+            connector: Connector::new(policy.clone(), limits),
+            asker: Connector::new(policy.clone(), ask),
+            looker: Connector::new(policy, look),
             trust: options.trust.clone(),
             breaker: Breaker::default(),
             seen: Mutex::default(),

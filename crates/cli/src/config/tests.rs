@@ -243,6 +243,7 @@ fn every_key_arrives() {
         event_bytes: 38 << 10,
         turn_bytes: 39 << 10,
         trust: config.remotes.trust.clone(),
+        names: config.remotes.names.clone(),
         ..agents::remote::Options::default()
     };
     assert_eq!(format!("{:?}", config.remotes), format!("{remotes:?}"));

@@ -301,9 +301,13 @@ fn on_a_task(agent: &str) -> Vec<Operation> {
         ("GET", "/v1/requests/ID/events?since_seq=0"),
         ("DELETE", "/v1/requests/ID"),
         ("DELETE", "/v1/requests/ID?cancel=true"),
+        ("GET", "/v1/chat/ID"),
+        ("GET", "/v1/chat/ID/events"),
     ] {
         operations.push(Operation::new(method, path.to_owned(), None));
     }
+    let chat = json!({"agent": "echo", "message": "x", "taskId": "ID"});
+    operations.push(Operation::new("POST", "/v1/chat".to_owned(), Some(chat)));
     operations
 }
 

@@ -148,7 +148,7 @@ impl Guard {
         if is_refused { Err(Refusal::Local(name.to_owned())) } else { Ok(()) }
     }
 
-    fn allows(&self, address: IpAddr) -> bool {
+    pub(super) fn allows(&self, address: IpAddr) -> bool {
         self.allow.iter().any(|network| network.contains(address))
     }
 
@@ -227,7 +227,7 @@ fn is_name(host: &str) -> bool {
 
 /// Whether an address is one of the internet's, by IANA's registries of special-purpose addresses. The address is
 /// canonical: an IPv4 address that is mapped into IPv6 was unmapped.
-fn is_public(address: IpAddr) -> bool {
+pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => match address.octets() {
             // This network, private, loopback, link-local (where clouds keep their metadata), carriers' NAT.

@@ -5,7 +5,7 @@ use crate::support::{Fixture, TOKEN};
 const ADMIN: &str = "sba_test_of_an_administrator";
 
 /// A path of each surface, the methods that it answers, and the token that opens it.
-const ROUTES: [(&str, &str, Option<&str>); 18] = [
+const ROUTES: [(&str, &str, Option<&str>); 24] = [
     ("/healthz", "GET, HEAD, OPTIONS", None),
     ("/.well-known/agent-card.json", "GET, HEAD, OPTIONS", None),
     ("/.well-known/jwks.json", "GET, HEAD, OPTIONS", None),
@@ -20,6 +20,12 @@ const ROUTES: [(&str, &str, Option<&str>); 18] = [
     ("/v1/queue/publish", "POST, OPTIONS", Some(TOKEN)),
     ("/v1/queue/researcher/consume", "POST, OPTIONS", Some(ADMIN)),
     ("/v1/queue/messages/x/ack", "POST, OPTIONS", Some(ADMIN)),
+    ("/v1/chat", "POST, OPTIONS", Some(TOKEN)),
+    ("/v1/chat/x", "GET, HEAD, OPTIONS", Some(TOKEN)),
+    ("/v1/remotes", "GET, HEAD, POST, OPTIONS", Some(TOKEN)),
+    ("/v1/remotes/x", "GET, HEAD, DELETE, OPTIONS", Some(ADMIN)),
+    ("/v1/remotes/x/probe", "POST, OPTIONS", Some(ADMIN)),
+    ("/v1/callbacks/x", "POST, OPTIONS", None),
     ("/lf.a2a.v1.A2AService/GetTask", "POST, OPTIONS", Some(TOKEN)),
     ("/secondbrain.a2a.A2AGateway/GetTask", "POST, OPTIONS", Some(TOKEN)),
     ("/grpc.health.v1.Health/Check", "POST, OPTIONS", None),
