@@ -193,6 +193,11 @@ pub fn id_of(path: &Path) -> Result<AgentId, Error> {
 
 /// The agent files of a directory, by name. A directory that is not there is empty.
 pub fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    list_ending(directory, &["toml"])
+}
+
+/// The files of a directory with one of these endings, by name. A directory that is not there is empty.
+pub(crate) fn list_ending(directory: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -203,7 +208,8 @@ pub fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
         let path = entry?.path();
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         // Links are followed; what went away in between is not there.
-        if !hidden && path.extension().is_some_and(|ending| ending == "toml") && path.is_file() {
+        let ends = path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
+        if !hidden && ends && path.is_file() {
             paths.push(path);
         }
     }

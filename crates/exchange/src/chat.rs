@@ -6,7 +6,10 @@ use a2a::{Artifact, Message, Part, Role, SendMessageConfiguration, SendMessageRe
 use store::{AgentId, TaskHead, TaskId, View};
 use uuid::Uuid;
 
-use crate::{Call, Elsewhere, Entry, Error, Exchange, Frames, Origin, Rules, convert, scribe::Progress};
+use crate::{
+    Call, Elsewhere, Entry, Error, Exchange, Frames, Origin, Rules, convert,
+    scribe::{Progress, reason_of},
+};
 
 /// The reason in the metadata of a failure that is not the agent's: whoever works for it cannot be reached, or is broken.
 pub const REMOTE_FAILED: &str = "REMOTE_FAILED";
@@ -219,10 +222,5 @@ fn placeholder(skill: Option<&str>, agent: &str, state: TaskState) -> String {
 }
 
 fn is_broken(message: &Message) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Metadata {
-        reason: String,
-    }
-    let metadata = message.metadata.as_ref().and_then(|it| serde_json::from_str::<Metadata>(it.get()).ok());
-    metadata.is_some_and(|metadata| metadata.reason == REMOTE_FAILED)
+    reason_of(message).is_some_and(|reason| reason == REMOTE_FAILED)
 }

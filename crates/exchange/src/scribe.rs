@@ -445,6 +445,16 @@ impl Scribe {
     }
 }
 
+/// Why a message was said that is not its agent's own word.
+pub(crate) fn reason_of(message: &Message) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        reason: String,
+    }
+    let metadata: Metadata = serde_json::from_str(message.metadata.as_ref()?.get()).ok()?;
+    Some(metadata.reason)
+}
+
 /// Whether an artifact is one plain piece of text and nothing else.
 fn is_text(artifact: &Artifact) -> bool {
     let [part] = artifact.parts.as_slice() else { return false };

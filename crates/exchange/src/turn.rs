@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{
     Entry, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn, attempts,
     fold::Made,
-    scribe::{INTERRUPTED, Progress, Scribe},
+    scribe::{INTERRUPTED, Progress, Scribe, reason_of},
     worker::{self, Begin, Running},
 };
 
@@ -316,12 +316,7 @@ async fn offered(inner: &Inner, running: &Running, turn: store::Turn) -> store::
 
 /// Whether a message says that the turn was interrupted and asks whether to run it again.
 fn was_interrupted(message: &Message) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Metadata {
-        reason: String,
-    }
-    let metadata = message.metadata.as_ref().and_then(|it| serde_json::from_str::<Metadata>(it.get()).ok());
-    message.role == Role::Agent && metadata.is_some_and(|metadata| metadata.reason == INTERRUPTED)
+    message.role == Role::Agent && reason_of(message).is_some_and(|reason| reason == INTERRUPTED)
 }
 
 /// Whether a message says yes and nothing else.

@@ -2,7 +2,10 @@
 
 use a2a::{Error, ErrorKind};
 use axum::response::Response;
-use exchange::admin::{Administration, CreateToken, RotateKey, SignCard, is_admin_token};
+use exchange::{
+    Caller,
+    admin::{Administration, CreateToken, RotateKey, SignCard, is_admin_token},
+};
 use http::{HeaderMap, HeaderValue, header};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -22,6 +25,41 @@ const ACTOR: &str = "admin";
 
 /// Whoever has the admin token.
 pub(crate) struct Administrator;
+
+/// Who may come: a tenant, or the administrator.
+pub(crate) enum Visitor {
+    Tenant(Caller),
+    Operator,
+}
+
+impl Admit for Visitor {
+    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
+        match Caller::admit(app, headers).await {
+            Ok(caller) => Ok(Self::Tenant(caller)),
+            Err(error) if error.kind == ErrorKind::Unauthenticated => {
+                Administrator::admit(app, headers).await.map_err(|_| error)?;
+                Ok(Self::Operator)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Visitor {
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        match self {
+            Self::Tenant(caller) => Some(caller),
+            Self::Operator => None,
+        }
+    }
+
+    pub(crate) fn operator(&self) -> Result<(), Error> {
+        match self {
+            Self::Operator => Ok(()),
+            Self::Tenant(_) => Err(Error::new(ErrorKind::PermissionDenied, "this takes the admin token")),
+        }
+    }
+}
 
 /// What can stand under `/v1/admin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

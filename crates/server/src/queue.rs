@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use store::{AgentQueue, FailedAttempt, Letters, QueueEntry, TaskId};
 
 use crate::{
-    admin::{Administrator, parse},
+    admin::{Visitor, parse},
     app::App,
     headers::Media,
     query::Query,
@@ -371,15 +371,10 @@ impl Surface for Route {
 
 impl Admit for Hand {
     async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
-        match Caller::admit(app, headers).await {
-            Ok(caller) => Ok(Self(Worker::Tenant(caller))),
-            // No tenant's token: it may be the administrator's.
-            Err(error) if error.kind == ErrorKind::Unauthenticated => {
-                Administrator::admit(app, headers).await.map_err(|_| error)?;
-                Ok(Self(Worker::Operator))
-            }
-            Err(error) => Err(error),
-        }
+        Ok(Self(match Visitor::admit(app, headers).await? {
+            Visitor::Tenant(caller) => Worker::Tenant(caller),
+            Visitor::Operator => Worker::Operator,
+        }))
     }
 }
 

@@ -5,20 +5,17 @@ use std::sync::Arc;
 
 use a2a::{Error, ErrorKind, Timestamp};
 use axum::response::Response;
-use exchange::{
-    Caller,
-    remotes::{self, Remote, Remotes},
-};
+use exchange::remotes::{self, Remote, Remotes};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 
 use crate::{
-    admin::{Administrator, parse},
+    admin::{Visitor, parse},
     headers::Media,
     reply::{self, Status},
-    surface::{Admit, Anybody, Surface, Visit},
+    surface::{Anybody, Surface, Visit},
 };
 
 /// The longest line of the tool.
@@ -34,41 +31,6 @@ pub(crate) enum Route {
     One(String),
     Card(String),
     Probe(String),
-}
-
-/// Who may come: a tenant, or the administrator.
-pub(crate) enum Visitor {
-    Tenant(Caller),
-    Operator,
-}
-
-impl Admit for Visitor {
-    async fn admit(app: &crate::app::App, headers: &HeaderMap) -> Result<Self, Error> {
-        match Caller::admit(app, headers).await {
-            Ok(caller) => Ok(Self::Tenant(caller)),
-            Err(error) if error.kind == ErrorKind::Unauthenticated => {
-                Administrator::admit(app, headers).await.map_err(|_| error)?;
-                Ok(Self::Operator)
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Visitor {
-    fn caller(&self) -> Option<&Caller> {
-        match self {
-            Self::Tenant(caller) => Some(caller),
-            Self::Operator => None,
-        }
-    }
-
-    fn operator(&self) -> Result<(), Error> {
-        match self {
-            Self::Operator => Ok(()),
-            Self::Tenant(_) => Err(Error::new(ErrorKind::PermissionDenied, "this takes the admin token")),
-        }
-    }
 }
 
 #[derive(Serialize)]

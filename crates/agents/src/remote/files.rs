@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{Options, json, spec::Spec, yaml};
+use crate::file;
 
 /// The files and what they last said.
 pub(super) struct Files {
@@ -130,7 +131,8 @@ impl Files {
 
     fn look_at_entries(&mut self, timeout: Duration) -> bool {
         let Some(directory) = &self.directory else { return false };
-        let Ok(found) = list(directory) else { return false };
+        // Examples have another ending.
+        let Ok(found) = file::list_ending(directory, &["yaml", "yml"]) else { return false };
         let before = self.entries.len();
         self.entries.retain(|path, _| found.contains(path));
         let mut changed = before != self.entries.len();
@@ -165,24 +167,4 @@ impl Files {
         let mut entries = self.entries.iter();
         entries.find(|(_, (_, spec))| spec.as_ref().is_some_and(|spec| spec.name == name)).map(|(path, _)| path.clone())
     }
-}
-
-/// The files of `agents.d`; examples are none.
-fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
-        if is_yaml && !is_hidden && path.is_file() {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }
