@@ -123,6 +123,7 @@ impl Reader {
         let directory = named.as_deref().or_else(|| path.parent()).unwrap_or(&path).to_owned();
         let context = Context {
             id,
+            tenants: profile.tenants.clone(),
             instance: Arc::clone(&self.instance),
             remotes: self.remotes.clone(),
             directory,

@@ -5,6 +5,7 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -49,6 +50,8 @@ pub struct Built {
 pub struct Context {
     /// The agent's id.
     pub id: AgentId,
+    /// Names of the tenants that see it.
+    pub tenants: Option<BTreeSet<String>>,
     /// The mark of this server's programs, see [`crate::guard`].
     pub instance: Arc<str>,
     /// The remotes that there are, where agents run.

@@ -388,7 +388,7 @@ impl Inner {
         for (registry, peer) in named(Registry::Yaml, &peers.listed).into_iter().chain(json) {
             let Ok(id) = peer.spec.name.parse::<AgentId>() else { continue };
             match self.agents.kind_of(&id) {
-                None | Some(KIND_OF_REMOTES | "builtin") => {}
+                None | Some(KIND_OF_REMOTES) => {}
                 Some(kind) => {
                     if peer.hide() {
                         tracing::warn!(agent.name = %id, "remote `{id}` is hidden by an agent of kind {kind} with the same id");
@@ -467,6 +467,7 @@ fn build(table: Table<'_>, context: &Context) -> Result<Built, String> {
         (Some(name), None) => Source::Named(name, None),
         (None, Some(_)) => {
             entry.name = Some(context.id.to_string());
+            entry.tenants = entry.tenants.or_else(|| context.tenants.clone());
             let (spec, warned) = yaml::spec(entry, Registry::File, options.timeout)?;
             warnings.extend(warned);
             let peer = Arc::new(Peer::new(Arc::new(spec), &options));
@@ -502,7 +503,7 @@ impl Agent for RemoteAgent {
     async fn run(&self, turn: Turn, out: Output) -> Outcome {
         let peer = self.peer().filter(|_| self.options.enabled);
         match peer {
-            Some(peer) => follow::run(&peer, &self.options, turn, out).await,
+            Some(peer) => Box::pin(follow::run(&peer, &self.options, turn, out)).await,
             // Somebody works on it, and can be asked when they are known again.
             None if follow::is_under_way(&turn) => Outcome::Parked { at_most: Some(REST) },
             None if !self.options.enabled => {

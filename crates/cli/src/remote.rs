@@ -141,7 +141,10 @@ fn stands(remote: &Value) -> String {
         return "not called (circuit open)".to_owned();
     }
     match (remote["reachable"].as_bool(), remote["latencyMs"].as_u64()) {
-        (Some(true), Some(latency)) => format!("reachable, {latency} ms"),
+        (Some(true), Some(latency)) => match remote["error"].as_str() {
+            Some(error) => format!("reachable, {latency} ms; {error}"),
+            None => format!("reachable, {latency} ms"),
+        },
         (Some(true), None) => "reachable".to_owned(),
         (Some(false), _) => format!("unreachable: {}", remote["error"].as_str().unwrap_or("no reason known")),
         (None, _) => "not asked yet".to_owned(),

@@ -299,7 +299,16 @@ impl Client {
         }
         let status = response.status.as_u16();
         let media_type = response.media_type();
-        self.endpoint.binding.decode(status, &response.bytes().await?)?;
+        // It is no stream, and has no more time than any other answer.
+        let read = response.bytes();
+        let body = match self.connector.limits().total_timeout {
+            Some(after) => match tokio::time::timeout(after, read).await {
+                Ok(body) => body?,
+                Err(_) => return Err(Error::Timeout { origin: self.origin(), after }),
+            },
+            None => read.await?,
+        };
+        self.endpoint.binding.decode(status, &body)?;
         Err(Error::Malformed(format!("expected text/event-stream, got `{}`", a2a::error::excerpt(&media_type))))
     }
 

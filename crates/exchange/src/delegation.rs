@@ -138,7 +138,7 @@ impl Ledger {
 
     /// Asks for a call. `to` is an agent of this installation, as `INSTALLATION/AGENT`, if it is one. Gives what the one called is told.
     pub fn delegate(&mut self, to: Option<&str>) -> Result<Delegation, Refusal> {
-        let depth = self.from.depth + 1;
+        let depth = self.from.depth.saturating_add(1);
         if depth > self.limits.depth {
             return Err(Refusal::TooDeep { depth, limit: self.limits.depth });
         }
@@ -195,6 +195,8 @@ mod tests {
             assert_eq!(from.depth, depth);
         }
         assert_eq!(ledger(from).delegate(None), Err(Refusal::TooDeep { depth: 9, limit: 8 }));
+        let liar = Delegation { depth: u32::MAX, ..Delegation::default() };
+        assert!(matches!(ledger(liar).delegate(None), Err(Refusal::TooDeep { .. })));
     }
 
     #[test]

@@ -132,6 +132,7 @@ pub(crate) struct Inner {
     installation: String,
     pub(crate) push: Option<push::Push>,
     pub(crate) desk: queue::Desk,
+    pub(crate) wakes: wake::Wakes,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
@@ -171,6 +172,7 @@ impl Exchange {
             installation,
             push,
             desk: queue::Desk::default(),
+            wakes: wake::Wakes::default(),
         });
         scheduler::start(&inner);
         push::start(&inner);

@@ -47,23 +47,26 @@ impl Breaker {
         }
     }
 
-    /// It worked, or failed in a way that says that somebody is there.
-    pub(super) fn succeeded(&self) {
-        *self.state() = State::default();
+    /// It worked, or failed in a way that says that somebody is there. Says whether that closes it.
+    pub(super) fn succeeded(&self) -> bool {
+        std::mem::take(&mut *self.state()).opened.is_some()
     }
 
-    /// Nobody was there, or they were broken.
-    pub(super) fn failed(&self) {
-        self.failed_at(Instant::now());
+    /// Nobody was there, or they were broken. Says whether that opens it.
+    pub(super) fn failed(&self) -> bool {
+        self.failed_at(Instant::now())
     }
 
-    fn failed_at(&self, now: Instant) {
+    fn failed_at(&self, now: Instant) -> bool {
         let mut state = self.state();
         state.failures = state.failures.saturating_add(1);
-        if state.failures >= FAILURES {
+        let opens = state.failures >= FAILURES;
+        let is_news = opens && state.opened.is_none();
+        if opens {
             state.opened = Some(now);
             state.trying = false;
         }
+        is_news
     }
 
     /// Goes on as another one stands.

@@ -147,6 +147,13 @@ pub(super) fn said(error: &Error) -> String {
         (Error::Unreachable { .. }, _) => format!("the remote cannot be reached: {}", root_cause(error)),
         (Error::Timeout { after, .. }, _) => format!("the remote did not answer within {} s", after.as_secs_f64()),
         (Error::Grant { .. }, _) => "the token for the remote cannot be had".to_owned(),
+        (Error::NoCard { .. }, _) => "there is no card where cards are".to_owned(),
+        (Error::Stream { .. }, _) => "it answers with a stream of events where one answer was expected".to_owned(),
+        (Error::Url { .. } | Error::ForeignInterface { .. } | Error::Untrusted { .. }, _) => {
+            "its card cannot be used".to_owned()
+        }
+        (Error::Malformed(why), _) if why.contains("://") => "malformed answer".to_owned(),
+        (Error::Cut { .. }, _) => "the connection was cut before the answer was complete".to_owned(),
         _ => told(error),
     }
 }

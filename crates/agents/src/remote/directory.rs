@@ -26,6 +26,11 @@ use super::{
     yaml,
 };
 
+/// So many lines of the tool are one request.
+const MOST_LINES: usize = 16;
+/// Names that routes have.
+const RESERVED: [&str; 2] = ["a2a", "probe"];
+
 #[async_trait]
 impl Edge for Remotes {
     fn list(&self, caller: Option<&Caller>) -> Vec<Remote> {
@@ -82,10 +87,11 @@ impl Edge for Remotes {
         let mut entry: RemoteEntry =
             serde_json::from_value(entry).map_err(|error| invalid("body", error.to_string()))?;
         let (spec, _) = yaml::spec(entry.clone(), Registry::Directory, self.inner.options.timeout)
-            .map_err(|why| invalid(if why.contains("`url`") { "url" } else { "name" }, why))?;
+            .map_err(|why| invalid(field_of(&why), why.clone()))?;
         let id: AgentId = spec.name.parse().map_err(|why: &str| invalid("name", why.to_owned()))?;
         let taken = self.inner.all().contains_key(&spec.name)
-            || self.inner.agents.kind_of(&id).is_some_and(|kind| kind != "builtin");
+            || self.inner.agents.kind_of(&id).is_some()
+            || RESERVED.contains(&id.as_str());
         if taken {
             return Err(Error::Conflict(format!("there is an agent named `{id}` already")));
         }
@@ -113,7 +119,9 @@ impl Edge for Remotes {
         let text = yaml::write(&entry).map_err(Error::Failed)?;
         let path = directory.join(format!("{id}.yaml"));
         write(&directory, &path, &text).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Error::Conflict(format!("there is a file for `{id}` already")),
+            io::ErrorKind::AlreadyExists => {
+                Error::Conflict(format!("there is a file for `{id}` already: {}", path.display()))
+            }
             _ => Error::Failed(format!("cannot write {}: {error}", path.display())),
         })?;
         self.look_now().await;
@@ -126,10 +134,9 @@ impl Edge for Remotes {
     }
 
     async fn remove(&self, name: &str) -> Result<(), Error> {
-        let peer = self.known(None, name)?;
-        let path = lock(&self.inner.files).entry(name);
+        let path = lock(&self.inner.files).entry(name).or_else(|| self.broken_file(name));
         let Some(path) = path else {
-            let place = peer.spec.registry.as_str();
+            let place = self.known(None, name)?.spec.registry.as_str();
             return Err(Error::Conflict(format!("`{name}` stands in {place}: remove it there")));
         };
         std::fs::remove_file(&path)
@@ -141,7 +148,7 @@ impl Edge for Remotes {
     async fn command(&self, caller: &Caller, line: &str) -> String {
         let mut session = Session::new(self, caller, Ledger::default());
         let mut told = Vec::new();
-        for line in line.lines().filter(|line| !line.trim().is_empty()) {
+        for line in line.lines().filter(|line| !line.trim().is_empty()).take(MOST_LINES) {
             told.push(session.run(line).await);
         }
         told.join("\n")
@@ -154,6 +161,13 @@ impl Remotes {
         let peer = self.find(name).or_else(own);
         let seen = peer.filter(|peer| caller.is_none_or(|caller| sees(peer, caller)));
         seen.ok_or_else(|| Error::Unknown(name.chars().take(64).collect()))
+    }
+
+    /// The file of one that is not known because it is broken.
+    fn broken_file(&self, name: &str) -> Option<std::path::PathBuf> {
+        let _: AgentId = name.parse().ok()?;
+        let path = self.inner.options.directory.as_ref()?.join(format!("{name}.yaml"));
+        (self.find(name).is_none() && path.is_file()).then_some(path)
     }
 
     fn allowed(&self) -> Result<(), Error> {
@@ -188,6 +202,12 @@ impl Remotes {
             .map_err(|why| client::Error::Url { url: url.to_string(), reason: why })?;
         Peer::new(Arc::new(spec), &self.inner.options).fetch_from(&places).await
     }
+}
+
+/// The field that a complaint begins with.
+fn field_of(why: &str) -> &str {
+    let named = why.strip_prefix('`').and_then(|rest| rest.split_once('`')).map(|(field, _)| field);
+    named.filter(|field| !field.contains("://")).unwrap_or("body")
 }
 
 /// Where a card's first interface is, at the operator's host.

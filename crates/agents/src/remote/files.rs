@@ -119,7 +119,11 @@ impl Files {
                     for warning in &listed.warnings {
                         tracing::warn!(path = %file.path.display(), "remote {warning}");
                     }
-                    self.yaml_specs = listed.specs.into_iter().map(Arc::new).collect();
+                    let mut specs: Vec<Arc<Spec>> = listed.specs.into_iter().map(Arc::new).collect();
+                    // One that breaks keeps its last good version.
+                    let kept = self.yaml_specs.iter().filter(|spec| listed.broken.contains(&spec.name));
+                    specs.extend(kept.cloned());
+                    self.yaml_specs = specs;
                     changed = true;
                 }
                 Err(why) => file.broken(&why, !self.yaml_specs.is_empty()),

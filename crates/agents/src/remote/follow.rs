@@ -35,7 +35,7 @@ use super::{
     call::{cancel, falls_back, find, headers, is_final, message_id, said},
     peer::{Peer, told},
     spec::Sees,
-    state::{Phase, State, is_over},
+    state::{LONGEST_ID, Phase, State, in_short, is_over},
 };
 
 /// How often a message that cannot have arrived is sent again.
@@ -92,13 +92,15 @@ struct Follow<'a> {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// What has come in this run, as far as it is known whole.
     made: Vec<Made>,
-    /// Bytes that may still come.
-    room: usize,
+    /// The state as it was last kept.
+    last: Option<State>,
     kept: Instant,
     dirty: bool,
     /// Something may have been missed: before the end the whole task is asked for.
     gap: bool,
     begun: bool,
+    /// The task as it was last looked at, in short.
+    looked: String,
     /// Told once the remote has named its task.
     named: Arc<Notify>,
 }
@@ -137,13 +139,15 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         }
         (Err(refused), _) | (_, Err(refused)) => return broken(refused.said()),
     };
+    // A state that is of this turn already is kept.
+    let last = Some(state.clone()).filter(|_| state == State::read(turn.state.as_ref()));
     let mut follow = Follow {
         client,
         asking,
         headers,
         peer,
         options,
-        room: options.turn_bytes,
+        last,
         turn,
         out,
         state,
@@ -152,6 +156,7 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         dirty: false,
         gap: false,
         begun: false,
+        looked: String::new(),
         named: Arc::default(),
     };
     let outcome = follow.drive().await;
@@ -200,6 +205,8 @@ impl Follow<'_> {
             return Outcome::Canceled;
         }
         let late = self.turn.origin.delegation.time_left();
+        let track_for = self.options.track_for;
+        let tracked = track_for.saturating_sub(self.age());
         let named = Arc::clone(&self.named);
         if self.state.task.is_some() {
             named.notify_one();
@@ -208,6 +215,7 @@ impl Follow<'_> {
             tokio::select! {
                 outcome = self.work() => outcome,
                 () = sleep(late) => broken("the deadline has passed".to_owned()),
+                () = tokio::time::sleep(tracked) => broken(tracked_too_long(&track_for)),
             }
         };
         let mut worked = std::pin::pin!(worked);
@@ -334,7 +342,10 @@ impl Follow<'_> {
             request.configuration = Some(immediate);
         }
         let answer = match self.client.send(request).await {
-            Ok(answer) => answer.value,
+            Ok(answer) => {
+                self.use_up(answer.json.get().len()).map_err(broken)?;
+                answer.value
+            }
             Err(error) => return self.not_sent(error).await,
         };
         self.peer.worked();
@@ -435,10 +446,9 @@ impl Follow<'_> {
             if !self.begun {
                 self.peer.worked();
             }
-            self.room = self.room.saturating_sub(event.json.get().len());
-            if self.room == 0 {
-                let cap = self.options.turn_bytes;
-                return Ok(Step::Ends(broken(format!("the remote said more than {cap} bytes in one turn"))));
+            let id = stream.last_id().map_or(0, str::len);
+            if let Err(why) = self.use_up(event.json.get().len() + id) {
+                return Ok(Step::Ends(broken(why)));
             }
             let first = !std::mem::replace(&mut self.begun, true);
             self.state.failures = 0;
@@ -449,7 +459,7 @@ impl Follow<'_> {
                 StreamResponse::StatusUpdate(update) => self.status(update).await,
                 StreamResponse::ArtifactUpdate(update) => self.artifact(update).await.map(|()| None),
             };
-            self.state.cursor = stream.last_id().map(str::to_owned);
+            self.state.cursor = stream.last_id().filter(|id| id.len() <= LONGEST_ID).map(str::to_owned);
             match heard {
                 Ok(Some(outcome)) => return self.whole(outcome).await.map(Step::Ends),
                 Ok(None) => self.keep_sometimes().await,
@@ -463,9 +473,9 @@ impl Follow<'_> {
         let Some(_) = self.state.task else {
             return self.not_sent(error).await;
         };
-        self.peer.broke(&told(&error));
         if !error.is_passing() && !matches!(error, Error::Cut { .. }) {
             // What is wrong with it stays wrong.
+            self.peer.broke(&told(&error));
             return Err(broken(said(&error)));
         }
         self.state.failures += 1;
@@ -487,9 +497,6 @@ impl Follow<'_> {
                 Err(Looked::Ends(outcome)) => return Err(outcome),
                 Err(Looked::Failed(error)) => {
                     tracing::debug!(agent.name = %self.peer.spec.name, error = told(&error), "a remote cannot be looked at");
-                    if !matches!(error, Error::Cut { .. }) {
-                        self.peer.broke(&told(&error));
-                    }
                     self.state.failures += 1;
                 }
             }
@@ -505,7 +512,8 @@ impl Follow<'_> {
         if let Ok(asking) = self.peer.asking() {
             self.asking = asking.with_headers(self.headers.clone());
         }
-        let streams = self.peer.streams();
+        // Who follows a task of a 0.3 server a second time has it written down twice there (the official Python SDK): it is looked at.
+        let streams = self.peer.streams() && self.asking.dialect() == a2a::Dialect::V1;
         let with_cursor = self.asking.resumes() && self.state.cursor.is_some();
         if !with_cursor || !streams {
             let until = Instant::now() + if self.state.looks == 0 { self.options.quiet } else { Duration::ZERO };
@@ -534,8 +542,6 @@ impl Follow<'_> {
             }
             self.gap = true;
         }
-        // What was heard before this run is not at hand to be compared with the end.
-        self.gap |= !self.state.heard.is_empty() && self.made.is_empty();
         let request = SubscribeToTaskRequest { id, ..SubscribeToTaskRequest::default() };
         let after = self.state.cursor.clone().filter(|_| with_cursor);
         let stream = match self.asking.subscribe(request, after).await {
@@ -558,6 +564,7 @@ impl Follow<'_> {
                 };
             }
         };
+        self.peer.worked();
         self.begun = true;
         self.hear(stream).await.map_err(Looked::Failed)
     }
@@ -567,7 +574,14 @@ impl Follow<'_> {
         let before = (self.state.heard.clone(), self.state.said.clone());
         let task = self.asking.get(GetTaskRequest { id: id.to_owned(), ..GetTaskRequest::default() }).await;
         let task = match task {
-            Ok(task) => task.value,
+            Ok(task) => {
+                // What is the same again is not more.
+                let size = task.json.get().len();
+                let is_same =
+                    std::mem::replace(&mut self.looked, in_short(task.json.get())) == in_short(task.json.get());
+                self.use_up(if is_same { 0 } else { size }).map_err(|why| Looked::Ends(broken(why)))?;
+                task.value
+            }
             Err(error) if is_final(&error) => {
                 let why = format!("the remote's task cannot be read: {}", said(&error));
                 return Err(Looked::Ends(broken(why)));
@@ -585,20 +599,33 @@ impl Follow<'_> {
 
     /// Rests. Before that the remote is asked, once, to say when something happens.
     async fn park(&mut self) -> Outcome {
-        let age = self.state.since.map_or(0, |since| clock::now().as_millis().saturating_sub(since));
-        if u128::try_from(age).is_ok_and(|age| age > self.options.track_for.as_millis()) {
-            return broken(format!("task tracking timeout (>{}s)", self.options.track_for.as_secs()));
+        if self.age() > self.options.track_for {
+            return broken(tracked_too_long(&self.options.track_for));
         }
         self.state.phase = Phase::Working;
         if !self.state.told {
             self.state.told = true;
             self.ask_to_be_told().await;
         }
-        let doublings = self.state.looks.saturating_sub(1).max(self.state.failures).min(16);
+        let doublings = self.state.looks.saturating_sub(1).min(16);
         let longest = LONGEST_WAIT.max(self.options.poll);
         let wait = self.options.poll.saturating_mul(2_u32.saturating_pow(doublings)).min(longest);
         self.state.failures = 0;
         Outcome::Parked { at_most: Some(wait) }
+    }
+
+    /// How long ago the message was sent.
+    fn age(&self) -> Duration {
+        let age = self.state.since.map_or(0, |since| clock::now().as_millis().saturating_sub(since));
+        Duration::from_millis(u64::try_from(age).unwrap_or(0))
+    }
+
+    /// Counts what has come in this turn.
+    fn use_up(&mut self, bytes: usize) -> Result<(), String> {
+        self.state.used = self.state.used.saturating_add(bytes as u64);
+        let cap = self.options.turn_bytes;
+        let is_more = self.state.used > cap as u64;
+        if is_more { Err(format!("the remote said more than {cap} bytes in one turn")) } else { Ok(()) }
     }
 
     async fn ask_to_be_told(&mut self) {
@@ -641,9 +668,12 @@ impl Follow<'_> {
     async fn keep(&mut self) {
         self.dirty = false;
         self.kept = Instant::now();
-        if !store::fault::is_on("remote-forgets") {
-            self.out.keep(self.state.write()).await;
+        // What is so already is not written again.
+        if self.last.as_ref() == Some(&self.state) || store::fault::is_on("remote-forgets") {
+            return;
         }
+        self.out.keep(self.state.write()).await;
+        self.last = Some(self.state.clone());
     }
 
     async fn keep_sometimes(&mut self) {
@@ -651,6 +681,10 @@ impl Follow<'_> {
             self.keep().await;
         }
     }
+}
+
+fn tracked_too_long(track_for: &Duration) -> String {
+    format!("task tracking timeout (>{}s)", track_for.as_secs())
 }
 
 async fn sleep(time: Option<Duration>) {

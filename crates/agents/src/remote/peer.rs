@@ -13,6 +13,7 @@ use client::{Client, Connector, Error, FetchedCard, Limits, Order, Policy, Resum
 use exchange::remotes::{Remote, Skill};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use store::clock;
+use tokio::sync::Semaphore;
 use url::Url;
 
 use super::{
@@ -22,6 +23,8 @@ use super::{
     spec::{Registry, Sees, Spec},
 };
 
+/// How many calls of the tool may be under way.
+const CALLS: usize = 32;
 /// How long a look at a card may take.
 const CARD_TIME: Duration = Duration::from_secs(5);
 /// How long a question about a task may take.
@@ -38,6 +41,8 @@ pub struct Peer {
     /// What its file says.
     pub spec: Arc<Spec>,
     pub(super) breaker: Breaker,
+    /// Room for calls that are no tasks.
+    pub(super) calls: Semaphore,
     connector: Connector,
     /// For questions that are answered soon.
     asker: Connector,
@@ -54,12 +59,21 @@ pub struct Peer {
 #[derive(Debug, Default)]
 struct Seen {
     card: Option<FetchedCard>,
+    /// What the card says, cut and cleaned.
+    told: Arc<Told>,
     reachable: Option<bool>,
     latency: Option<Duration>,
     probed_at: Option<Timestamp>,
     error: Option<String>,
     /// When its card was last asked for, and why it was not had then.
     looked: Option<(Instant, Option<Arc<Error>>)>,
+}
+
+/// What a remote's card says of it and of what it can do.
+#[derive(Debug, Default)]
+struct Told {
+    description: String,
+    skills: Vec<Skill>,
 }
 
 /// Why a remote cannot be called.
@@ -117,6 +131,7 @@ impl Peer {
             looker: Connector::new(policy, look),
             trust: options.trust.clone(),
             breaker: Breaker::default(),
+            calls: Semaphore::new(CALLS),
             seen: Mutex::default(),
             looking: tokio::sync::Mutex::default(),
             hidden: AtomicBool::new(false),
@@ -282,28 +297,45 @@ impl Peer {
         seen.reachable = Some(answered.is_ok());
         seen.latency = answered.as_ref().ok().copied();
         seen.error = answered.err();
-        if card.is_some() {
-            seen.card = card;
+        if let Some(card) = card {
+            seen.told = Arc::new(self.tell(&card));
+            seen.card = Some(card);
         }
     }
 
     /// Takes over what is known of the same remote, whose entry has changed in something else.
     pub(super) fn adopt(&self, before: &Self) {
         if self.spec.url == before.spec.url && self.spec.card == before.spec.card {
-            self.seen().card = before.card();
+            let (card, told) = {
+                let before = before.seen();
+                (before.card.clone(), Arc::clone(&before.told))
+            };
+            let told = card.as_ref().map_or(told, |card| Arc::new(self.tell(card)));
+            let mut seen = self.seen();
+            (seen.card, seen.told) = (card, told);
+            drop(seen);
             self.breaker.go_on(&before.breaker);
         }
     }
 
     /// A call of it worked.
     pub(super) fn worked(&self) {
-        self.breaker.succeeded();
+        if self.breaker.succeeded() {
+            tracing::info!(agent.name = self.spec.name, "remote `{}` works again", self.spec.name);
+        }
         self.seen().reachable = Some(true);
     }
 
     /// A call of it did not, because nobody was there or they are broken.
     pub(super) fn broke(&self, why: &str) {
-        self.breaker.failed();
+        if self.breaker.failed() {
+            let name = &self.spec.name;
+            tracing::warn!(
+                agent.name = name,
+                error = why,
+                "remote `{name}` has failed too often and is not called for a minute"
+            );
+        }
         let mut seen = self.seen();
         seen.error = Some(why.to_owned());
     }
@@ -314,38 +346,46 @@ impl Peer {
 
     /// What it can do: what its file says, and what its card has beside that.
     pub(super) fn skills(&self) -> Vec<Skill> {
-        let mut skills: Vec<Skill> = Vec::new();
-        for (name, description) in &self.spec.skills {
-            let skill =
-                Skill { id: name.clone(), name: name.clone(), description: description.clone(), source: "yaml" };
-            skills.push(skill);
-        }
-        let card = self.card();
-        let on_card = card.iter().flat_map(|card| &card.found.card.skills).take(MOST_SKILLS);
-        for skill in on_card {
+        let seen = self.seen();
+        if seen.card.is_some() { seen.told.skills.clone() } else { self.own_skills() }
+    }
+
+    fn own_skills(&self) -> Vec<Skill> {
+        let own = self.spec.skills.iter();
+        own.map(|(name, description)| Skill {
+            id: name.clone(),
+            name: name.clone(),
+            description: description.clone(),
+            source: "yaml",
+        })
+        .collect()
+    }
+
+    /// What its card says of it.
+    pub(super) fn description(&self) -> String {
+        self.seen().told.description.clone()
+    }
+
+    fn tell(&self, card: &FetchedCard) -> Told {
+        let card = &card.found.card;
+        let mut skills = self.own_skills();
+        for skill in card.skills.iter().take(MOST_SKILLS) {
             let id = clean(&skill.id);
             if id.is_empty() || skills.iter().any(|known| known.id == id) {
                 continue;
             }
             let (name, description) = (clean(&skill.name), clean(&skill.description));
-            skills.push(Skill {
-                name: if name.is_empty() { id.clone() } else { name },
-                id,
-                description,
-                source: "card",
-            });
+            let name = if name.is_empty() { id.clone() } else { name };
+            skills.push(Skill { name, id, description, source: "card" });
         }
-        skills
-    }
-
-    /// What its card says of it.
-    pub(super) fn description(&self) -> String {
-        self.card().map(|card| clean(&card.found.card.description)).unwrap_or_default()
+        Told { description: clean(&card.description), skills }
     }
 
     /// As it stands.
     pub(super) fn state(&self) -> Remote {
-        let client = self.card().and_then(|_| self.client().ok());
+        let client = self.card().map(|_| self.client());
+        let uncallable = client.as_ref().and_then(|client| client.as_ref().err()).map(ToString::to_string);
+        let client = client.and_then(Result::ok);
         let (skills, description) = (self.skills(), self.description());
         let seen = self.seen();
         Remote {
@@ -356,7 +396,10 @@ impl Peer {
             reachable: seen.reachable,
             latency_ms: seen.latency.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             probed_at: seen.probed_at,
-            error: seen.error.clone(),
+            error: seen.error.clone().or(uncallable).or_else(|| {
+                let variable = self.spec.auth.missing()?;
+                Some(format!("the variable {variable} is not set"))
+            }),
             has_card: seen.card.is_some(),
             streaming: seen.card.as_ref().is_some_and(|card| card.found.card.capabilities.streaming == Some(true)),
             push: seen.card.as_ref().is_some_and(|card| card.found.card.capabilities.push_notifications == Some(true)),
@@ -422,6 +465,6 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// Characters that turn a line around or hide in it.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+pub(super) fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

@@ -6,6 +6,9 @@ use exchange::Elsewhere;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+/// The longest id of a remote: they are kept with everything that is heard.
+pub(super) const LONGEST_ID: usize = 1024;
+
 /// How far a turn has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -67,6 +70,9 @@ pub(super) struct State {
     /// It waits for authentication, as far as was said here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) auth: bool,
+    /// How many bytes have come in this turn.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub(super) used: u64,
     /// How many calls of the budget were made.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) calls: u32,
@@ -78,6 +84,11 @@ pub(super) struct Heard {
     pub(super) id: String,
     /// What it held; empty when that is not known.
     pub(super) digest: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it")]
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it")]
@@ -110,6 +121,9 @@ impl State {
 
     /// Knows the ids of a task there. One that names another than before is not believed.
     pub(super) fn meet(&mut self, task: &str, context: &str) -> Result<(), String> {
+        if [task, context].iter().any(|id| id.len() > LONGEST_ID) {
+            return Err(format!("the remote's ids are longer than {LONGEST_ID} bytes"));
+        }
         if !task.is_empty() {
             match &self.task {
                 Some(known) if known != task => {
@@ -185,6 +199,13 @@ impl Pieces {
     }
 }
 
+/// A text in short.
+pub(super) fn in_short(text: &str) -> String {
+    let mut pieces = Pieces::default();
+    pieces.hash.update(text.as_bytes());
+    pieces.digest()
+}
+
 fn digest(artifact: &Artifact) -> String {
     let mut pieces = Pieces::default();
     pieces.add(&artifact.parts);
@@ -253,6 +274,7 @@ mod tests {
         state.meet("t", "c").unwrap();
         state.meet("t", "").unwrap();
         assert!(state.meet("other", "c").is_err());
+        assert!(state.meet("t", &"c".repeat(2000)).is_err());
         assert_eq!(state.task.as_deref(), Some("t"));
     }
 

@@ -110,11 +110,17 @@ pub struct Scheme {
     pub scope: Option<String>,
 }
 
+/// Headers that say how a message travels.
+const FRAMING: [&str; 7] =
+    ["host", "content-length", "transfer-encoding", "connection", "te", "upgrade", "content-type"];
+
 /// What a file says, and what its operator should know.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     pub(super) specs: Vec<Spec>,
     pub(super) warnings: Vec<String>,
+    /// The names of entries that were left out.
+    pub(super) broken: Vec<String>,
 }
 
 /// Reads `agents.yaml`.
@@ -130,6 +136,7 @@ pub(super) fn read(text: &str, timeout: Duration) -> Result<Listed, String> {
     }
     let file: File = parse(text)?;
     for (at, entry) in file.agents.unwrap_or_default().into_iter().enumerate() {
+        let named = entry.get("name").and_then(|name| name.as_str()).map(str::to_owned);
         let known = entry
             .get("name")
             .and_then(|name| name.as_str())
@@ -141,7 +148,10 @@ pub(super) fn read(text: &str, timeout: Duration) -> Result<Listed, String> {
                 listed.specs.retain(|before| before.name != spec.name);
                 listed.specs.push(spec);
             }
-            Err(why) => listed.warnings.push(format!("{known} is left out: {why}")),
+            Err(why) => {
+                listed.warnings.push(format!("{known} is broken: {why}"));
+                listed.broken.extend(named);
+            }
         }
     }
     Ok(listed)
@@ -171,7 +181,7 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
     let _: AgentId = name.parse().map_err(|why| format!("`name` is no id of an agent: {why}"))?;
     let text = entry.url.filter(|url| !url.is_empty()).ok_or("`url` is required")?;
     let url = match interpolate(&text) {
-        Ok(text) => Ok(client::parse_url(&text).map_err(|error| error.to_string())?),
+        Ok(text) => Ok(client::parse_url(&text).map_err(|error| format!("`url`: {error}"))?),
         Err(variable) => {
             let why = format!("the variable {variable} of its url is not set");
             warnings.push(format!("{why}, so that it cannot be reached"));
@@ -189,6 +199,9 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
     for (name, value) in entry.headers {
         let value = interpolate(&value).map_err(|variable| format!("`headers.{name}`: {variable} is not set"))?;
         let header: HeaderName = name.parse().map_err(|_| format!("`headers`: `{name}` is no header's name"))?;
+        if FRAMING.contains(&header.as_str()) {
+            return Err(format!("`headers`: `{name}` is not for an entry to say"));
+        }
         let mut value =
             HeaderValue::from_str(&value).map_err(|_| format!("`headers.{name}` cannot stand in a header"))?;
         value.set_sensitive(true);
@@ -227,9 +240,11 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
 fn auth(api_key_env: Option<String>, scheme: Option<Scheme>, warnings: &mut Vec<String>) -> Result<Auth, String> {
     let Some(Scheme { scheme, credentials_env, header, token_url, client_id_env, client_secret_env, scope }) = scheme
     else {
-        return Ok(api_key_env.map_or(Auth::None, api_key));
+        let own = api_key_env.map(|name| variable("apiKeyEnv", name)).transpose()?;
+        return Ok(own.map_or(Auth::None, api_key));
     };
-    let variable = credentials_env.or(api_key_env);
+    let given = credentials_env.or(api_key_env);
+    let variable = given.map(|name| variable("auth.credentialsEnv", name)).transpose()?;
     let kind = scheme.as_deref().unwrap_or("apiKey");
     match kind {
         "apiKey" => {
@@ -261,6 +276,13 @@ fn auth(api_key_env: Option<String>, scheme: Option<Scheme>, warnings: &mut Vec<
         }
         other => Err(format!("`auth.scheme` is `{other}`; schemes are: apiKey, bearer, oauth2")),
     }
+}
+
+/// A variable's name. What is none may be a key that was meant to stand in one.
+fn variable(key: &str, name: String) -> Result<String, String> {
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+    if is_name { Ok(name) } else { Err(format!("`{key}` is the name of a variable, not a key")) }
 }
 
 fn api_key(variable: String) -> Auth {

@@ -6,10 +6,12 @@ use a2a::{
 use exchange::{Note, Outcome, words};
 
 use super::{Follow, broken};
-use crate::remote::state::{Phase, Pieces, is_over, repeats, text_of};
+use crate::remote::state::{LONGEST_ID, Phase, Pieces, in_short, is_over, repeats, text_of};
 
 /// So many artifacts a turn may have.
 const MOST_ARTIFACTS: usize = 1000;
+/// With so many artifacts what is known of a turn is short, and kept with each status.
+const FEW: usize = 16;
 /// So much text of an artifact is remembered, to be compared with a message that may repeat it.
 const LONGEST_TEXT: usize = 1 << 20;
 
@@ -54,8 +56,10 @@ impl Follow<'_> {
             return Ok(None);
         }
         for artifact in &task.artifacts {
-            if !self.state.has(artifact) {
-                self.say(artifact.clone(), false, true, None).await?;
+            match self.rest_of(artifact) {
+                _ if self.state.has(artifact) => {}
+                Some(rest) => self.say(rest, true, false, None).await?,
+                None => self.say(artifact.clone(), false, true, None).await?,
             }
         }
         if is_over(&task) {
@@ -94,7 +98,7 @@ impl Follow<'_> {
         let changed = std::mem::replace(&mut self.state.auth, is_auth) != is_auth;
         if let Some(message) = &message {
             let text = || exchange::text_of(&message.parts);
-            let id = if message.message_id.is_empty() { text() } else { message.message_id.clone() };
+            let id = in_short(&if message.message_id.is_empty() { text() } else { message.message_id.clone() });
             if std::mem::replace(&mut self.state.said, id.clone()) == id && !changed {
                 return Ok(());
             }
@@ -107,7 +111,10 @@ impl Follow<'_> {
             self.out.status(message, metadata).await;
         }
         // It is a commit of its own, and not said again after a crash.
-        self.keep().await;
+        self.dirty = true;
+        if self.state.heard.len() <= FEW {
+            self.keep().await;
+        }
         Ok(())
     }
 
@@ -127,6 +134,9 @@ impl Follow<'_> {
     ) -> Result<(), Outcome> {
         if artifact.artifact_id.is_empty() {
             artifact.artifact_id = if append { self.last_artifact() } else { self.next_artifact() };
+        }
+        if artifact.artifact_id.len() > LONGEST_ID {
+            return Err(broken(unkept("an artifact's id is too long")));
         }
         words::check_artifact("artifact", &artifact, &Limits::default())
             .and_then(|()| words::check_object("metadata", metadata.as_ref(), &Limits::default()))
@@ -159,6 +169,22 @@ impl Follow<'_> {
         self.dirty = true;
         self.out.artifact(artifact, append, last_chunk, metadata).await;
         Ok(())
+    }
+
+    /// What is new of an artifact that has only grown since it was heard.
+    fn rest_of(&self, artifact: &Artifact) -> Option<Artifact> {
+        let heard = self.made.iter().find(|made| made.id == artifact.artifact_id)?.text.as_ref()?;
+        let [first, others @ ..] = artifact.parts.as_slice() else { return None };
+        let is_plain =
+            |part: &Part| part.as_text().is_some() && part.metadata.is_none() && part.media_type == first.media_type;
+        if heard.is_empty() || !is_plain(first) || !others.iter().all(is_plain) {
+            return None;
+        }
+        let text = text_of(&artifact.parts);
+        let rest = text.strip_prefix(heard.as_str())?;
+        let part = Part { media_type: first.media_type.clone(), ..Part::text(rest) };
+        let artifact_id = artifact.artifact_id.clone();
+        Some(Artifact { artifact_id, parts: vec![part], ..Artifact::default() })
     }
 
     fn next_artifact(&self) -> String {
