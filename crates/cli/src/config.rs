@@ -67,7 +67,7 @@ pub(crate) struct Config {
     pub(crate) edge: server::Options,
     /// Where agent files are looked for; nowhere when there is no home.
     pub(crate) agents_dir: Option<PathBuf>,
-    /// Which remotes there are, and how they are called.
+    /// Which remotes there are, and how they are called. Whose cards are believed is read from files, by whoever calls.
     pub(crate) remotes: agents::remote::Options,
 }
 
@@ -147,13 +147,13 @@ impl Settings {
     }
 
     /// Which remotes there are, and how they are called.
-    fn remotes(&self, keys: &Layer) -> Result<agents::remote::Options, Failure> {
+    fn remotes(&self, keys: &Layer) -> agents::remote::Options {
         let directory = self.directory();
         let given = |given: &Option<PathBuf>, name: &str| {
             given.clone().or_else(|| directory.as_ref().map(|directory| directory.join(name)))
         };
         let outbound = &keys.outbound;
-        Ok(agents::remote::Options {
+        agents::remote::Options {
             enabled: outbound.enabled(),
             json: given(&keys.a2a_agents, "a2a_agents.json"),
             yaml: given(&keys.agents_yaml, "agents.yaml"),
@@ -167,10 +167,9 @@ impl Settings {
             body_bytes: count(outbound.body_bytes().0),
             event_bytes: count(outbound.event_bytes().0),
             turn_bytes: count(outbound.turn_bytes().0),
-            trust: crate::trust::configured(self)?,
             names: std::sync::Arc::new(client::egress::Steady::new(keys.egress.allow().0)),
             ..agents::remote::Options::default()
-        })
+        }
     }
 
     /// The server's configuration.
@@ -268,7 +267,7 @@ impl Settings {
             ..server::Options::new(listen)
         };
         let open = store::OpenOptions { connections: count(keys.store_connections()), wake: Some(wake) };
-        let remotes = self.remotes(&keys)?;
+        let remotes = self.remotes(&keys);
         Ok(Config { keys, data_dir, location, open, exchange, edge, agents_dir: self.agents_dir(), remotes })
     }
 

@@ -24,7 +24,7 @@ use crate::{
     failure::Failure,
     journal,
     local::PrivateFile,
-    logging, output, relay,
+    logging, output, relay, trust,
 };
 
 /// How long running turns have to finish once the server is told to stop.
@@ -48,7 +48,9 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let config = args.settings()?.check(&process_environment)?;
+    let settings = args.settings()?;
+    let mut config = settings.check(&process_environment)?;
+    config.remotes.trust = trust::configured(&settings)?;
     logging::start(Some(&config.keys.log()), "info", config.keys.log_format())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

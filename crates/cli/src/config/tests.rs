@@ -242,7 +242,6 @@ fn every_key_arrives() {
         body_bytes: 37 << 10,
         event_bytes: 38 << 10,
         turn_bytes: 39 << 10,
-        trust: config.remotes.trust.clone(),
         names: config.remotes.names.clone(),
         ..agents::remote::Options::default()
     };
