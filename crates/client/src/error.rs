@@ -51,14 +51,6 @@ pub enum Error {
         #[source]
         source: Box<Self>,
     },
-    /// The agent is not called for a while, because calls of it failed one after the other.
-    #[error("{origin} failed too often and is not called for another {} s", .retry_after.as_secs_f64().ceil())]
-    Circuit {
-        /// Who is not called.
-        origin: String,
-        /// For how long.
-        retry_after: Duration,
-    },
     /// None of the places where a card may be has one.
     #[error("there is no card: {}", each(.tried))]
     NoCard {
@@ -160,7 +152,6 @@ impl Error {
             | Self::Forbidden(_)
             | Self::Token
             | Self::Grant { .. }
-            | Self::Circuit { .. }
             | Self::NoCard { .. }
             | Self::NoGrpc
             | Self::NoInterface
@@ -181,7 +172,7 @@ impl Error {
     /// Whether the same call may work a moment later.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Circuit { .. } => true,
+            Self::Unreachable { .. } | Self::Timeout { .. } => true,
             Self::Grant { source, .. } => source.is_passing(),
             Self::NoCard { tried } => tried.iter().any(|(_, error)| error.is_passing()),
             Self::Protocol(remote) => {

@@ -1,6 +1,6 @@
 //! Talking to an agent by text: whom a message is for, what it continues, and what was answered, in plain words.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use a2a::{Artifact, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, Task, TaskState};
 use store::{AgentId, TaskHead, TaskId, View};
@@ -187,11 +187,6 @@ impl Exchange {
             agent: head.agent,
             context: head.context,
         })
-    }
-
-    /// How long a chat waits for its answer.
-    pub fn chat_wait(&self) -> Duration {
-        self.inner.options.chat_wait
     }
 }
 

@@ -300,7 +300,6 @@ impl Follow<'_> {
         self.state.phase = Phase::Sending;
         self.state.message = message_id(&self.turn);
         self.state.carded = self.peer.card().is_some();
-        self.state.calls = ledger.made();
         self.state.since.get_or_insert_with(|| clock::now().as_millis());
         self.keep().await;
         self.out.flush().await;

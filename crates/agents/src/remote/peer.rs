@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use a2a::{Dialect, JsonObject, Timestamp};
+use a2a::{Dialect, Timestamp};
 use client::{Client, Connector, Error, FetchedCard, Limits, Order, Policy, Resume};
 use exchange::remotes::{Remote, Skill};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -430,14 +430,9 @@ fn version(version: &'static str) -> (HeaderName, HeaderValue) {
 /// Whether a card has the fields of before 1.0, beside those of 1.0 or instead: agents that call themselves 1.0 and have them speak as
 /// seed 000 does.
 fn is_of_both(card: &FetchedCard) -> bool {
-    let json: Option<JsonObject> = serde_json::from_slice(&card.found.json).ok();
-    let Some(json) = json else { return false };
-    let fields: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(json.get());
-    fields.is_ok_and(|fields| {
-        ["url", "preferredTransport", "protocolVersion", "additionalInterfaces"]
-            .iter()
-            .any(|key| fields.contains_key(*key))
-    })
+    const BEFORE: [&str; 4] = ["url", "preferredTransport", "protocolVersion", "additionalInterfaces"];
+    let fields = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&card.found.json);
+    fields.is_ok_and(|fields| BEFORE.iter().any(|key| fields.contains_key(*key)))
 }
 
 /// An error with what caused it, on one line.

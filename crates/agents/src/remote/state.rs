@@ -73,9 +73,6 @@ pub(super) struct State {
     /// How many bytes have come in this turn.
     #[serde(skip_serializing_if = "is_nothing")]
     pub(super) used: u64,
-    /// How many calls of the budget were made.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(super) calls: u32,
 }
 
 /// An artifact that was heard.
