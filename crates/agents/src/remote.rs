@@ -27,7 +27,7 @@ use a2a::{AgentSkill, Part};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
-use exchange::{Agent, Agents, Caller, Delivery, Elsewhere, Entry, OnCrash, Outcome, Output, Profile, Turn};
+use exchange::{Agent, Agents, Caller, Delivery, Elsewhere, Entry, Errands, OnCrash, Outcome, Output, Profile, Turn};
 use futures_util::future::join_all;
 use store::{AgentId, TaskId};
 use url::Host;
@@ -513,7 +513,7 @@ impl Agent for RemoteAgent {
         }
     }
 
-    async fn canceled(&self, _task: TaskId, state: Bytes) -> Result<(), String> {
+    async fn canceled(&self, _task: TaskId, state: Bytes, _errands: &Errands) -> Result<(), String> {
         if !self.options.enabled {
             return Err("`outbound.enabled` is false".to_owned());
         }

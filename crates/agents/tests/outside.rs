@@ -27,6 +27,7 @@ fn turn(cancel: CancellationToken) -> Turn {
         past: Past::told(vec![said("first"), said("now")], vec![said("long ago")]),
         origin: exchange::Origin::default(),
         ledger: exchange::Ledger::default(),
+        errands: None,
     }
 }
 

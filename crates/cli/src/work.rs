@@ -346,6 +346,7 @@ impl Worker {
             past: Past::told(entry.history.clone(), entry.context_history.clone()),
             origin: Origin::default(),
             ledger: Ledger::default(),
+            errands: None,
         };
         let (output, said) = Output::channel(SAID);
         let talking = async {

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use store::{AgentId, OwedCancel, TaskId, clock};
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::{Entry, Inner, attempts, scribe::Progress};
+use crate::{Entry, Errands, Inner, attempts, scribe::Progress};
 
 /// How many of an agent are told at once.
 const AT_ONCE: usize = 16;
@@ -110,7 +110,7 @@ async fn round(inner: Arc<Inner>, entry: Arc<Entry>, mut tried: Tried) -> (Agent
     (id, tried)
 }
 
-async fn tell_one(inner: &Inner, entry: &Entry, owed: &OwedCancel) -> Result<(), String> {
+async fn tell_one(inner: &Arc<Inner>, entry: &Entry, owed: &OwedCancel) -> Result<(), String> {
     let kept = match inner.store.events(owed.tenant, owed.task, owed.kept.saturating_sub(1), 1).await {
         // Nobody knows any more what to say.
         Err(store::Error::Pruned | store::Error::NotFound) => return Ok(()),
@@ -118,7 +118,7 @@ async fn tell_one(inner: &Inner, entry: &Entry, owed: &OwedCancel) -> Result<(),
     };
     let state = kept.first().and_then(|kept| Progress::open(&kept.body).ok()).and_then(|(_, state)| state);
     let Some(state) = state else { return Ok(()) };
-    match tokio::time::timeout(TIME, entry.agent.canceled(owed.task, state)).await {
+    match tokio::time::timeout(TIME, entry.agent.canceled(owed.task, state, &Errands::new(inner, owed.tenant))).await {
         Ok(told) => told,
         Err(_) => Err(format!("no answer within {} s", TIME.as_secs())),
     }

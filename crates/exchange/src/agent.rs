@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     delegation::Ledger,
+    errand::Errands,
     origin::{Origin, Trace},
     page_token::Key,
     scribe::Progress,
@@ -32,8 +33,13 @@ pub trait Agent: Send + Sync + 'static {
     /// A task of it has ended as CANCELED, and this is what it had kept: tells whoever works on it. Only agents with
     /// [`Profile::tells_cancel`] are asked, again and again until it works, maybe by several instances at once. An error says why it did
     /// not.
-    async fn canceled(&self, _task: TaskId, _state: Bytes) -> Result<(), String> {
+    async fn canceled(&self, _task: TaskId, _state: Bytes, _errands: &Errands) -> Result<(), String> {
         Ok(())
+    }
+
+    /// What agents that hand work on are told of it beside its id, where its description is not what they need.
+    fn introduction(&self) -> Option<String> {
+        None
     }
 
     /// Whether it can work now, as far as is known. Among several that have a skill those that can come first.
@@ -69,6 +75,8 @@ pub struct Profile {
     pub version: String,
     /// Its skills on the card.
     pub skills: Vec<AgentSkill>,
+    /// The commands that it may use, as its model writes them: `/agent`.
+    pub commands: Vec<String>,
     /// Media types it takes; `*/*` and `text/*` are understood.
     pub input_modes: Vec<String>,
     /// Media types it gives.
@@ -175,6 +183,8 @@ pub struct Turn {
     pub origin: Origin,
     /// What it may hand on.
     pub ledger: Ledger,
+    /// Who hands it on, where there is an installation to do so.
+    pub errands: Option<Errands>,
 }
 
 /// What was said before a turn: read from the journal when an agent asks for it, or told by whoever made the turn.
@@ -208,6 +218,8 @@ pub enum Outcome {
     Broken(String),
     /// Whoever works for it cannot be reached, or is broken; the text says how.
     RemoteFailed(String),
+    /// It cannot work before the operator has set something; the text says what.
+    Unset(String),
     /// It was cut off, and the caller decides whether it runs again.
     Interrupted,
     /// It rests and takes no slot, until somebody [wakes](store::Journal::wake) its task or the time is over. Then it is run
@@ -447,6 +459,7 @@ impl Profile {
             description: String::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             skills: Vec::new(),
+            commands: Vec::new(),
             input_modes: vec!["text/plain".to_owned()],
             output_modes: vec!["text/plain".to_owned()],
             extensions: Vec::new(),

@@ -148,7 +148,7 @@ impl Exchange {
     }
 
     /// How a task stands, as the answer to one of its turns; the last one where none is named.
-    async fn chatted(&self, call: &Call, task: TaskId, turn: Option<u32>) -> Result<Chatted, Error> {
+    pub(crate) async fn chatted(&self, call: &Call, task: TaskId, turn: Option<u32>) -> Result<Chatted, Error> {
         let head = self.head(call, task).await?;
         let snapshot = self.snapshot(call, task, View { history: Some(0), artifacts: true }).await?;
         let entry = self.inner.agents.get(&head.agent);

@@ -14,6 +14,7 @@ mod chat;
 mod convert;
 mod cursor;
 mod delegation;
+mod errand;
 mod error;
 mod fold;
 mod intake;
@@ -45,10 +46,12 @@ pub use call::{Call, Caller, Rules};
 pub use chat::{Chat, Chatted, REMOTE_FAILED};
 pub use cursor::{Frame, Frames};
 pub use delegation::{Delegation, DelegationLimits, Ledger, Refusal};
+pub use errand::{Answer, Errand, Errands, Handed};
 pub use error::Error;
 pub use operations::{Listing, Reply, Sent};
 pub use origin::{DELEGATION, Origin, Trace};
 pub use registry::{Agents, Entry};
+pub use scribe::NOT_CONFIGURED;
 pub use retention::{Keep, RetentionRule, RetentionRules};
 use store::{Journal, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -133,6 +136,7 @@ pub(crate) struct Inner {
     pub(crate) push: Option<push::Push>,
     pub(crate) desk: queue::Desk,
     pub(crate) wakes: wake::Wakes,
+    pub(crate) names: errand::Names,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
@@ -173,6 +177,7 @@ impl Exchange {
             push,
             desk: queue::Desk::default(),
             wakes: wake::Wakes::default(),
+            names: errand::Names::default(),
         });
         scheduler::start(&inner);
         push::start(&inner);

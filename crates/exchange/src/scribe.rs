@@ -18,6 +18,9 @@ const REPLY_BYTES: usize = 64 << 10;
 /// The reason in the message that asks whether to run an interrupted turn again.
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 
+/// The reason in the metadata of a failure that the operator has to mend: something is not set.
+pub const NOT_CONFIGURED: &str = "NOT_CONFIGURED";
+
 /// How far a turn has come: what the ids of things to come go on from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
@@ -289,6 +292,7 @@ impl Scribe {
             Outcome::Retry(why) => (TaskState::Failed, vec![Part::text(why)]),
             Outcome::Broken(why) => return self.fail(why, "INVALID_AGENT_RESPONSE"),
             Outcome::RemoteFailed(why) => return self.fail(why, REMOTE_FAILED),
+            Outcome::Unset(why) => return self.fail(why, NOT_CONFIGURED),
             Outcome::Interrupted => {
                 let mut message = self.message(vec![Part::text("interrupted, reply to run again")]);
                 message.metadata = JsonObject::from_value(&serde_json::json!({ "reason": INTERRUPTED }));

@@ -12,7 +12,7 @@ use store::{Append, TurnEnd, View, fault};
 use tokio::time::Instant;
 
 use crate::{
-    Entry, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn, attempts,
+    Entry, Errands, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn, attempts, errand,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe, reason_of},
     worker::{self, Begin, Running},
@@ -173,7 +173,8 @@ async fn run(
         cancel: running.cancel.clone(),
         past: Past::journal(lease.tenant, inner.journal(), context_limit, inner.page_key.clone()),
         ledger: inner.ledger(&lease.agent, &origin),
-        origin,
+        errands: Some(Errands::new(inner, lease.tenant)),
+        origin: origin.clone(),
     };
     let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, output)).catch_unwind());
     let mut deadline = pin!(tokio::time::sleep(profile.timeout.unwrap_or(NEVER)));
@@ -232,11 +233,15 @@ async fn run(
     while let Ok(more) = said.try_recv() {
         scribe.take(more);
     }
+    let rests = matches!(outcome, Outcome::Parked { .. });
     let ended = match outcome {
         Outcome::Retry(why) => retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, &why).await,
         outcome => end(inner, running, &mut scribe, outcome).await,
     };
     *left = Left::Known(scribe.state().cloned());
+    if matches!(ended, Ended::Over) && !rests {
+        errand::wake_parent(inner, lease.tenant, &origin).await;
+    }
     ended
 }
 
