@@ -86,7 +86,7 @@ async fn round(inner: Arc<Inner>, entry: Arc<Entry>, mut tried: Tried) -> (Agent
     let now = Instant::now();
     let ready: Vec<&OwedCancel> =
         all.iter().filter(|owed| tried.get(&owed.task).is_none_or(|(_, again)| *again <= now)).take(AT_ONCE).collect();
-    let told = ready.iter().map(|owed| async { (*owed, tell_one(&inner, &entry, owed).await) });
+    let told = ready.iter().map(|owed| async { (*owed, tell_one(&inner, owed).await) });
     for (owed, told) in join_all(told).await {
         let age = clock::now().as_millis().saturating_sub(owed.since.as_millis());
         let is_old = u128::try_from(age).is_ok_and(|age| age > GIVE_UP.as_millis());
@@ -110,7 +110,9 @@ async fn round(inner: Arc<Inner>, entry: Arc<Entry>, mut tried: Tried) -> (Agent
     (id, tried)
 }
 
-async fn tell_one(inner: &Arc<Inner>, entry: &Entry, owed: &OwedCancel) -> Result<(), String> {
+async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel) -> Result<(), String> {
+    // Agents of several tenants may have one id.
+    let entry = inner.agents.get(owed.tenant, &owed.agent).ok_or("there is no such agent any more")?;
     let kept = match inner.store.events(owed.tenant, owed.task, owed.kept.saturating_sub(1), 1).await {
         // Nobody knows any more what to say.
         Err(store::Error::Pruned | store::Error::NotFound) => return Ok(()),

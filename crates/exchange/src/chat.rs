@@ -151,7 +151,7 @@ impl Exchange {
     pub(crate) async fn chatted(&self, call: &Call, task: TaskId, turn: Option<u32>) -> Result<Chatted, Error> {
         let head = self.head(call, task).await?;
         let snapshot = self.snapshot(call, task, View { history: Some(0), artifacts: true }).await?;
-        let entry = self.inner.agents.get(&head.agent);
+        let entry = self.inner.agents.get(call.caller.tenant, &head.agent);
         let elsewhere = match (&entry, head.kept.checked_sub(1)) {
             (Some(entry), Some(before)) => {
                 let kept = self.inner.store.events(call.caller.tenant, task, before, 1).await.unwrap_or_default();

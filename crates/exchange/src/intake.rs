@@ -142,7 +142,7 @@ impl Exchange {
             return Err(Error::invalid("message.contextId", "is not the context of the task"));
         }
         let (agent, context) = (head.agent.clone(), Arc::clone(&head.context));
-        let entry = self.inner.agents.get(&agent);
+        let entry = self.inner.agents.get(call.caller.tenant, &agent);
         Ok(Subject { task, agent, context, entry, continued: Some(head) })
     }
 
@@ -243,9 +243,10 @@ impl Exchange {
     /// A free slot of the agent, unless others wait for one.
     fn try_slot(&self, entry: Option<&Entry>) -> Option<OwnedSemaphorePermit> {
         let entry = entry.filter(|entry| entry.is_run())?;
-        let permit = if entry.has_backlog() { None } else { Arc::clone(&entry.slots).try_acquire_owned().ok() };
+        let permit =
+            if entry.lane.has_backlog() { None } else { Arc::clone(&entry.lane.slots).try_acquire_owned().ok() };
         if permit.is_none() {
-            entry.set_backlog(true);
+            entry.lane.set_backlog(true);
         }
         permit
     }

@@ -20,6 +20,7 @@ mod fold;
 mod intake;
 mod operations;
 mod origin;
+pub mod own;
 mod page_token;
 pub mod push;
 pub mod queue;
@@ -91,6 +92,8 @@ pub struct Options {
     pub chat_wait: Duration,
     /// The remotes that are known; none when nothing is said.
     pub remotes: Option<remotes::Known>,
+    /// Who makes agents of what tenants define; tenants define none when nothing is said.
+    pub maker: Option<own::MadeBy>,
 }
 
 impl Default for Options {
@@ -112,6 +115,7 @@ impl Default for Options {
             delegation: DelegationLimits::default(),
             chat_wait: Duration::from_secs(30),
             remotes: None,
+            maker: None,
         }
     }
 }

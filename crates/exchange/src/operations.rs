@@ -80,7 +80,7 @@ impl Exchange {
 
     /// Refuses whoever has not named the extensions that an agent requires, if this instance has the agent.
     pub(crate) fn require(&self, call: &Call, agent: &AgentId) -> Result<(), Error> {
-        let entry = self.inner.agents.get(agent);
+        let entry = self.inner.agents.get(call.caller.tenant, agent);
         entry.map_or(Ok(()), |entry| negotiate(&entry, &call.extensions).map(drop))
     }
 

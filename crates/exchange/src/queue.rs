@@ -212,7 +212,7 @@ impl Exchange {
     }
 
     fn most_held(&self, agent: &AgentId) -> Option<usize> {
-        match self.inner.agents.get(agent)?.profile.delivery {
+        match self.inner.agents.common(agent)?.profile.delivery {
             Delivery::Queue { most_held } => most_held,
             Delivery::Run => None,
         }

@@ -1,18 +1,23 @@
-//! The agents this instance can run.
+//! The agents this instance can run: those that all tenants share, as far as they may see them, and those that one tenant has defined for
+//! itself.
+//!
+//! A tenant's own agent stands before a common one of the same id, for that tenant and for nobody else. **All agents of one id share
+//! their slots**, whosever they are: the journal hands out work by the agent's id, and what is claimed has to find a slot.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 use arc_swap::ArcSwap;
-use store::AgentId;
+use async_trait::async_trait;
+use store::{AgentId, TenantId};
 use tokio::sync::Semaphore;
 
-use crate::{Agent, Caller, Delivery, Profile};
+use crate::{Agent, Caller, Delivery, OnCrash, Outcome, Output, Profile, Turn};
 
 /// One agent: its profile, its program and its free slots.
 pub struct Entry {
@@ -20,30 +25,51 @@ pub struct Entry {
     pub profile: Profile,
     /// What runs.
     pub agent: Arc<dyn Agent>,
+    pub(crate) lane: Arc<Lane>,
+    /// Whose own it is, if it is one tenant's.
+    owner: Option<TenantId>,
+    /// It is not there any more for callers, and only has to end what it has begun.
+    leaving: bool,
+}
+
+/// The slots of all agents of one id.
+pub(crate) struct Lane {
     pub(crate) slots: Arc<Semaphore>,
     backlog: AtomicBool,
+}
+
+/// An id whose work is claimed by this instance.
+pub(crate) struct Offer {
+    pub(crate) id: AgentId,
+    pub(crate) lane: Arc<Lane>,
+    /// All agents of that id go on where they last kept their state.
+    pub(crate) resumes: bool,
 }
 
 /// All agents. Cheap to clone; changes are seen by everyone at once.
 #[derive(Clone, Default)]
 pub struct Agents {
-    entries: Arc<ArcSwap<BTreeMap<AgentId, Arc<Entry>>>>,
+    book: Arc<ArcSwap<Book>>,
+    /// The slots of every id that has an agent or a turn that still runs. Whoever changes the book holds it.
+    lanes: Arc<Mutex<Lanes>>,
+}
+
+type Lanes = HashMap<AgentId, Weak<Lane>>;
+type Shelf = BTreeMap<AgentId, Arc<Entry>>;
+
+#[derive(Clone, Default)]
+struct Book {
+    common: Shelf,
+    own: HashMap<TenantId, Arc<Shelf>>,
+    offers: Arc<[Offer]>,
 }
 
 impl Entry {
     /// An agent with all its slots free.
     pub fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
-        let slots = Arc::new(Semaphore::new(profile.concurrency.max(1)));
-        Self { profile, agent, slots, backlog: AtomicBool::new(false) }
-    }
-
-    /// Whether work of this agent waits in the journal, as far as this instance knows: who comes now stands behind it.
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.backlog.load(Relaxed)
-    }
-
-    pub(crate) fn set_backlog(&self, backlog: bool) {
-        self.backlog.store(backlog, Relaxed);
+        let lane =
+            Lane { slots: Arc::new(Semaphore::new(profile.concurrency.max(1))), backlog: AtomicBool::new(false) };
+        Self { profile, agent, lane: Arc::new(lane), owner: None, leaving: false }
     }
 
     /// Whether instances run it, as opposed to workers who ask for its tasks.
@@ -53,76 +79,219 @@ impl Entry {
 
     /// Whether this tenant may see it.
     pub fn visible_to(&self, caller: &Caller) -> bool {
-        self.profile.tenants.as_ref().is_none_or(|names| names.contains(caller.name.as_ref()))
+        match self.owner {
+            Some(owner) => owner == caller.tenant,
+            None => self.profile.tenants.as_ref().is_none_or(|names| names.contains(caller.name.as_ref())),
+        }
     }
 
     /// Whether every tenant may see it, those to come included.
     pub fn is_open(&self) -> bool {
-        self.profile.tenants.is_none()
+        self.owner.is_none() && self.profile.tenants.is_none()
+    }
+
+    /// Whether it is one tenant's own.
+    pub fn is_own(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Stands where an agent was: what is due of it is tried again a few times, since it may be about to come back, and then fails.
+    pub(crate) fn gone(id: &AgentId, lane: &Arc<Lane>) -> Self {
+        let entry = Self::new(Profile::new(id.clone(), "none"), Arc::new(Gone));
+        Self { lane: Arc::clone(lane), ..entry }
+    }
+
+    /// The same agent with these slots.
+    fn on(&self, lane: Arc<Lane>) -> Self {
+        let (profile, agent) = (self.profile.clone(), Arc::clone(&self.agent));
+        Self { profile, agent, lane, owner: self.owner, leaving: self.leaving }
+    }
+}
+
+struct Gone;
+
+#[async_trait]
+impl Agent for Gone {
+    async fn run(&self, turn: Turn, _out: Output) -> Outcome {
+        Outcome::Retry(format!("there is no agent '{}' any more", turn.agent))
+    }
+}
+
+impl Lane {
+    /// Whether work of this id waits in the journal, as far as this instance knows: who comes now stands behind it.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog.load(Relaxed)
+    }
+
+    pub(crate) fn set_backlog(&self, backlog: bool) {
+        self.backlog.store(backlog, Relaxed);
     }
 }
 
 impl Agents {
     /// Adds or replaces an agent. Turns of the old one that run are not disturbed.
     pub fn insert(&self, entry: Entry) {
-        let entry = Arc::new(entry);
-        self.entries.rcu(|entries| {
-            let mut entries = BTreeMap::clone(entries);
-            entries.insert(entry.profile.id.clone(), Arc::clone(&entry));
-            entries
+        self.change(|book, lanes| {
+            let (id, lane) = (entry.profile.id.clone(), Arc::clone(&entry.lane));
+            for shelf in book.own.values_mut() {
+                if let Some(own) = shelf.get(&id).map(|own| own.on(Arc::clone(&lane))) {
+                    Arc::make_mut(shelf).insert(id.clone(), Arc::new(own));
+                }
+            }
+            lanes.insert(id.clone(), Arc::downgrade(&lane));
+            book.common.insert(id, Arc::new(entry));
         });
     }
 
     /// Removes an agent. Its waiting work stays in the journal until an agent of that id is back.
     pub fn remove(&self, id: &AgentId) {
-        self.entries.rcu(|entries| {
-            let mut entries = BTreeMap::clone(entries);
-            entries.remove(id);
-            entries
+        self.change(|book, _| {
+            book.common.remove(id);
         });
     }
 
-    /// The agent with this id, whoever may see it.
-    pub(crate) fn get(&self, id: &AgentId) -> Option<Arc<Entry>> {
-        self.entries.load().get(id).cloned()
+    /// Adds or replaces an agent of one tenant. Turns of the old one that run are not disturbed, and count.
+    pub fn insert_own(&self, tenant: TenantId, entry: Entry) {
+        self.insert_all_own([(tenant, entry)]);
+    }
+
+    /// The same for many.
+    pub(crate) fn insert_all_own(&self, entries: impl IntoIterator<Item = (TenantId, Entry)>) {
+        self.change(|book, lanes| {
+            for (tenant, entry) in entries {
+                put(book, lanes, tenant, entry);
+            }
+        });
+    }
+
+    /// Removes an agent of one tenant.
+    pub fn remove_own(&self, tenant: TenantId, id: &AgentId) {
+        self.change(|book, _| {
+            let Some(shelf) = book.own.get_mut(&tenant) else { return };
+            Arc::make_mut(shelf).remove(id);
+            if shelf.is_empty() {
+                book.own.remove(&tenant);
+            }
+        });
+    }
+
+    /// Hides a tenant's own agent from callers: what it has begun can still be ended by it. Says whether there was one.
+    pub(crate) fn dismiss_own(&self, tenant: TenantId, id: &AgentId) -> bool {
+        let mut was_here = false;
+        self.change(|book, _| {
+            let Some(shelf) = book.own.get_mut(&tenant) else { return };
+            let Some(entry) = shelf.get(id).filter(|entry| !entry.leaving) else { return };
+            let entry = Entry { leaving: true, ..entry.on(Arc::clone(&entry.lane)) };
+            Arc::make_mut(shelf).insert(id.clone(), Arc::new(entry));
+            was_here = true;
+        });
+        was_here
+    }
+
+    /// Removes an agent that was dismissed, unless another one has taken its place.
+    pub(crate) fn drop_own(&self, tenant: TenantId, id: &AgentId) {
+        if self.own(tenant, id).is_some_and(|entry| entry.leaving) {
+            self.remove_own(tenant, id);
+        }
+    }
+
+    /// A tenant's own agent with this id.
+    pub(crate) fn own(&self, tenant: TenantId, id: &AgentId) -> Option<Arc<Entry>> {
+        self.book.load().own.get(&tenant)?.get(id).cloned()
+    }
+
+    /// The agent that this id means for this tenant, whether it may see it or not: its own before the common one.
+    pub(crate) fn get(&self, tenant: TenantId, id: &AgentId) -> Option<Arc<Entry>> {
+        let book = self.book.load();
+        book.own.get(&tenant).and_then(|shelf| shelf.get(id)).or_else(|| book.common.get(id)).cloned()
+    }
+
+    /// The common agent with this id, whoever may see it.
+    pub(crate) fn common(&self, id: &AgentId) -> Option<Arc<Entry>> {
+        self.book.load().common.get(id).cloned()
     }
 
     /// The agent with this id, if this caller may see it.
     pub fn find(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
-        let id: AgentId = id.parse().ok()?;
-        self.get(&id).filter(|entry| entry.visible_to(caller) && !entry.profile.unlisted)
+        self.find_any(caller, id).filter(|entry| !entry.profile.unlisted)
     }
 
     /// The same, where those that stand in no list are meant too.
     pub(crate) fn find_any(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
         let id: AgentId = id.parse().ok()?;
-        self.get(&id).filter(|entry| entry.visible_to(caller))
+        let own = self.own(caller.tenant, &id).filter(|entry| !entry.leaving);
+        own.or_else(|| self.common(&id)).filter(|entry| entry.visible_to(caller))
     }
 
     /// The agent with this id, if everybody may see it.
     pub fn find_open(&self, id: &str) -> Option<Arc<Entry>> {
         let id: AgentId = id.parse().ok()?;
-        self.get(&id).filter(|entry| entry.is_open() && !entry.profile.unlisted)
+        self.common(&id).filter(|entry| entry.is_open() && !entry.profile.unlisted)
     }
 
-    /// What kind of agent has this id.
+    /// What kind of common agent has this id.
     pub fn kind_of(&self, id: &AgentId) -> Option<&'static str> {
-        self.get(id).map(|entry| entry.profile.kind)
+        self.common(id).map(|entry| entry.profile.kind)
     }
 
-    /// Whether there is an agent with exactly this profile.
+    /// Whether there is a common agent with exactly this profile.
     pub fn has(&self, profile: &Profile) -> bool {
-        self.get(&profile.id).is_some_and(|entry| entry.profile == *profile)
+        self.common(&profile.id).is_some_and(|entry| entry.profile == *profile)
     }
 
     /// All agents this caller may see, by id.
     pub fn visible(&self, caller: &Caller) -> Vec<Arc<Entry>> {
-        let entries = self.entries.load();
-        entries.values().filter(|entry| entry.visible_to(caller) && !entry.profile.unlisted).cloned().collect()
+        let book = self.book.load();
+        let mut seen: BTreeMap<&AgentId, &Arc<Entry>> = book.common.iter().collect();
+        let own = book.own.get(&caller.tenant).into_iter().flat_map(|shelf| shelf.iter());
+        seen.extend(own.filter(|(_, entry)| !entry.leaving));
+        let is_shown = |entry: &&Arc<Entry>| entry.visible_to(caller) && !entry.profile.unlisted;
+        seen.into_values().filter(is_shown).cloned().collect()
     }
 
-    /// All agents, by id.
+    /// All agents, common ones first. Those of different tenants may have one id.
     pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
-        self.entries.load().values().cloned().collect()
+        let book = self.book.load();
+        let own = book.own.values().flat_map(|shelf| shelf.values());
+        book.common.values().chain(own).cloned().collect()
     }
+
+    /// The ids that this instance runs agents of, each once.
+    pub(crate) fn offers(&self) -> Arc<[Offer]> {
+        Arc::clone(&self.book.load().offers)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Book, &mut Lanes)) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = Book::clone(&self.book.load());
+        change(&mut book, &mut lanes);
+        book.offers = offers(&book);
+        lanes.retain(|_, lane| lane.strong_count() > 0);
+        self.book.store(Arc::new(book));
+    }
+}
+
+/// Puts a tenant's own agent on its shelf, with the slots that its id has, be they of turns that still run.
+fn put(book: &mut Book, lanes: &mut Lanes, tenant: TenantId, entry: Entry) {
+    let id = entry.profile.id.clone();
+    let shared = lanes.get(&id).and_then(Weak::upgrade);
+    let lane = shared.unwrap_or_else(|| Arc::clone(&entry.lane));
+    lanes.insert(id.clone(), Arc::downgrade(&lane));
+    let shelf = book.own.entry(tenant).or_default();
+    Arc::make_mut(shelf).insert(id, Arc::new(Entry { owner: Some(tenant), lane, ..entry }));
+}
+
+fn offers(book: &Book) -> Arc<[Offer]> {
+    let mut offers: BTreeMap<&AgentId, (&Arc<Lane>, bool)> = BTreeMap::new();
+    let own = book.own.values().flat_map(|shelf| shelf.iter());
+    for (id, entry) in book.common.iter().chain(own).filter(|(_, entry)| entry.is_run()) {
+        let (_, resumes) = offers.entry(id).or_insert((&entry.lane, true));
+        *resumes &= entry.profile.on_crash == OnCrash::Resume;
+    }
+    let offer = |(id, (lane, resumes)): (&AgentId, (&Arc<Lane>, bool))| Offer {
+        id: id.clone(),
+        lane: Arc::clone(lane),
+        resumes,
+    };
+    offers.into_iter().map(offer).collect()
 }

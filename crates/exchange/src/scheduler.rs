@@ -1,7 +1,7 @@
 //! Three loops: one looks for due work and claims it, one renews the leases of what runs, one buries the dead.
 //!
 //! What may be claimed is argued in [`store::lease`]. **Nobody overtakes for ever:** while work of an agent waits in the journal
-//! ([`Entry::has_backlog`]), a message that comes in does not take a free slot by itself but joins the queue, and
+//! ([`Lane::has_backlog`]), a message that comes in does not take a free slot by itself but joins the queue, and
 //! claims go through the queue tenant by tenant.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -10,7 +10,8 @@ use store::{AgentId, Claim, Room, TenantId, Term, fault};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
-    Entry, Inner, OnCrash,
+    Entry, Inner,
+    registry::{Lane, Offer},
     worker::{self, Begin},
 };
 
@@ -71,25 +72,24 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             return Ok(None);
         }
         // A look first: slots that are held while nothing is due would be missing for messages that come in.
-        let mut all = inner.agents.all();
-        all.retain(|entry| entry.is_run());
-        let ids: Vec<_> = all.iter().map(|entry| entry.profile.id.clone()).collect();
+        let offers = inner.agents.offers();
+        let ids: Vec<_> = offers.iter().map(|offer| offer.id.clone()).collect();
         let due = inner.store.next_due(&ids).await?;
         let ahead = due.next.map(|next| next.since(due.now));
         if ahead.is_none_or(|ahead| ahead > Duration::ZERO) {
-            all.iter().for_each(|entry| entry.set_backlog(false));
+            offers.iter().for_each(|offer| offer.lane.set_backlog(false));
             return Ok(ahead);
         }
         // Slots are taken before the work is: what is claimed can run. Agents that have nothing due keep theirs.
-        let mut slots: HashMap<AgentId, (Arc<Entry>, Vec<OwnedSemaphorePermit>)> = HashMap::new();
-        for entry in all {
-            if !due.agents.contains(&entry.profile.id) {
-                entry.set_backlog(false);
+        let mut slots: HashMap<AgentId, (&Offer, Vec<OwnedSemaphorePermit>)> = HashMap::new();
+        for offer in offers.iter() {
+            if !due.agents.contains(&offer.id) {
+                offer.lane.set_backlog(false);
                 continue;
             }
-            let permits = free_slots(&entry);
+            let permits = free_slots(&offer.lane);
             if !permits.is_empty() {
-                slots.insert(entry.profile.id.clone(), (entry, permits));
+                slots.insert(offer.id.clone(), (offer, permits));
             }
         }
         if slots.is_empty() {
@@ -101,11 +101,11 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             renew(inner).await?;
             rounds.renewed = Some(Instant::now());
         }
-        let room = |(agent, (entry, permits)): (&AgentId, &(Arc<Entry>, Vec<_>))| Room {
+        let room = |(agent, (offer, permits)): (&AgentId, &(&Offer, Vec<_>))| Room {
             agent: agent.clone(),
             slots: permits.len(),
             after: rounds.served.get(agent).copied(),
-            resumes: entry.profile.on_crash == OnCrash::Resume,
+            resumes: offer.resumes,
             most_held: None,
         };
         let claim = Claim {
@@ -120,21 +120,24 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
         let mut begun: HashMap<AgentId, usize> = HashMap::new();
         for leased_turn in leased {
             let lease = leased_turn.lease;
-            let Some((entry, permits)) = slots.get_mut(&lease.agent) else { continue };
+            let Some((offer, permits)) = slots.get_mut(&lease.agent) else { continue };
             let Some(permit) = permits.pop() else { continue };
             rounds.served.insert(lease.agent.clone(), lease.tenant);
             *begun.entry(lease.agent.clone()).or_default() += 1;
+            // Whose turn it is says which agent of that id is meant.
+            let entry = inner.agents.get(lease.tenant, &lease.agent).filter(|entry| entry.is_run());
+            let entry = entry.unwrap_or_else(|| Arc::new(Entry::gone(&lease.agent, &offer.lane)));
             let (interrupted, rested) = (leased_turn.interrupted, leased_turn.rested);
             let begin = Begin { turn: leased_turn.turn, interrupted, rested, asked };
             let running = inner.workers.register(lease);
             if leased_turn.canceled {
                 running.cancel.cancel();
             }
-            inner.tracker.spawn(worker::run(Arc::clone(inner), Arc::clone(entry), running, begin, permit));
+            inner.tracker.spawn(worker::run(Arc::clone(inner), entry, running, begin, permit));
         }
-        for (agent, (entry, unused)) in &slots {
+        for (agent, (offer, unused)) in &slots {
             let all_used = unused.is_empty() && begun.contains_key(agent);
-            entry.set_backlog(all_used);
+            offer.lane.set_backlog(all_used);
             more |= all_used;
         }
         if !more {
@@ -143,10 +146,10 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
     }
 }
 
-fn free_slots(entry: &Entry) -> Vec<OwnedSemaphorePermit> {
+fn free_slots(lane: &Lane) -> Vec<OwnedSemaphorePermit> {
     let mut permits = Vec::new();
     while permits.len() < CLAIM
-        && let Ok(permit) = Arc::clone(&entry.slots).try_acquire_owned()
+        && let Ok(permit) = Arc::clone(&lane.slots).try_acquire_owned()
     {
         permits.push(permit);
     }

@@ -202,7 +202,7 @@ pub(crate) async fn run(
         turn::drive(&inner, &entry, &running, begin).await;
     }
     inner.workers.remove(&running);
-    let was_full = entry.slots.available_permits() == 0;
+    let was_full = entry.lane.slots.available_permits() == 0;
     drop(permit);
     if was_full {
         inner.workers.freed.notify_one();

@@ -145,7 +145,8 @@ impl Exchange {
         }
         let runs = inner.agents.find(&call.caller, entry.agent.as_str()).filter(|agent| agent.is_run());
         let Some(agent) = runs else { return Err(Error::NotRun(entry.agent.to_string())) };
-        let slot = tokio::time::timeout(inner.options.blocking_cap, Arc::clone(&agent.slots).acquire_owned()).await;
+        let slot =
+            tokio::time::timeout(inner.options.blocking_cap, Arc::clone(&agent.lane.slots).acquire_owned()).await;
         let Ok(Ok(slot)) = slot else {
             return Err(Error::NotWaiting(format!("the agent `{}` has no slot free; try again", entry.agent)));
         };

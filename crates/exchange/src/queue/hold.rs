@@ -190,7 +190,7 @@ impl Exchange {
 
     /// Whoever writes for this lease, with what was kept before.
     pub(super) async fn scribe(&self, lease: &Lease) -> Result<Scribe, Error> {
-        let entry = self.inner.agents.get(&lease.agent);
+        let entry = self.inner.agents.get(lease.tenant, &lease.agent);
         let reply_text = entry.map_or(ReplyText::default(), |entry| entry.profile.reply_text);
         let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), lease.turn, lease.attempt, reply_text);
         turn::take_up(&self.inner, lease, &mut scribe, &mut Left::Stored).await?;

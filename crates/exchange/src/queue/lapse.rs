@@ -20,7 +20,7 @@ pub(super) fn failed(
     fatal: bool,
 ) -> store::Result<TurnEnd> {
     let error = FailedAttempt::cut(error);
-    let of_agent = inner.agents.get(&lease.agent).map_or(ATTEMPTS, |entry| entry.profile.max_attempts);
+    let of_agent = inner.agents.get(lease.tenant, &lease.agent).map_or(ATTEMPTS, |entry| entry.profile.max_attempts);
     if !fatal && lease.tries < attempts::limit(lease, of_agent) {
         let after = delay.unwrap_or_else(|| attempts::backoff(lease.task, lease.tries));
         return Ok(TurnEnd::Retry { after, error: error.to_owned() });
@@ -45,7 +45,7 @@ pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> sto
             continue;
         }
         let error = format!("the lease of {} ran out", lease.holder.name());
-        let policy = inner.agents.get(&lease.agent).filter(|entry| !entry.is_run());
+        let policy = inner.agents.get(lease.tenant, &lease.agent).filter(|entry| !entry.is_run());
         let policy = policy.and_then(|entry| turn::on_interruption(&entry.profile, &error));
         let end = match policy {
             Some(Outcome::Failed(_)) => failed(inner, &lease, &error, None, true)?,

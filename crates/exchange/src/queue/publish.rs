@@ -107,7 +107,7 @@ impl Exchange {
             remembers: true,
             post,
             origin: call.origin.stored().map(Into::into),
-            tells_cancel: inner.agents.get(&agent).is_some_and(|entry| entry.profile.tells_cancel),
+            tells_cancel: inner.agents.get(call.caller.tenant, &agent).is_some_and(|entry| entry.profile.tells_cancel),
         };
         let accept = Accept {
             target,
