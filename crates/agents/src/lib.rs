@@ -1,10 +1,12 @@
 //! What runs: the built-in demo agents, and agents that are described by one file each of a directory.
 
+mod breaker;
 pub mod command;
 mod demo;
 pub mod file;
 pub mod guard;
 pub mod kind;
+pub mod model;
 mod numbers;
 pub mod queue;
 pub mod remote;

@@ -4,7 +4,6 @@
 //! `agents.d`. The files are looked at twice a second; one that breaks keeps its last good version. A remote of the second is an agent of this
 //! server; one of the first is known to those who call it by `/a2a` or in a chat.
 
-mod breaker;
 mod call;
 mod directory;
 mod files;

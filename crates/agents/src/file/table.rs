@@ -20,7 +20,7 @@ pub struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// The top of a file.
-    pub(super) fn parse(text: &'a str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
         let rows = DeTable::parse(text).map_err(|error| explain(text, "", &[], &error))?;
         Ok(Self { text, prefix: String::new(), rows, taken: Vec::new() })
     }

@@ -18,10 +18,10 @@ use url::Url;
 
 use super::{
     Options,
-    breaker::Breaker,
     call::said,
     spec::{Registry, Sees, Spec},
 };
+use crate::breaker::Breaker;
 
 /// How many calls of the tool may be under way.
 const CALLS: usize = 32;
@@ -31,6 +31,8 @@ const CARD_TIME: Duration = Duration::from_secs(5);
 const ASK_TIME: Duration = Duration::from_secs(15);
 /// How long may pass between two pieces of an answer.
 const IDLE: Duration = Duration::from_secs(60);
+/// So long nobody is called who has failed too often.
+const BREAK: Duration = Duration::from_secs(60);
 /// So many skills of a card are read, and so much of each text.
 const MOST_SKILLS: usize = 200;
 const LONGEST_TEXT: usize = 1000;
@@ -130,7 +132,7 @@ impl Peer {
             asker: Connector::new(policy.clone(), ask),
             looker: Connector::new(policy, look),
             trust: options.trust.clone(),
-            breaker: Breaker::default(),
+            breaker: Breaker::new(BREAK),
             calls: Semaphore::new(CALLS),
             seen: Mutex::default(),
             looking: tokio::sync::Mutex::default(),

@@ -7,12 +7,14 @@ use std::{
 
 /// So many failures in a row open it.
 const FAILURES: u32 = 5;
-/// So long it stays open before one may try.
-const OPEN: Duration = Duration::from_secs(60);
 
 /// Whether somebody may be called.
-#[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    /// So long it stays open before one may try.
+    open: Duration,
+    state: Mutex<State>,
+}
 
 #[derive(Debug, Default, Clone)]
 struct State {
@@ -23,21 +25,26 @@ struct State {
 }
 
 impl Breaker {
+    /// A closed one, which stays open for so long once it opens.
+    pub(crate) fn new(open: Duration) -> Self {
+        Self { open, state: Mutex::default() }
+    }
+
     /// Asks for a call, which has to be reported. `false` when it is open.
-    pub(super) fn admit(&self) -> bool {
+    pub(crate) fn admit(&self) -> bool {
         self.admit_at(Instant::now())
     }
 
     /// Whether a call would be admitted, without asking for it.
-    pub(super) fn may_admit(&self) -> bool {
-        self.state().opened.is_none_or(|opened| opened.elapsed() >= OPEN)
+    pub(crate) fn may_admit(&self) -> bool {
+        self.state().opened.is_none_or(|opened| opened.elapsed() >= self.open)
     }
 
     fn admit_at(&self, now: Instant) -> bool {
         let mut state = self.state();
         match state.opened {
             None => true,
-            Some(opened) if now.duration_since(opened) >= OPEN => {
+            Some(opened) if now.duration_since(opened) >= self.open => {
                 // One at a time; who never reports is not waited for longer than another round.
                 state.opened = Some(now);
                 state.trying = true;
@@ -48,12 +55,12 @@ impl Breaker {
     }
 
     /// It worked, or failed in a way that says that somebody is there. Says whether that closes it.
-    pub(super) fn succeeded(&self) -> bool {
+    pub(crate) fn succeeded(&self) -> bool {
         std::mem::take(&mut *self.state()).opened.is_some()
     }
 
     /// Nobody was there, or they were broken. Says whether that opens it.
-    pub(super) fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.failed_at(Instant::now())
     }
 
@@ -69,28 +76,33 @@ impl Breaker {
         is_news
     }
 
+    /// How long it is until somebody may try, while it is open.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.state().opened.map_or(Duration::ZERO, |opened| self.open.saturating_sub(opened.elapsed()))
+    }
+
     /// Goes on as another one stands.
-    pub(super) fn go_on(&self, before: &Self) {
+    pub(crate) fn go_on(&self, before: &Self) {
         let before = before.state().clone();
         *self.state() = before;
     }
 
     /// For people.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         let state = self.state();
         match state.opened {
             None => "closed",
-            Some(opened) if state.trying || opened.elapsed() >= OPEN => "half-open",
+            Some(opened) if state.trying || opened.elapsed() >= self.open => "half-open",
             Some(_) => "open",
         }
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.name() == "open"
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,9 +110,11 @@ impl Breaker {
 mod tests {
     use super::*;
 
+    const OPEN: Duration = Duration::from_secs(60);
+
     #[test]
-    fn it_opens_after_five_and_lets_one_try_after_a_minute() {
-        let breaker = Breaker::default();
+    fn it_opens_after_five_and_lets_one_try_after_its_time() {
+        let breaker = Breaker::new(OPEN);
         let start = Instant::now();
         for _ in 0..4 {
             breaker.failed_at(start);
@@ -121,7 +135,7 @@ mod tests {
 
     #[test]
     fn failures_count_only_in_a_row() {
-        let breaker = Breaker::default();
+        let breaker = Breaker::new(OPEN);
         for _ in 0..20 {
             breaker.failed();
             breaker.failed();

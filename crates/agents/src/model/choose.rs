@@ -1,0 +1,175 @@
+//! Which provider a model's name means, and what is said when there is none.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use client::Secret;
+
+use super::{
+    known::{WELL_KNOWN, maker, well_known},
+    local::Local,
+    provider::Provider,
+};
+use crate::units::nearest;
+
+/// Why no model can be asked. Its text is for callers, and says what to set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unset {
+    problem: String,
+    /// Providers that can be asked.
+    set: Vec<String>,
+    /// What is wrong with the file.
+    broken: Option<String>,
+    /// The file's name.
+    file: String,
+    local: Option<Local>,
+}
+
+/// What can be asked.
+#[derive(Clone, Default)]
+pub(super) struct Known {
+    pub(super) default: Option<String>,
+    pub(super) fallback: bool,
+    pub(super) providers: BTreeMap<String, Arc<Provider>>,
+    /// The file's name, for people.
+    pub(super) file: String,
+    /// What is wrong with the file; what it said before counts.
+    pub(super) error: Option<String>,
+}
+
+/// A provider and what it calls the model.
+pub(super) struct Chosen {
+    pub(super) provider: Arc<Provider>,
+    pub(super) model: String,
+    pub(super) key: Option<Secret>,
+}
+
+impl Known {
+    /// Whose model this is. An empty name is the default model's.
+    pub(super) fn choose(&self, model: &str, tenant: &str) -> Result<Chosen, Unset> {
+        let model = model.trim();
+        let chosen = match (model, &self.default) {
+            ("", Some(default)) => self.find(default, tenant),
+            ("", None) => Err(self.nothing()),
+            (model, Some(default)) if self.fallback => {
+                self.find(model, tenant).or_else(|why| self.find(default, tenant).map_err(|_| why))
+            }
+            (model, _) => self.find(model, tenant),
+        };
+        chosen.map_err(|problem| {
+            let usable = self.providers.values().filter(|provider| provider.is_usable_by(tenant));
+            Unset {
+                problem,
+                set: usable.map(|provider| provider.spec.name.clone()).collect(),
+                broken: self.error.as_ref().map(|error| format!("{}: {error}", self.file)),
+                file: self.file.clone(),
+                local: None,
+            }
+        })
+    }
+
+    fn find(&self, name: &str, tenant: &str) -> Result<Chosen, String> {
+        let (first, rest) = name.split_once('/').map_or((name, None), |(first, rest)| (first, Some(rest)));
+        if let Some(provider) = self.providers.get(first) {
+            let Some(model) = rest.filter(|model| !model.is_empty()) else {
+                return Err(format!("model `{name}` names a provider and no model: write `{first}/MODEL`"));
+            };
+            return self.take(provider, model, name, tenant);
+        }
+        if rest.is_none()
+            && let Some(provider) = maker(name).and_then(|maker| self.providers.get(maker))
+        {
+            return self.take(provider, name, name, tenant);
+        }
+        // Its ids look like that: `anthropic/claude-sonnet-5`. What is on this machine is none of them.
+        let is_local = well_known(first).is_some_and(|known| known.key.is_none());
+        if let Some(provider) = self.providers.get("openrouter").filter(|_| !is_local) {
+            let whole = match maker(name).filter(|_| rest.is_none()) {
+                Some(maker) => format!("{maker}/{name}"),
+                None => name.to_owned(),
+            };
+            return self.take(provider, &whole, name, tenant);
+        }
+        Err(self.missing(name, first, rest))
+    }
+
+    fn take(&self, provider: &Arc<Provider>, model: &str, name: &str, tenant: &str) -> Result<Chosen, String> {
+        let whose = &provider.spec.name;
+        let unusable =
+            |why: String| format!("model `{name}` needs the provider `{whose}`, which cannot be asked: {why}");
+        let key = provider.spec.key_for(tenant).map_err(unusable)?;
+        if let Some(script) = provider.script.as_ref().filter(|script| script.loaded().is_none()) {
+            return Err(unusable(script.error().unwrap_or_else(|| "its file is not read yet".to_owned())));
+        }
+        Ok(Chosen { provider: Arc::clone(provider), model: model.to_owned(), key })
+    }
+
+    fn nothing(&self) -> String {
+        let variables: Vec<&str> = WELL_KNOWN.iter().filter_map(|known| known.key.or(known.base)).collect();
+        let file = &self.file;
+        if self.providers.is_empty() {
+            let variables = variables.join(", ");
+            format!(
+                "no model provider is set: set one of {variables} in the server's environment, or describe one in `{file}`"
+            )
+        } else {
+            format!(
+                "no model is named and there is no default: add the line `default = \"PROVIDER/MODEL\"` to `{file}`"
+            )
+        }
+    }
+
+    fn missing(&self, name: &str, first: &str, rest: Option<&str>) -> String {
+        let file = &self.file;
+        let whose = if rest.is_some() { Some(first) } else { maker(name) };
+        let Some(whose) = whose else {
+            return format!("model `{name}` does not say whose it is: write PROVIDER/MODEL, such as `ollama/{name}`");
+        };
+        let needs = format!("model `{name}` needs the provider `{whose}`");
+        match well_known(whose) {
+            Some(known) => match known.key.or(known.base) {
+                Some(variable) => format!(
+                    "{needs}: set {variable} in the server's environment, or add `[providers.{whose}]` to `{file}`"
+                ),
+                None => format!("{needs}: add `[providers.{whose}]` to `{file}`"),
+            },
+            None => {
+                let names = self.providers.keys().map(String::as_str).chain(WELL_KNOWN.iter().map(|known| known.name));
+                let meant = nearest(whose, &names.collect::<Vec<_>>());
+                let meant = meant.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+                format!(
+                    "{needs}, which nobody has described{meant}: add `[providers.{whose}]` with `api` and `url` to `{file}`"
+                )
+            }
+        }
+    }
+}
+
+impl Unset {
+    /// With what was seen on this machine.
+    #[must_use]
+    pub(super) fn with_local(self, local: Option<Local>) -> Self {
+        Self { local, ..self }
+    }
+}
+
+impl fmt::Display for Unset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)?;
+        if let Some(broken) = &self.broken {
+            write!(f, "; {broken}")?;
+        }
+        match &self.set[..] {
+            [] => f.write_str("; no provider is set so far")?,
+            set => write!(f, "; providers that are set: {}", set.join(", "))?,
+        }
+        if let Some(local) = &self.local {
+            write!(f, "; Ollama answers at {}: add the line `{}` to `{}`", local.url, local.line(), self.file)?;
+            if local.models.is_empty() {
+                f.write_str(" after `ollama pull llama3.2`")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Unset {}
