@@ -150,7 +150,7 @@ impl Program {
         self.check()?;
         let warnings = self.problems();
         let agent = Arc::new(CommandAgent { program: self, instance });
-        Ok(Built { agent, delivery: Delivery::Run, warnings })
+        Ok(Built { agent, delivery: Delivery::Run, described: None, warnings })
     }
 
     fn check(&self) -> Result<(), String> {

@@ -20,6 +20,7 @@ pub use self::table::Table;
 use self::{common::Common, table::unknown};
 use crate::{
     kind::{Context, KINDS, Kind},
+    model::Models,
     remote::Remotes,
 };
 
@@ -29,6 +30,7 @@ pub struct Reader {
     kinds: &'static [Kind],
     instance: Arc<str>,
     remotes: Option<Remotes>,
+    models: Option<Models>,
 }
 
 /// An agent file that was read without fault.
@@ -83,13 +85,19 @@ pub enum Error {
 impl Reader {
     /// A reader that knows these kinds. `instance` marks what the agents start, see [`crate::guard`].
     pub fn new(kinds: &'static [Kind], instance: impl Into<Arc<str>>) -> Self {
-        Self { kinds, instance: instance.into(), remotes: None }
+        Self { kinds, instance: instance.into(), remotes: None, models: None }
     }
 
     /// Agents that it reads can be those of remotes, which are these.
     #[must_use]
     pub fn with_remotes(self, remotes: Remotes) -> Self {
         Self { remotes: Some(remotes), ..self }
+    }
+
+    /// Agents that it reads can think with these.
+    #[must_use]
+    pub fn with_models(self, models: Models) -> Self {
+        Self { models: Some(models), ..self }
     }
 
     /// Reads an agent file.
@@ -118,7 +126,8 @@ impl Reader {
         let mut profile = Profile::new(id.clone(), kind.name);
         (kind.prepare)(&mut profile);
         let common: Common = top.read()?;
-        let named = common.describe(&mut profile, &mut warnings)?;
+        let given = common.describe(&mut profile, &mut warnings)?;
+        let named = given.directory.clone();
         let path = std::path::absolute(path).map_err(|error| format!("its directory is not known: {error}"))?;
         let directory = named.as_deref().or_else(|| path.parent()).unwrap_or(&path).to_owned();
         let context = Context {
@@ -126,11 +135,15 @@ impl Reader {
             tenants: profile.tenants.clone(),
             instance: Arc::clone(&self.instance),
             remotes: self.remotes.clone(),
+            models: self.models.clone(),
             directory,
             relative: Cell::new(false),
         };
         let built = (kind.build)(own, &context)?;
         profile.delivery = built.delivery;
+        if let Some(own) = built.described {
+            given.complete(&mut profile, own);
+        }
         if built.delivery != Delivery::Run {
             if profile.on_crash == OnCrash::Resume {
                 let why = "`on_crash`: \"resume\" is for what this server runs; a worker begins anew: \"retry\", \"fail\" or \"ask\"";

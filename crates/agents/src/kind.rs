@@ -16,12 +16,14 @@ use store::AgentId;
 use crate::{
     command,
     file::Table,
+    mind,
+    model::Models,
     queue,
     remote::{self, Remotes},
 };
 
 /// Every kind there is.
-pub const KINDS: &[Kind] = &[command::KIND, queue::KIND, remote::KIND];
+pub const KINDS: &[Kind] = &[command::KIND, mind::KIND, queue::KIND, remote::KIND];
 
 /// One kind of agent.
 #[derive(Clone, Copy)]
@@ -42,8 +44,22 @@ pub struct Built {
     pub agent: Arc<dyn Agent>,
     /// Who does its work.
     pub delivery: Delivery,
+    /// What its own table says of it, for where the file says nothing.
+    pub described: Option<Described>,
     /// What its operator should know: each a sentence about the agent, without its name.
     pub warnings: Vec<String>,
+}
+
+/// What callers see of an agent, as its own table has it.
+pub struct Described {
+    /// Its name on the card.
+    pub name: String,
+    /// Its description on the card.
+    pub description: String,
+    /// Its skills on the card.
+    pub skills: Vec<a2a::AgentSkill>,
+    /// The commands that it may use.
+    pub commands: Vec<String>,
 }
 
 /// What a file does not say of itself.
@@ -56,6 +72,8 @@ pub struct Context {
     pub instance: Arc<str>,
     /// The remotes that there are, where agents run.
     pub remotes: Option<Remotes>,
+    /// The models that there are, where agents run.
+    pub models: Option<Models>,
     pub(crate) directory: PathBuf,
     /// Whether something in the file is meant from the directory.
     pub(crate) relative: Cell<bool>,

@@ -29,7 +29,7 @@ struct Elsewhere;
 fn build(table: Table<'_>, _context: &Context) -> Result<Built, String> {
     let spec: QueueSpec = table.read()?;
     let delivery = Delivery::Queue { most_held: spec.max_in_progress.map(NonZeroUsize::get) };
-    Ok(Built { agent: Arc::new(Elsewhere), delivery, warnings: Vec::new() })
+    Ok(Built { agent: Arc::new(Elsewhere), delivery, described: None, warnings: Vec::new() })
 }
 
 #[async_trait]

@@ -419,7 +419,7 @@ fn profile(id: AgentId, peer: &Peer, unlisted: bool) -> Profile {
     let card = peer.card();
     let card = card.as_ref().map(|card| &card.found.card);
     let say = |text: Option<&String>, otherwise: String| {
-        text.map(|text| peer::clean(text)).filter(|text| !text.is_empty()).unwrap_or(otherwise)
+        text.map(|text| crate::frame::clean(text)).filter(|text| !text.is_empty()).unwrap_or(otherwise)
     };
     profile.name = say(card.map(|card| &card.name), peer.spec.name.clone());
     profile.description = say(card.map(|card| &card.description), format!("The remote agent {}.", peer.spec.name));
@@ -478,7 +478,7 @@ fn build(table: Table<'_>, context: &Context) -> Result<Built, String> {
     };
     let inner = remotes.map(|remotes| Arc::downgrade(&remotes.inner)).unwrap_or_default();
     let agent = Arc::new(RemoteAgent { inner, options, source });
-    Ok(Built { agent, delivery: Delivery::Run, warnings })
+    Ok(Built { agent, delivery: Delivery::Run, described: None, warnings })
 }
 
 impl RemoteAgent {

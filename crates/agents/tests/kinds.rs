@@ -40,7 +40,7 @@ fn toy(table: Table<'_>, context: &Context) -> Result<Built, String> {
         toy.word = context.resolve(path).display().to_string();
     }
     let warnings = if toy.word.len() > 30 { vec!["it talks too much".to_owned()] } else { vec![] };
-    Ok(Built { agent: Arc::new(toy), delivery: exchange::Delivery::Run, warnings })
+    Ok(Built { agent: Arc::new(toy), delivery: exchange::Delivery::Run, described: None, warnings })
 }
 
 #[async_trait]

@@ -69,6 +69,8 @@ pub(crate) struct Config {
     pub(crate) agents_dir: Option<PathBuf>,
     /// Which remotes there are, and how they are called. Whose cards are believed is read from files, by whoever calls.
     pub(crate) remotes: agents::remote::Options,
+    /// Where it is said which models there are.
+    pub(crate) models: Option<PathBuf>,
 }
 
 /// The variables of this process; an empty one counts as unset.
@@ -146,12 +148,19 @@ impl Settings {
         Some(std::path::absolute(self.file.as_ref()?).ok()?.parent()?.to_owned())
     }
 
+    /// A file beside the configuration file.
+    fn beside(&self, name: &str) -> Option<PathBuf> {
+        Some(self.directory()?.join(name))
+    }
+
+    /// Where it is said which models there are.
+    pub(crate) fn models(&self, keys: &Layer) -> Option<PathBuf> {
+        keys.models.clone().or_else(|| self.beside("models.toml"))
+    }
+
     /// Which remotes there are, and how they are called.
     fn remotes(&self, keys: &Layer) -> agents::remote::Options {
-        let directory = self.directory();
-        let given = |given: &Option<PathBuf>, name: &str| {
-            given.clone().or_else(|| directory.as_ref().map(|directory| directory.join(name)))
-        };
+        let given = |given: &Option<PathBuf>, name: &str| given.clone().or_else(|| self.beside(name));
         let outbound = &keys.outbound;
         agents::remote::Options {
             enabled: outbound.enabled(),
@@ -267,8 +276,9 @@ impl Settings {
             ..server::Options::new(listen)
         };
         let open = store::OpenOptions { connections: count(keys.store_connections()), wake: Some(wake) };
-        let remotes = self.remotes(&keys);
-        Ok(Config { keys, data_dir, location, open, exchange, edge, agents_dir: self.agents_dir(), remotes })
+        let (remotes, models) = (self.remotes(&keys), self.models(&keys));
+        let agents_dir = self.agents_dir();
+        Ok(Config { keys, data_dir, location, open, exchange, edge, agents_dir, remotes, models })
     }
 
     /// Where the server keeps its files, and the CLI finds what the server left for it.

@@ -5,9 +5,11 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use agents::{
     AgentFiles, KINDS, Reader,
     guard::{self, Guard},
+    mind::Maker,
+    model::{self, Models},
     remote::Remotes,
 };
-use exchange::{Agents, Exchange, push::KeyError};
+use exchange::{Agents, Entry, Exchange, own::MadeBy, push::KeyError};
 use server::Server;
 use store::{InstanceId, Presence};
 use tokio::{
@@ -79,13 +81,18 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let _guard = guard_programs(&config, &instance)?;
     let agents = Agents::default();
     let remotes = Remotes::new(config.remotes.clone(), agents.clone());
-    let _files = load_agents(&config, &agents, instance, &remotes)?;
+    let models = Models::new(model::Options { file: config.models.clone(), ..model::Options::default() });
+    let maker = Maker::new(models.clone(), remotes.clone());
+    let reader = Reader::new(KINDS, instance).with_remotes(remotes.clone()).with_models(models.clone());
+    let _files = load_agents(&config, &agents, reader, maker.index())?;
+    models.start();
     remotes.start();
 
     let options = exchange::Options {
         push: courier::options(&config)?,
         relay: relay::start(&config)?,
         remotes: Some(exchange::remotes::Known(Arc::new(remotes))),
+        maker: Some(MadeBy(Arc::new(maker))),
         ..config.exchange.clone()
     };
     let exchange = Exchange::start(store, agents, options).await.map_err(|error| match &error {
@@ -166,19 +173,14 @@ fn guard_programs(config: &Config, instance: &str) -> Result<Option<Guard>, Fail
         .map_err(|error| Failure::failed("cannot start the guard of programs").caused_by(&error))
 }
 
-/// The demo agents and those of the configuration directory, which is watched from here on.
-fn load_agents(
-    config: &Config,
-    agents: &Agents,
-    instance: String,
-    remotes: &Remotes,
-) -> Result<Option<AgentFiles>, Failure> {
-    let builtins = if config.keys.demo_agents() { agents::demo() } else { Vec::new() };
+/// The agent that routes, the demo agents and those of the configuration directory, which is watched from here on.
+fn load_agents(config: &Config, agents: &Agents, reader: Reader, index: Entry) -> Result<Option<AgentFiles>, Failure> {
+    let mut builtins = if config.keys.demo_agents() { agents::demo() } else { Vec::new() };
+    builtins.push(index);
     let Some(directory) = &config.agents_dir else {
         builtins.into_iter().for_each(|entry| agents.insert(entry));
         return Ok(None);
     };
-    let reader = Reader::new(KINDS, instance).with_remotes(remotes.clone());
     match AgentFiles::start(directory, agents, agents::Options { builtins, reader }) {
         Ok(files) => Ok(Some(files)),
         Err(error) => Err(Failure::failed(format!("cannot read the agents in `{}`", directory.display()))

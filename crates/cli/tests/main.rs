@@ -8,6 +8,7 @@ mod grpc;
 mod harness;
 mod hostile;
 mod limits;
+mod minds;
 mod scale;
 mod seeds;
 mod verbs;

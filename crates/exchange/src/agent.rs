@@ -20,6 +20,9 @@ use crate::{
     wake,
 };
 
+/// Pieces of text wait this long for company, or for the end of the turn, before they are committed.
+pub(crate) const COALESCE: Duration = Duration::from_millis(20);
+
 /// Anything that takes a turn.
 ///
 /// `run` is called once per message and attempt. What it says through `out` is journaled while it runs;
@@ -97,6 +100,8 @@ pub struct Profile {
     pub on_crash: OnCrash,
     /// With [`ReplyMode::Auto`]: after which the task is shown although nothing was said.
     pub reveal_after: Duration,
+    /// How long the first piece of a turn's text waits for company. Most agents that speak have said all of it by then.
+    pub first_text: Duration,
     /// After which a run of its turn is ended as failed. Who rests is not at work: the time begins anew after it.
     pub timeout: Option<Duration>,
     /// Others work for it, who have to be told when a task is canceled: see [`Agent::canceled`].
@@ -470,6 +475,7 @@ impl Profile {
             max_attempts: 3,
             on_crash: OnCrash::Retry,
             reveal_after: Duration::from_secs(1),
+            first_text: COALESCE,
             timeout: None,
             tells_cancel: false,
             unlisted: false,

@@ -7,7 +7,7 @@ use store::{Event, EventKind, Journal, Recent, Snapshot, TaskId, TenantId, View,
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, streams::Place};
+use crate::{Error, Note, streams::Place};
 
 /// How many events one read of the log takes.
 const BATCH: usize = 256;
@@ -48,6 +48,8 @@ pub struct Frames {
     until: Until,
     draining: CancellationToken,
     is_cut: bool,
+    /// What agents do on the way is told too.
+    notes: bool,
     /// Held for as long as this stream counts.
     _place: Option<Place>,
 }
@@ -128,6 +130,16 @@ impl Frame {
     }
 }
 
+impl Frame {
+    /// What an agent did on the way, if it is that: it has no response then.
+    pub fn note(&self) -> Option<Note> {
+        match self {
+            Self::Event(event) if event.kind == EventKind::Note => serde_json::from_slice(&event.body).ok(),
+            _ => None,
+        }
+    }
+}
+
 impl Until {
     /// Whether a stream is over after this.
     pub(crate) fn is_over(self, kind: EventKind) -> bool {
@@ -152,6 +164,7 @@ impl Frames {
             until,
             draining,
             is_cut: false,
+            notes: false,
             _place: None,
         }
     }
@@ -163,6 +176,12 @@ impl Frames {
 
     pub(crate) fn with_extensions(self, extensions: Vec<String>) -> Self {
         Self { extensions, ..self }
+    }
+
+    /// Tells what agents do on the way too, see [`Frame::note`].
+    #[must_use]
+    pub fn with_notes(self) -> Self {
+        Self { notes: true, ..self }
     }
 
     /// Holds everything back until the agent's first output, and not for much longer than `patience`.
@@ -220,6 +239,9 @@ impl Frames {
         let kind = event.kind;
         if kind == EventKind::Revealed {
             self.ready.extend(self.held.take().into_iter().flatten());
+        }
+        if self.notes && kind == EventKind::Note && self.held.is_none() {
+            return self.ready.push_back(Frame::Event(event));
         }
         if !kind.has_frame() {
             return;

@@ -52,8 +52,8 @@ pub use error::Error;
 pub use operations::{Listing, Reply, Sent};
 pub use origin::{DELEGATION, Origin, Trace};
 pub use registry::{Agents, Entry};
-pub use scribe::NOT_CONFIGURED;
 pub use retention::{Keep, RetentionRule, RetentionRules};
+pub use scribe::NOT_CONFIGURED;
 use store::{Journal, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

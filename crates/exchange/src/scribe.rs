@@ -29,6 +29,9 @@ pub(crate) struct Progress {
     messages: u32,
     artifacts: u32,
     last_artifact: String,
+    /// Its id was filled in.
+    #[serde(default)]
+    last_is_unnamed: bool,
     /// The artifacts that it has made, in the order in which they appeared.
     pub(crate) made: Vec<String>,
     /// Those whose last chunk has not been said to be the last.
@@ -364,7 +367,8 @@ impl Scribe {
 
     /// Fills in an artifact's id by its position in the turn, so that a second attempt replaces the first.
     fn name(&mut self, artifact: &mut Artifact, append: &mut bool) {
-        if artifact.artifact_id.is_empty() {
+        let is_unnamed = artifact.artifact_id.is_empty();
+        if is_unnamed {
             let progress = &self.progress;
             if *append && !progress.last_artifact.is_empty() {
                 artifact.artifact_id.clone_from(&progress.last_artifact);
@@ -386,13 +390,14 @@ impl Scribe {
             // One that the agent has not named itself can only be continued before the next begins.
             let before = progress.open.iter().position(|open| open.artifact == progress.last_artifact);
             if let Some(before) = before
-                && self.task.is_prefix_of(&progress.last_artifact)
+                && progress.last_is_unnamed
             {
                 let open = progress.open.remove(before);
                 self.close(open);
             }
             let progress = &mut self.progress;
             progress.artifacts += 1;
+            progress.last_is_unnamed = is_unnamed;
             progress.last_artifact.clone_from(&artifact.artifact_id);
             if !progress.made.contains(&artifact.artifact_id) {
                 progress.made.push(artifact.artifact_id.clone());

@@ -12,7 +12,9 @@ use store::{Append, TurnEnd, View, fault};
 use tokio::time::Instant;
 
 use crate::{
-    Entry, Errands, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn, attempts, errand,
+    Entry, Errands, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn,
+    agent::COALESCE,
+    attempts, errand,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe, reason_of},
     worker::{self, Begin, Running},
@@ -20,8 +22,6 @@ use crate::{
 
 /// How many things an agent may have said that are not journaled yet.
 const SAID: usize = 64;
-/// Pieces of text wait this long for company, or for the end of the turn, before they are committed.
-const COALESCE: Duration = Duration::from_millis(20);
 /// So many events of a log are read at once.
 const LOG: usize = 256;
 /// So many messages back the one that was interrupted is looked for.
@@ -186,6 +186,7 @@ async fn run(
     let may_be_held = profile.reply == ReplyMode::Auto && number == 1 && !fault::is_on("stay-held");
     let mut reveal = pin!(tokio::time::sleep(if may_be_held { profile.reveal_after } else { NEVER }));
     let mut flush_at = (!scribe.is_empty()).then(Instant::now);
+    let mut patience = profile.first_text;
 
     let outcome = loop {
         tokio::select! {
@@ -225,7 +226,7 @@ async fn run(
                 return Ended::Over;
             }
         } else if flush_at.is_none() {
-            flush_at = Some(Instant::now() + COALESCE);
+            flush_at = Some(Instant::now() + std::mem::replace(&mut patience, COALESCE));
         }
     };
 

@@ -170,8 +170,7 @@ impl Cards {
             name: &profile.name,
             description,
             version: &profile.version,
-            // Only agents with a model have commands.
-            commands: &[],
+            commands: &profile.commands,
             auth: self.terms.auth,
         };
         self.signing.sign(arbiter::agent_card(&facts, &self.addresses.base)).await

@@ -2,11 +2,15 @@
 
 use std::collections::VecDeque;
 
-use a2a::{Error, GetTaskRequest, StreamResponse, TaskState, v03::arbiter};
+use a2a::{
+    Error, GetTaskRequest, JsonObject, StreamResponse, TaskState, TaskStatus, TaskStatusUpdateEvent, v03::arbiter,
+};
 use bytes::Bytes;
-use exchange::{Call, Exchange, Frame, Frames};
+use exchange::{Call, Exchange, Frame, Frames, Note};
 use futures_util::stream;
 use serde::Serialize;
+use serde_json::json;
+use store::EventKind;
 
 use crate::{
     encode,
@@ -43,10 +47,27 @@ impl Events {
         Self { frames, end }
     }
 
+    /// The same, which also tells what the agent has used on the way: as WORKING, whose metadata say so.
+    pub(crate) fn with_usage(frames: Frames, end: End) -> Self {
+        Self::new(frames.with_notes(), end)
+    }
+
     async fn next(&mut self) -> Option<Result<Told, Error>> {
-        let frame = match self.frames.next().await? {
-            Ok(frame) => frame,
-            Err(error) => return Some(Err(error.into())),
+        let frame = loop {
+            let frame = match self.frames.next().await? {
+                Ok(frame) => frame,
+                Err(error) => return Some(Err(error.into())),
+            };
+            match frame.note() {
+                None if is_note(&frame) => {}
+                None => break frame,
+                Some(Note::Usage { model, input_tokens, output_tokens }) => {
+                    let event = used(&model, input_tokens, output_tokens);
+                    return Some(Ok(Told { seq: frame.seq(), event, is_snapshot: false }));
+                }
+                // What a tool did is an artifact too.
+                Some(_) => {}
+            }
         };
         let event = match frame.response() {
             Ok(event) => self.ended(event).await,
@@ -77,6 +98,23 @@ impl Events {
         }
         Ok(StreamResponse::Task(task))
     }
+}
+
+/// Under this key of a status' metadata stands what a model has used.
+pub(crate) const TOKEN_USAGE: &str = "x-arbiter.token_usage";
+
+fn used(model: &str, input_tokens: u64, output_tokens: u64) -> StreamResponse {
+    let used = json!({ "model": model, "input_tokens": input_tokens, "output_tokens": output_tokens });
+    StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+        status: TaskStatus { state: TaskState::Working, ..TaskStatus::default() },
+        metadata: JsonObject::from_value(&json!({ TOKEN_USAGE: used })),
+        ..TaskStatusUpdateEvent::default()
+    })
+}
+
+/// A note that this version cannot read is one all the same.
+fn is_note(frame: &Frame) -> bool {
+    matches!(frame, Frame::Event(event) if event.kind == EventKind::Note)
 }
 
 /// The records that `translate` makes of the events, which it is given in order.

@@ -137,7 +137,7 @@ async fn events(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error>
         tenant_name: call.caller.name.to_string(),
         started_ms: started_ms(snapshot.task),
     };
-    let events = Events::new(frames, End::Whole(app.exchange.clone(), call));
+    let events = Events::with_usage(frames, End::Whole(app.exchange.clone(), call));
     let records = events::records(events, move |told| run.records(told));
     Ok(reply::stream(EventStream::over(records, Envelope::plain(), app.keep_alive)))
 }

@@ -12,7 +12,7 @@ use crate::{Artifact, Role};
 mod card;
 mod stream;
 
-pub use card::{AgentFacts, agent_card, describe};
+pub use card::{AgentFacts, agent_card, describe, skills};
 pub use stream::{Frame, Stream};
 
 /// The name of the artifact that a stream's text goes to.

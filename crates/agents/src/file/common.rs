@@ -10,7 +10,7 @@ use a2a::{AgentExtension, AgentSkill};
 use exchange::{OnCrash, Profile, ReplyMode, ReplyText};
 use serde::Deserialize;
 
-use crate::units::Span;
+use crate::{kind::Described, units::Span};
 
 /// A text that is not blank.
 #[derive(Debug, Deserialize)]
@@ -104,8 +104,10 @@ enum Crash {
 
 impl Common {
     /// Writes what the file says into a profile that has the defaults. Gives the directory that paths are meant from, if
-    /// the file names one.
-    pub(super) fn describe(self, profile: &mut Profile, warnings: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
+    /// the file names one, and what else it names.
+    pub(super) fn describe(self, profile: &mut Profile, warnings: &mut Vec<String>) -> Result<Given, String> {
+        let (name, description, skills_given) =
+            (self.name.is_some(), self.description.is_some(), !self.skills.is_empty());
         profile.name = self.name.map_or_else(|| profile.id.to_string(), |name| name.0);
         profile.description = self.description.map_or_else(|| profile.name.clone(), |description| description.0);
         profile.version = self.version.map_or_else(|| "1.0.0".to_owned(), |version| version.0);
@@ -130,8 +132,33 @@ impl Common {
         profile.on_crash = self.on_crash.map_or(profile.on_crash, |wish| wish.0);
         match self.directory {
             Some(directory) if directory.is_relative() => Err("`directory` must be an absolute path".to_owned()),
-            directory => Ok(directory),
+            directory => Ok(Given { directory, name, description, skills: skills_given }),
         }
+    }
+}
+
+/// What a file says by itself.
+pub(super) struct Given {
+    pub(super) directory: Option<PathBuf>,
+    name: bool,
+    description: bool,
+    skills: bool,
+}
+
+impl Given {
+    /// Where the file is silent, what its kind knows counts.
+    pub(super) fn complete(&self, profile: &mut Profile, own: Described) {
+        let Described { name, description, skills, commands } = own;
+        if !self.name && !name.is_empty() {
+            profile.name = name;
+        }
+        if !self.description && !description.is_empty() {
+            profile.description = description;
+        }
+        if !self.skills {
+            profile.skills = skills;
+        }
+        profile.commands = commands;
     }
 }
 

@@ -6,10 +6,11 @@ use exchange::Turn;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    peer::{Peer, clean, told},
+    peer::{Peer, told},
     spec::Sees,
     state::State,
 };
+use crate::frame::clean;
 
 /// So many tasks of the remote are looked through for a message.
 const LOOK_THROUGH: i32 = 100;

@@ -19,12 +19,8 @@ use serde_json::{Value, json};
 use store::AgentId;
 use url::Url;
 
-use super::{
-    Peer, Registry, RemoteEntry, Remotes, Session, lock,
-    peer::{clean, told},
-    tool::sees,
-    yaml,
-};
+use super::{Peer, Registry, RemoteEntry, Remotes, Session, lock, peer::told, tool::sees, yaml};
+use crate::frame::clean;
 
 /// So many lines of the tool are one request.
 const MOST_LINES: usize = 16;

@@ -21,7 +21,7 @@ use super::{
     call::said,
     spec::{Registry, Sees, Spec},
 };
-use crate::breaker::Breaker;
+use crate::{breaker::Breaker, frame::clean};
 
 /// How many calls of the tool may be under way.
 const CALLS: usize = 32;
@@ -33,9 +33,8 @@ const ASK_TIME: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
 /// So long nobody is called who has failed too often.
 const BREAK: Duration = Duration::from_secs(60);
-/// So many skills of a card are read, and so much of each text.
+/// So many skills of a card are read.
 const MOST_SKILLS: usize = 200;
-const LONGEST_TEXT: usize = 1000;
 
 /// A remote.
 #[derive(Debug)]
@@ -449,19 +448,4 @@ pub(super) fn told(error: &Error) -> String {
         source = cause.source();
     }
     clean(&text)
-}
-
-/// A text of others for one line of ours: without control characters, and not too long.
-pub(super) fn clean(text: &str) -> String {
-    let plain = text.chars().map(|c| if c.is_control() || is_invisible(c) { ' ' } else { c });
-    let mut cut: String = plain.take(LONGEST_TEXT).collect();
-    if text.chars().nth(LONGEST_TEXT).is_some() {
-        cut.push('…');
-    }
-    cut.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Characters that turn a line around or hide in it.
-pub(super) fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

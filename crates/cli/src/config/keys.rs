@@ -146,6 +146,8 @@ table! {
     agents_yaml("FILE"): PathBuf, else "`agents.yaml` beside the configuration file";
     /// Further remotes, one a file; those that are added by `sb remote add` are kept there.
     agents_d("DIR"): PathBuf, else "`agents.d` beside the configuration file";
+    /// Which models there are and with which keys.
+    models("FILE"): PathBuf, else "`models.toml` beside the configuration file";
     /// How long a blocking send waits before it returns the working task.
     blocking_cap("DURATION"): Span = Span::seconds(120);
     /// How long `/v1/chat` waits for an answer before it says where to ask for it.

@@ -49,7 +49,7 @@ fn nothing_given_is_the_default() {
 }
 
 /// Every key, a value as a variable or a flag has it, and as the file has it.
-const SAMPLES: [(&str, &str, &str); 72] = [
+const SAMPLES: [(&str, &str, &str); 73] = [
     ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
     ("grpc_port", "2", "2"),
     ("data_dir", "/d", "\"/d\""),
@@ -67,6 +67,7 @@ const SAMPLES: [(&str, &str, &str); 72] = [
     ("a2a_agents", "/a.json", "\"/a.json\""),
     ("agents_yaml", "/a.yaml", "\"/a.yaml\""),
     ("agents_d", "/a.d", "\"/a.d\""),
+    ("models", "/m.toml", "\"/m.toml\""),
     ("blocking_cap", "60s", "\"1m\""),
     ("chat_wait", "20s", "\"20s\""),
     ("cancel_grace", "500ms", "\"500ms\""),

@@ -161,7 +161,7 @@ fn ending(outcome: Outcome) -> Option<Ending> {
         Outcome::Completed(parts) => said(TaskState::Completed, parts),
         Outcome::Message(message) => Some(Ending::Event(status(TaskState::Completed, Some(message)), false)),
         Outcome::InputRequired(parts) => said(TaskState::InputRequired, parts),
-        Outcome::RemoteFailed(why) => said(TaskState::Failed, vec![Part::text(why)]),
+        Outcome::RemoteFailed(why) | Outcome::Unset(why) => said(TaskState::Failed, vec![Part::text(why)]),
         // It would leave the turn going.
         Outcome::AuthRequired(parts) => Some(Ending::Event(status(TaskState::AuthRequired, message(parts)), true)),
         Outcome::Rejected(parts) => said(TaskState::Rejected, parts),

@@ -5,7 +5,7 @@ use a2a::{Artifact, Error, Message, Part, PartContent, StreamResponse, Task, Tas
 use serde_json::{Value, json};
 
 use crate::{
-    events::{self, Told},
+    events::{self, TOKEN_USAGE, Told},
     sse::Record,
 };
 
@@ -39,7 +39,13 @@ impl Run {
                     self.end(&task, &mut told);
                 }
             }
-            StreamResponse::StatusUpdate(update) => told.push(self.status(&update.status)),
+            StreamResponse::StatusUpdate(update) => {
+                let used = update.metadata.as_ref().and_then(|it| it.parse::<Value>().ok());
+                told.push(match used.and_then(|it| it.get(TOKEN_USAGE).cloned()) {
+                    Some(used) => ("token_usage", self.of_agent(used)),
+                    None => self.status(&update.status),
+                });
+            }
             StreamResponse::ArtifactUpdate(update) => self.artifact(&update.artifact, &mut told),
             StreamResponse::Message(message) => told.push(("text", self.of_agent(json!({ "delta": message.text() })))),
         }
@@ -80,7 +86,10 @@ impl Run {
                 }
                 PartContent::Data(data) => {
                     let data: Value = data.parse().unwrap_or_default();
-                    ("artifact", self.of_agent(json!({ "name": artifact.name, "data": data })))
+                    match marked(part) {
+                        Some(event) if data.is_object() => (event, self.of_agent(data)),
+                        _ => ("artifact", self.of_agent(json!({ "name": artifact.name, "data": data }))),
+                    }
                 }
                 _ => ("file", self.of_agent(file(artifact, part))),
             });
@@ -122,13 +131,22 @@ impl Run {
         told.push(("done", done));
     }
 
-    /// What the agent itself says is of stream 0 at depth 0.
+    /// What the agent itself says is of stream 0 at depth 0; what another one said for it says whose it is.
     fn of_agent(&self, mut data: Value) -> Value {
-        data["agent"] = json!(self.agent);
-        data["stream_id"] = json!(0);
-        data["depth"] = json!(0);
+        for (key, value) in [("agent", json!(self.agent)), ("stream_id", json!(0)), ("depth", json!(0))] {
+            if data.get(key).is_none() {
+                data[key] = value;
+            }
+        }
         data
     }
+}
+
+/// The event that a part of data is, where it says so.
+fn marked(part: &Part) -> Option<&'static str> {
+    let metadata: Value = part.metadata.as_ref()?.parse().ok()?;
+    let is = |name: &str| metadata.get(format!("x-arbiter.{name}")).and_then(Value::as_bool) == Some(true);
+    ["tool_call", "sub_agent_response"].into_iter().find(|name| is(name))
 }
 
 /// The code of an end that is none, and what is said when the agent said nothing.

@@ -11,7 +11,7 @@ use a2a::{
     validate,
 };
 use axum::response::Response;
-use exchange::{Call, Frames, Reply, Rules};
+use exchange::{Call, Frames, NOT_CONFIGURED, Reply, Rules};
 use futures_util::stream;
 use store::Snapshot;
 
@@ -148,13 +148,16 @@ fn typed(snapshot: &Snapshot) -> Result<Task, Error> {
     Ok(task)
 }
 
-/// The error that a blocking send is answered with when the agent broke its own protocol.
+/// The error that a blocking send is answered with when the agent broke its own protocol, or cannot work as it is configured.
 fn fault(task: &Task) -> Option<Error> {
     let message = task.status.message.as_ref().filter(|_| task.status.state == TaskState::Failed)?;
     let metadata: serde_json::Value = message.metadata.as_ref()?.parse().ok()?;
-    let reason = ErrorKind::InvalidAgentResponse.codes().reason;
-    let is_broken = metadata.get("reason").and_then(serde_json::Value::as_str) == Some(reason);
-    is_broken.then(|| Error::new(ErrorKind::InvalidAgentResponse, message.text()).with_metadata("taskId", &task.id))
+    let kind = match metadata.get("reason").and_then(serde_json::Value::as_str)? {
+        NOT_CONFIGURED => ErrorKind::Internal,
+        reason if reason == ErrorKind::InvalidAgentResponse.codes().reason => ErrorKind::InvalidAgentResponse,
+        _ => return None,
+    };
+    Some(Error::new(kind, message.text()).with_metadata("taskId", &task.id))
 }
 
 fn result(task: &Task, agent: &str, history: Option<usize>) -> Result<Vec<u8>, Error> {
@@ -198,7 +201,7 @@ async fn resubscribed(
 
 /// The records of a stream; without one it begins with the first event, which then is the task.
 fn translated(app: &App, call: Call, frames: Frames, mut stream: Option<Stream>) -> Records {
-    let events = Events::new(frames, End::WithReply(app.exchange.clone(), call));
+    let events = Events::with_usage(frames, End::WithReply(app.exchange.clone(), call));
     events::records(events, move |Told { seq, event, .. }| {
         let stream = stream.get_or_insert_with(|| {
             let (task, context) = ids(&event);

@@ -19,7 +19,7 @@ pub struct AgentFacts<'a> {
     /// When the agent was last changed; `index` for the master.
     pub version: &'a str,
     /// The commands it may use, as they are written: `/fetch`.
-    pub commands: &'a [&'a str],
+    pub commands: &'a [String],
     /// Whether callers have to authenticate.
     pub auth: bool,
 }
@@ -53,17 +53,21 @@ pub fn describe(role: &str, goal: &str) -> String {
     }
 }
 
-/// The card as JSON. `base` is the public URL of the installation.
-pub fn agent_card(agent: &AgentFacts<'_>, base: &str) -> Vec<u8> {
-    let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
-    let mut skills = vec![AgentSkill {
+/// The skills of an agent with these commands: it chats, and each command is one.
+pub fn skills(commands: &[String]) -> Vec<AgentSkill> {
+    let chat = AgentSkill {
         id: "chat".to_owned(),
         name: "Chat".to_owned(),
         description: "Takes a message and answers it.".to_owned(),
-        tags: texts(&["chat"]),
+        tags: vec!["chat".to_owned()],
         ..AgentSkill::default()
-    }];
-    skills.extend(agent.commands.iter().map(|command| skill(command)));
+    };
+    std::iter::once(chat).chain(commands.iter().map(|command| skill(command))).collect()
+}
+
+/// The card as JSON. `base` is the public URL of the installation.
+pub fn agent_card(agent: &AgentFacts<'_>, base: &str) -> Vec<u8> {
+    let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
     let bearer = HTTPAuthSecurityScheme { scheme: "bearer".to_owned(), ..HTTPAuthSecurityScheme::default() };
     let requirement = SecurityRequirement { schemes: BTreeMap::from([("bearer".to_owned(), StringList::default())]) };
     let name = if agent.name.is_empty() { agent.id } else { agent.name };
@@ -84,7 +88,7 @@ pub fn agent_card(agent: &AgentFacts<'_>, base: &str) -> Vec<u8> {
         },
         default_input_modes: texts(&["text/plain"]),
         default_output_modes: texts(&["text/plain", "application/json"]),
-        skills,
+        skills: skills(agent.commands),
         ..AgentCard::default()
     };
     if agent.auth {

@@ -385,7 +385,7 @@ fn s0_21_to_s0_30_the_card() {
         description: "d",
         version: "1700000000",
         auth: true,
-        commands: &["/fetch", "/search", "/a2a"],
+        commands: &["/fetch", "/search", "/a2a"].map(str::to_owned),
     };
     let bytes = agent_card(&facts, "https://x.example/");
     let card: Value = serde_json::from_slice(&bytes).unwrap();

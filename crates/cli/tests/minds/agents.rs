@@ -1,0 +1,1 @@
+//! Agents that tenants define.
