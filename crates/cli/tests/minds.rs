@@ -5,6 +5,7 @@
 
 mod agents;
 mod commands;
+mod costs;
 mod crashes;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 mod rig;

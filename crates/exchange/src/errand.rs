@@ -10,7 +10,7 @@ use std::{
 use a2a::{CancelTaskRequest, ErrorKind, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, TaskState};
 use store::{TaskId, TenantId};
 
-use crate::{Call, Caller, Delegation, Entry, Error, Exchange, Inner, Origin, Rules, Trace, intake::Taken};
+use crate::{Call, Caller, Delegation, Entry, Error, Exchange, Inner, Origin, Rules, Trace, cursor::Cursor};
 
 /// What tenants are called: that never changes.
 #[derive(Default)]
@@ -44,7 +44,7 @@ pub struct Errand {
 pub struct Handed {
     exchange: Exchange,
     call: Call,
-    taken: Taken,
+    task: TaskId,
 }
 
 /// How an errand ended.
@@ -116,8 +116,13 @@ impl Errands {
             configuration: Some(SendMessageConfiguration { return_immediately: true, ..Default::default() }),
             ..SendMessageRequest::default()
         };
-        let taken = exchange.take_in(&call, request).await?;
-        Ok(Handed { exchange, call, taken })
+        let task = exchange.take_in(&call, request).await?.accepted.task;
+        Ok(Handed { exchange, call, task })
+    }
+
+    /// An errand that was handed on before, by its task. Keys are not remembered for as long as tasks are.
+    pub fn handed(&self, caller: &Caller, task: TaskId) -> Handed {
+        Handed { exchange: Exchange { inner: Arc::clone(&self.inner) }, call: Call::new(caller.clone()), task }
     }
 
     /// Has a task that was made for another one canceled. One that has ended, or is gone, is left alone.
@@ -134,17 +139,20 @@ impl Errands {
 impl Handed {
     /// Its task.
     pub fn task(&self) -> TaskId {
-        self.taken.accepted.task
+        self.task
     }
 
     /// Waits for its end, but no longer than that.
-    pub async fn wait(&mut self, at_most: Duration) -> Result<Option<Answer>, Error> {
+    pub async fn wait(&self, at_most: Duration) -> Result<Option<Answer>, Error> {
+        let inner = &self.exchange.inner;
+        let mut cursor = Cursor::new(inner.journal(), self.call.caller.tenant, self.task, 0);
+        let joined = self.exchange.join(&self.call, self.task, &mut cursor);
         // What is not there by then can be asked for again.
-        match tokio::time::timeout(at_most, self.exchange.wait(&self.call, &mut self.taken)).await {
+        match tokio::time::timeout(at_most, joined).await {
             Ok(waited) => drop(waited?),
             Err(_) => return Ok(None),
         }
-        let chatted = self.exchange.chatted(&self.call, self.taken.accepted.task, Some(1)).await?;
+        let chatted = self.exchange.chatted(&self.call, self.task, Some(1)).await?;
         let state = chatted.state;
         Ok((!chatted.is_pending()).then(|| Answer { state, text: chatted.response.unwrap_or_default() }))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use a2a::{SendMessageRequest, TaskState};
-use store::{Event, EventKind, Snapshot, View};
+use store::{Event, EventKind, Snapshot, TaskId, View};
 
 use crate::{
     Call, Error, Exchange, Frame, Frames, Reply, Sent,
@@ -105,7 +105,7 @@ impl Exchange {
         let cap = self.inner.options.blocking_cap;
         let followed = async {
             if taken.accepted.duplicate {
-                return self.join(call, taken).await;
+                return self.join(call, taken.accepted.task, &mut taken.cursor).await;
             }
             taken.cursor.skip_to(taken.accepted.seq);
             // The turns ahead of this message's own, and its own.
@@ -176,7 +176,7 @@ impl Exchange {
         }
         match self.inner.store.reveal(call.caller.tenant, taken.accepted.task).await {
             Ok(()) => Ok(None),
-            Err(store::Error::Terminal(_)) => match self.join(call, taken).await? {
+            Err(store::Error::Terminal(_)) => match self.join(call, taken.accepted.task, &mut taken.cursor).await? {
                 Waited::Reply(reply) => Ok(Some(reply)),
                 Waited::TurnEnded | Waited::NotYet => Ok(None),
             },
@@ -184,10 +184,9 @@ impl Exchange {
         }
     }
 
-    /// A repeated message joins the task as it stands.
-    async fn join(&self, call: &Call, taken: &mut Taken) -> Result<Waited, Error> {
+    /// A repeated message joins the task as it stands. The cursor is of this task, and older than this call.
+    pub(crate) async fn join(&self, call: &Call, task: TaskId, cursor: &mut Cursor) -> Result<Waited, Error> {
         let tenant = call.caller.tenant;
-        let task = taken.accepted.task;
         let head = self.inner.store.head(tenant, task).await?;
         if head.hidden && head.state.is_terminal() {
             let last = self.inner.store.events(tenant, task, head.seq - 1, 1).await;
@@ -199,9 +198,9 @@ impl Exchange {
         if head.state.is_terminal() || head.state.is_interrupted() {
             return Ok(Waited::TurnEnded);
         }
-        taken.cursor.skip_to(head.seq);
+        cursor.skip_to(head.seq);
         loop {
-            let event = match taken.cursor.next().await {
+            let event = match cursor.next().await {
                 Err(store::Error::Pruned) => return Ok(Waited::TurnEnded),
                 event => event?,
             };

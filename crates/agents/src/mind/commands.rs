@@ -6,6 +6,7 @@ use a2a::{Artifact, Json, JsonObject, Part};
 use exchange::{Errand, Handed, Note, Outcome};
 use futures_util::future::join_all;
 use serde_json::json;
+use store::TaskId;
 
 use super::{
     INDEX, prompt,
@@ -177,11 +178,17 @@ impl Thinking<'_> {
 
     /// Has other agents do something, all at once. Rests where that takes longer.
     async fn ask(&mut self, id: &str, jobs: &[Job<'_>], parallel: bool) -> Result<Vec<Result<String, String>>, Ends> {
+        let known = self.state.children.clone();
         let mut handed: Vec<Result<Handed, String>> = Vec::with_capacity(jobs.len());
         for (at, job) in jobs.iter().enumerate() {
-            handed.push(self.hand_on(&format!("{id}.{at}"), job, parallel).await);
+            let before = known.get(at).and_then(|id| TaskId::parse(id));
+            handed.push(self.hand_on(&format!("{id}.{at}"), job, parallel, before).await);
         }
-        let children: Vec<String> = handed.iter().flatten().map(|handed| handed.task().to_string()).collect();
+        // Nobody stands for one who was not asked.
+        let task = |handed: &Result<Handed, String>| {
+            handed.as_ref().map_or_else(|_| String::new(), |it| it.task().to_string())
+        };
+        let children: Vec<String> = handed.iter().map(task).collect();
         if self.state.children != children {
             self.state.children = children;
             if let Some(step) = self.state.steps.last_mut() {
@@ -205,8 +212,20 @@ impl Thinking<'_> {
         Ok(answers)
     }
 
-    async fn hand_on(&mut self, key: &str, job: &Job<'_>, parallel: bool) -> Result<Handed, String> {
+    /// Hands a job on, or finds the task that it is since before.
+    async fn hand_on(
+        &mut self,
+        key: &str,
+        job: &Job<'_>,
+        parallel: bool,
+        before: Option<TaskId>,
+    ) -> Result<Handed, String> {
         let (errands, caller, turn) = (self.errands, self.caller, self.turn);
+        if let Some(task) = before {
+            // It was counted then.
+            let _ = self.session.ledger().delegate(Some(&errands.name_of(job.agent)));
+            return Ok(errands.handed(caller, task));
+        }
         if job.agent == INDEX {
             return Err("index hands work on, and nobody hands work to it".to_owned());
         }
@@ -217,7 +236,9 @@ impl Thinking<'_> {
         let delegation = self.session.ledger().delegate(Some(&errands.name_of(job.agent))).map_err(refused)?;
         let mut text = job.task.to_owned();
         if entry.profile.kind == super::KIND.name {
-            let context = prompt::delegated(self.mind.id.as_str(), &turn.text(), delegation.depth, parallel);
+            let asked = turn.text();
+            let asked = asked.rsplit_once(prompt::CONTEXT_ENDS).map_or(asked.as_str(), |(_, task)| task.trim_start());
+            let context = prompt::delegated(self.mind.id.as_str(), asked, delegation.depth, parallel);
             text = format!("{context}\n\n{text}");
         }
         let errand = Errand {

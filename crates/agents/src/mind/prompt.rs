@@ -13,6 +13,8 @@ use crate::{
     remote::{Remotes, roster},
 };
 
+/// Ends what an agent that works for another is told of that.
+pub(super) const CONTEXT_ENDS: &str = "[END DELEGATION CONTEXT]";
 /// So much of a request an agent that works for another is told.
 const EXCERPT: usize = 200;
 
@@ -118,7 +120,7 @@ pub(super) fn delegated(by: &str, request: &str, depth: u32, parallel: bool) -> 
     }
     let how = if parallel { " (/parallel)" } else { "" };
     format!(
-        "[DELEGATION CONTEXT]\nOriginal request: {excerpt}\nDelegated by: {by}{how}\nPipeline depth: {depth}\n[END DELEGATION CONTEXT]"
+        "[DELEGATION CONTEXT]\nOriginal request: {excerpt}\nDelegated by: {by}{how}\nPipeline depth: {depth}\n{CONTEXT_ENDS}"
     )
 }
 
