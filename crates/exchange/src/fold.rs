@@ -4,11 +4,13 @@
 //! fold takes the ordinary course of a turn; whatever else happens (another caller's message, another attempt) makes it
 //! give up, and the task is read from the store as for everybody else.
 
+use std::borrow::Cow;
+
 use a2a::TaskState;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use store::{Event, EventKind, Snapshot, Start};
+use store::{Event, EventKind, Snapshot, Start, Tokens};
 
 /// A task since its birth.
 pub(crate) struct Fold {
@@ -82,7 +84,8 @@ impl Fold {
             EventKind::Status { state, .. } => self.status(event, state)?,
             EventKind::Started(Start::First) => self.status(event, TaskState::Working)?,
             EventKind::Artifact => self.artifact(event)?,
-            EventKind::Revealed | EventKind::Note | EventKind::Kept | EventKind::Other(_) => {}
+            EventKind::Note => self.sum.tokens = self.sum.tokens.plus(used(event)),
+            EventKind::Revealed | EventKind::Kept | EventKind::Other(_) => {}
             // Another attempt takes back what the last one made.
             EventKind::Started(Start::Again | Start::Resumed) => return None,
             EventKind::Created { .. } | EventKind::Input | EventKind::Reply => return None,
@@ -210,6 +213,23 @@ impl Piece {
 pub(crate) fn status_message(event: &Event) -> store::Result<Option<Bytes>> {
     let frame: StatusFrame<'_> = serde_json::from_slice(&event.body)?;
     Ok(frame.status_update.status.message.map(|raw| slice(&event.body, raw)))
+}
+
+/// What a note says that was used of models; nothing where it tells of something else.
+fn used(event: &Event) -> Tokens {
+    #[derive(Deserialize)]
+    struct Usage<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: Cow<'a, str>,
+        #[serde(default)]
+        input_tokens: u64,
+        #[serde(default)]
+        output_tokens: u64,
+    }
+    match serde_json::from_slice::<Usage<'_>>(&event.body) {
+        Ok(usage) if usage.kind == "usage" => Tokens { input: usage.input_tokens, output: usage.output_tokens },
+        _ => Tokens::default(),
+    }
 }
 
 /// A part of an event's bytes, shared with it.

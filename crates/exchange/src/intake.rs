@@ -354,5 +354,6 @@ pub(crate) fn newborn_snapshot(
         history: vec![message.clone()],
         artifacts: Vec::new(),
         made_in: Vec::new(),
+        tokens: store::Tokens::default(),
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use a2a::{Artifact, JsonObject, Message, Part, PartContent, Role, TaskState};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use store::{Draft, Lease, TaskId, TurnEnd, clock};
+use store::{Draft, Lease, TaskId, Tokens, TurnEnd, clock};
 use tokio::sync::oneshot;
 
-use crate::{Outcome, ReplyText, Said, chat::REMOTE_FAILED};
+use crate::{Note, Outcome, ReplyText, Said, chat::REMOTE_FAILED};
 
 /// Pieces of text are joined up to this size; more is worth a commit of its own.
 const JOIN_BYTES: usize = 2 << 10;
@@ -87,6 +87,8 @@ pub(crate) struct Scribe {
     progress: Progress,
     /// What the agent last kept.
     state: Option<Bytes>,
+    /// What was used of models by what is pending.
+    tokens: Tokens,
     /// The ids and the text of the turn's artifacts, where the reply repeats it; `None` also when there is too much of it.
     texts: Option<Vec<(String, String)>>,
 }
@@ -104,6 +106,7 @@ impl Scribe {
             urgent: false,
             progress: Progress { turn, attempt, ..Progress::default() },
             state: None,
+            tokens: Tokens::default(),
             texts: (reply_text == ReplyText::Both).then(Vec::new),
         }
     }
@@ -217,7 +220,10 @@ impl Scribe {
                 self.note_text(artifact, *append);
                 self.note_open(artifact, *last_chunk);
             }
-            Said::Note(_) => {
+            Said::Note(note) => {
+                if let Note::Usage { input_tokens, output_tokens, .. } = note {
+                    self.tokens = self.tokens.plus(Tokens { input: *input_tokens, output: *output_tokens });
+                }
                 self.urgent = true;
                 return self.pending.push(said);
             }
@@ -275,6 +281,11 @@ impl Scribe {
             });
         }
         Ok(drafts)
+    }
+
+    /// What was used of models by what [`Scribe::drafts`] has given: both are written together, or neither is.
+    pub(crate) fn spent(&mut self) -> Tokens {
+        std::mem::take(&mut self.tokens)
     }
 
     /// The end of the turn. [`Outcome::Retry`] here is one without another attempt.

@@ -405,14 +405,16 @@ async fn end(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, outcome
 /// agent has done must not be lost to a full disk. What the journal can never take fails the turn.
 async fn commit(inner: &Inner, running: &Running, scribe: &mut Scribe, end: Option<TurnEnd>) -> Committed {
     match scribe.drafts() {
-        Ok(drafts) => match write(inner, running, Append { drafts, end, ..Append::default() }).await {
-            Ok(Committed::Refused) => Committed::Refused,
-            Ok(committed) => {
-                scribe.committed();
-                committed
+        Ok(drafts) => {
+            match write(inner, running, Append { drafts, end, tokens: scribe.spent(), ..Append::default() }).await {
+                Ok(Committed::Refused) => Committed::Refused,
+                Ok(committed) => {
+                    scribe.committed();
+                    committed
+                }
+                Err(error) => fail(inner, running, scribe, &error).await,
             }
-            Err(error) => fail(inner, running, scribe, &error).await,
-        },
+        }
         Err(error) => fail(inner, running, scribe, &error).await,
     }
 }

@@ -8,8 +8,8 @@ use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
     Deleted, Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, Letters, NewPush,
     NewToken, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry,
-    Removal, Replay, Result, Settlement, Snapshot, Stats, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term,
-    Token, Usage, View, Wish,
+    Removal, Replay, Result, Settlement, Snapshot, Stats, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant,
+    TenantId, Term, Token, Usage, View, Wish,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -245,6 +245,23 @@ pub trait Registry: Send + Sync + 'static {
     async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>>;
     /// Forgets a card; says whether there was one.
     async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool>;
+
+    /// Keeps a new agent of a tenant, and what defines it byte for byte. [`Error::Exists`] when the tenant has one of that id,
+    /// [`Error::TooManyAgents`] when it has `most` already, [`Error::NotFound`] when there is no such tenant.
+    async fn create_agent(&self, tenant: TenantId, id: &AgentId, definition: Vec<u8>, most: u64)
+    -> Result<StoredAgent>;
+    /// Replaces what defines an agent of a tenant, wholly. Its time grows, whatever the clock says. [`Error::NotFound`] when the
+    /// tenant has none of that id.
+    async fn replace_agent(&self, tenant: TenantId, id: &AgentId, definition: Vec<u8>) -> Result<StoredAgent>;
+    /// Forgets an agent of a tenant; says whether there was one.
+    async fn remove_agent(&self, tenant: TenantId, id: &AgentId) -> Result<bool>;
+    /// A tenant's agents, by id.
+    async fn own_agents(&self, tenant: TenantId) -> Result<Vec<StoredAgent>>;
+    /// The agents of all tenants, and the [revision](Registry::agents_revision) that they are of.
+    async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)>;
+    /// A number that grows by one with every agent that is created, replaced or removed, whosever it is. It costs next to nothing to
+    /// ask for.
+    async fn agents_revision(&self) -> Result<i64>;
 
     /// What a tenant uses now.
     async fn usage(&self, tenant: TenantId) -> Result<Usage>;

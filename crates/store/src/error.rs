@@ -57,6 +57,12 @@ pub enum Error {
         /// How many it may keep.
         limit: u64,
     },
+    /// The tenant has defined as many agents as it may.
+    #[error("the tenant has {limit} agents, as many as it may")]
+    TooManyAgents {
+        /// How many it may have.
+        limit: u64,
+    },
     /// The task has as many push configurations as it may.
     #[error("the task has {limit} push notification configurations, as many as it may")]
     TooManyPushes {
@@ -106,6 +112,7 @@ impl Error {
             | Self::TooManyTasks { .. }
             | Self::TooMuchStored { .. }
             | Self::TooManyCards { .. }
+            | Self::TooManyAgents { .. }
             | Self::TooManyPushes { .. }
             | Self::Exists => true,
             Self::FromTheFuture { .. }

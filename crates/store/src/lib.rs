@@ -50,7 +50,7 @@ pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
     IdempotencyKey, NewToken, Only, OwedCancel, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats,
-    StoredCard, Tailed, Target, TaskHead, Tenant, Token, Turn, Usage, View, merge_chunks,
+    StoredAgent, StoredCard, Tailed, Target, TaskHead, Tenant, Token, Tokens, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 

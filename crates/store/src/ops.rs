@@ -17,7 +17,9 @@ use bytes::Bytes;
 
 pub(crate) use self::{
     accept::accept,
-    administer::{RegistryTx, administer, put_card, replace_setting, set_setting},
+    administer::{
+        RegistryTx, administer, create_agent, put_card, remove_agent, replace_agent, replace_setting, set_setting,
+    },
     append::append,
     cancel::{force, mark, reveal, settle, wake},
     columns::task_columns,

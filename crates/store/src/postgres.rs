@@ -58,8 +58,9 @@ use crate::{
     Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
     Deleted, Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
     NewPush, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease,
-    Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredCard,
-    Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
+    Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent,
+    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops,
+    waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -403,6 +404,36 @@ impl Registry for PostgresStore {
 
     async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool> {
         administer::remove_card(&self.writers, tenant, agent.as_str()).await
+    }
+
+    async fn create_agent(
+        &self,
+        tenant: TenantId,
+        id: &AgentId,
+        definition: Vec<u8>,
+        most: u64,
+    ) -> Result<StoredAgent> {
+        administer::create_agent(&self.writers, tenant, id, &definition, most).await
+    }
+
+    async fn replace_agent(&self, tenant: TenantId, id: &AgentId, definition: Vec<u8>) -> Result<StoredAgent> {
+        administer::replace_agent(&self.writers, tenant, id, &definition).await
+    }
+
+    async fn remove_agent(&self, tenant: TenantId, id: &AgentId) -> Result<bool> {
+        administer::remove_agent(&self.writers, tenant, id).await
+    }
+
+    async fn own_agents(&self, tenant: TenantId) -> Result<Vec<StoredAgent>> {
+        registry::own_agents(&self.readers, tenant).await
+    }
+
+    async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)> {
+        registry::all_agents(&self.readers).await
+    }
+
+    async fn agents_revision(&self) -> Result<i64> {
+        registry::agents_revision(&self.readers).await
     }
 
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {

@@ -40,8 +40,8 @@ use crate::{
     Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
     Letters, NewPush, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter,
     PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store,
-    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops,
-    waiter::Counters,
+    StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish,
+    hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -436,6 +436,39 @@ impl Registry for SqliteStore {
     async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool> {
         let agent = agent.clone();
         self.writer.run(move |batch| registry::remove_card(batch, tenant, agent.as_str())).await
+    }
+
+    async fn create_agent(
+        &self,
+        tenant: TenantId,
+        id: &AgentId,
+        definition: Vec<u8>,
+        most: u64,
+    ) -> Result<StoredAgent> {
+        let id = id.clone();
+        self.writer.run(move |batch| administer::create_agent(batch, tenant, &id, &definition, most)).await
+    }
+
+    async fn replace_agent(&self, tenant: TenantId, id: &AgentId, definition: Vec<u8>) -> Result<StoredAgent> {
+        let id = id.clone();
+        self.writer.run(move |batch| administer::replace_agent(batch, tenant, &id, &definition)).await
+    }
+
+    async fn remove_agent(&self, tenant: TenantId, id: &AgentId) -> Result<bool> {
+        let id = id.clone();
+        self.writer.run(move |batch| administer::remove_agent(batch, tenant, &id)).await
+    }
+
+    async fn own_agents(&self, tenant: TenantId) -> Result<Vec<StoredAgent>> {
+        self.readers.run(move |conn| registry::own_agents(conn, tenant)).await
+    }
+
+    async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)> {
+        self.readers.run(registry::all_agents).await
+    }
+
+    async fn agents_revision(&self) -> Result<i64> {
+        self.readers.run(registry::agents_revision).await
     }
 
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {

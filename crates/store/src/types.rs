@@ -270,6 +270,27 @@ pub struct Append {
     pub end: Option<TurnEnd>,
     /// What must still be so; else it is [`Error::Moved`](crate::Error::Moved).
     pub only: Only,
+    /// What it has used of models since then. It is added to what its task has used before.
+    pub tokens: Tokens,
+}
+
+/// What was used of models.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// What they have read.
+    pub input: u64,
+    /// What they have written.
+    pub output: u64,
+}
+
+impl Tokens {
+    /// Both together; what is too much to be counted is as much as can be.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        // Columns of a database have a sign.
+        let sum = |a: u64, b: u64| a.saturating_add(b).min(i64::MAX.unsigned_abs());
+        Self { input: sum(self.input, more.input), output: sum(self.output, more.output) }
+    }
 }
 
 /// What a write under a lease may want to be so when it is made.
@@ -383,6 +404,8 @@ pub struct Snapshot {
     pub artifacts: Vec<Vec<Bytes>>,
     /// The turn that made each of them.
     pub made_in: Vec<u32>,
+    /// What its turns have used of models, all attempts together.
+    pub tokens: Tokens,
 }
 
 impl Snapshot {
@@ -577,6 +600,21 @@ pub struct StoredCard {
     /// The card in 1.0 JSON, as it was given.
     pub card: Vec<u8>,
     /// Since when it is this one.
+    pub updated_at: Timestamp,
+}
+
+/// An agent that a tenant has defined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAgent {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Its id.
+    pub id: AgentId,
+    /// What defines it, byte for byte as it came.
+    pub definition: Vec<u8>,
+    /// Since when there is one of that id.
+    pub created_at: Timestamp,
+    /// Since when it is this one. It grows with every change.
     pub updated_at: Timestamp,
 }
 

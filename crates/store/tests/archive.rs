@@ -108,6 +108,9 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
     store.set_setting("system", "text", b"plain".to_vec()).await.unwrap();
     store.put_card(tenant, &agent(), br#"{"name":"caf\u00e9"}"#.to_vec(), 10).await.unwrap();
     store.put_card(other, &agent(), vec![0xff, 0], 10).await.unwrap();
+    store.create_agent(tenant, &agent(), br#"{ "id":"echo", "x":1.0 }"#.to_vec(), 10).await.unwrap();
+    store.replace_agent(tenant, &agent(), b"{\"role\":\"caf\xc3\xa9\"}".to_vec()).await.unwrap();
+    store.create_agent(other, &agent(), vec![0xff, 0], 10).await.unwrap();
     store.ping().await.unwrap();
     let mut tasks = Vec::new();
     for n in 0..20 {
@@ -131,7 +134,8 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
                 Draft::artifact(task, CONTEXT, artifact.clone(), false, false, None, clock::now()).unwrap(),
                 Draft::artifact(task, CONTEXT, artifact, true, true, None, clock::now()).unwrap(),
             ];
-            store.append(&lease, Append { drafts, end: None, ..Append::default() }).await.unwrap();
+            let tokens = store::Tokens { input: n.into(), output: 7 };
+            store.append(&lease, Append { drafts, tokens, ..Append::default() }).await.unwrap();
         }
         match n % 4 {
             1 => end(store, &lease, TaskState::Completed).await,
@@ -250,6 +254,7 @@ async fn what_goes_through_sqlite_is_the_same_again() {
     assert_eq!(count(&sums, Kind::Setting), 2, "the heartbeat is not one");
     assert_eq!(count(&sums, Kind::Card), 2);
     assert_eq!(count(&sums, Kind::Push), 6);
+    assert_eq!(count(&sums, Kind::Agent), 2);
     assert_eq!(count(&sums, Kind::Task), 20);
     assert_eq!(count(&sums, Kind::Key), 20);
     assert!(count(&sums, Kind::Event) > 60 && count(&sums, Kind::Artifact) > 15 && count(&sums, Kind::Audit) > 4);
@@ -296,6 +301,7 @@ async fn assert_same(before: &dyn Store, after: &dyn Store, tenant: TenantId, ta
         assert_eq!(events(old), events(after.events(tenant, *task, 0, 1000).await.unwrap()));
     }
     assert_eq!(before.tokens(tenant).await.unwrap(), after.tokens(tenant).await.unwrap());
+    assert_eq!(before.all_agents().await.unwrap().1, after.all_agents().await.unwrap().1);
     assert_eq!(before.audit(None, 100).await.unwrap(), after.audit(None, 100).await.unwrap());
     // A repetition finds its task.
     let again = after.accept(tenant, begin(TaskId::mint(), 7, false)).await.unwrap();
@@ -381,14 +387,18 @@ async fn an_archive_of_before_there_was_a_kind_is_taken() {
     let (bytes, _) = exported(&from).await;
     let target = tempfile::tempdir().unwrap();
     let to = Location::Sqlite(target.path().to_owned());
-    for gone in [&["pushes"][..], &["pushes", "cards"], &["pushes", "cards", "keys"]] {
+    for gone in
+        [&["agents"][..], &["agents", "pushes"], &["agents", "pushes", "cards"], &["agents", "pushes", "cards", "keys"]]
+    {
         assert!(matches!(imported(&to, &without(&bytes, gone)).await, Err(Error::Altered(_))), "{gone:?}");
     }
     raw(dir.path())
-        .execute_batch("DELETE FROM push_configs; UPDATE a2a_tasks SET pushes = 0; DELETE FROM cards")
+        .execute_batch(
+            "DELETE FROM push_configs; UPDATE a2a_tasks SET pushes = 0; DELETE FROM cards; DELETE FROM tenant_agents",
+        )
         .unwrap();
     let (bytes, sums) = exported(&from).await;
-    for gone in [&["pushes"][..], &["pushes", "cards"]] {
+    for gone in [&["agents"][..], &["agents", "pushes"], &["agents", "pushes", "cards"]] {
         let target = tempfile::tempdir().unwrap();
         let to = Location::Sqlite(target.path().to_owned());
         assert_eq!(imported(&to, &without(&bytes, gone)).await.unwrap().stored, sums, "{gone:?}");

@@ -206,6 +206,7 @@ fn newborn(task: TaskId, event: &Event) -> store::Result<Snapshot> {
         history: history.collect::<store::Result<_>>()?,
         artifacts: Vec::new(),
         made_in: Vec::new(),
+        tokens: store::Tokens::default(),
     })
 }
 

@@ -276,7 +276,7 @@ impl Exchange {
                 None
             }
         };
-        let append = Append { drafts: scribe.drafts()?, end, only: Only::Kept(lease.kept) };
+        let append = Append { drafts: scribe.drafts()?, end, only: Only::Kept(lease.kept), tokens: scribe.spent() };
         Ok(answered(self.inner.store.append(lease, append)).await?.state)
     }
 }

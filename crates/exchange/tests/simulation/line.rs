@@ -21,7 +21,7 @@ use store::{
     Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
     Letters, NewPush, NewToken, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig,
     PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot,
-    Stats, Store, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
+    Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -318,6 +318,12 @@ over_the_line! {
         cards(tenant: TenantId) -> Vec<StoredCard>;
         card(tenant: TenantId, agent: &AgentId) -> Option<StoredCard>;
         remove_card(tenant: TenantId, agent: &AgentId) -> bool;
+        create_agent(tenant: TenantId, id: &AgentId, definition: Vec<u8>, most: u64) -> StoredAgent;
+        replace_agent(tenant: TenantId, id: &AgentId, definition: Vec<u8>) -> StoredAgent;
+        remove_agent(tenant: TenantId, id: &AgentId) -> bool;
+        own_agents(tenant: TenantId) -> Vec<StoredAgent>;
+        all_agents() -> (i64, Vec<StoredAgent>);
+        agents_revision() -> i64;
         usage(tenant: TenantId) -> Usage;
     }
 }

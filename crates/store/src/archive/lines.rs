@@ -303,6 +303,7 @@ fn task_of(record: &Record) -> Option<&str> {
         Record::Event(event) => Some(&event.task),
         Record::Key(key) => Some(&key.task),
         Record::Push(push) => Some(&push.task),
-        Record::Tenant(_) | Record::Token(_) | Record::Setting(_) | Record::Audit(_) | Record::Card(_) => None,
+        Record::Tenant(_) | Record::Token(_) | Record::Setting(_) | Record::Audit(_) => None,
+        Record::Card(_) | Record::Agent(_) => None,
     }
 }

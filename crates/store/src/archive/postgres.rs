@@ -11,7 +11,9 @@ use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
-    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token},
+    record::{
+        Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
+    },
 };
 use crate::postgres::{self, Url, schema};
 
@@ -20,7 +22,7 @@ const ROWS: usize = 500;
 const BYTES: usize = 1 << 20;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings", "settings"),
@@ -32,6 +34,7 @@ const TABLES: [(&str, &str); 11] = [
     ("idempotency", "idempotency keys"),
     ("cards", "cards"),
     ("push_configs", "push configurations"),
+    ("tenant_agents", "agents of tenants"),
 ];
 
 impl From<tokio_postgres::Error> for Error {
@@ -164,7 +167,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
                owner IS NOT NULL OR interrupted, generation, attempt::bigint, turn::bigint, waiting::bigint, cancel_mark,
                remembers, releases::bigint, (parking = 1)::int::bigint, kept, kept_before,
                queued::int::bigint, from_agent, priority::bigint, max_attempts::bigint, replays, dead::bigint, errors,
-               origin, aftermath::bigint
+               origin, aftermath::bigint, input_tokens, output_tokens
              FROM a2a_tasks ORDER BY task_id"
         }
         Kind::Message => {
@@ -186,6 +189,10 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
                CASE WHEN owner IS NOT NULL THEN least(due_at, created_at) ELSE due_at END, generation, attempt::bigint,
                letters::bigint, record, bytes
              FROM push_configs ORDER BY task, config_id"
+        }
+        Kind::Agent => {
+            "SELECT tenant_id, agent_id, definition, created_at, updated_at FROM tenant_agents
+             ORDER BY tenant_id, agent_id"
         }
     };
     let nothing: [&(dyn ToSql + Sync); 0] = [];
@@ -256,6 +263,8 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             errors: row.try_get(30)?,
             origin: row.try_get(31)?,
             aftermath: row.try_get(32)?,
+            input_tokens: row.try_get(33)?,
+            output_tokens: row.try_get(34)?,
         })),
         Kind::Message => Record::Message(Message {
             task: row.try_get(0)?,
@@ -316,6 +325,13 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             record: row.try_get(18)?,
             bytes: row.try_get(19)?,
         })),
+        Kind::Agent => Record::Agent(Agent {
+            tenant: row.try_get(0)?,
+            id: row.try_get(1)?,
+            definition: Body(row.try_get(2)?),
+            created_at: row.try_get(3)?,
+            updated_at: row.try_get(4)?,
+        }),
     })
 }
 
@@ -345,6 +361,7 @@ fn weight(record: &Record) -> usize {
         Record::Event(event) => event.body.0.len(),
         Record::Card(card) => card.card.0.len(),
         Record::Push(push) => push.record.len() + push.sealed.0.len(),
+        Record::Agent(agent) => agent.definition.0.len(),
         Record::Tenant(_) | Record::Token(_) | Record::Audit(_) | Record::Key(_) => 0,
     }
 }
@@ -386,24 +403,27 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             "INSERT INTO a2a_tasks (task_id, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,
                status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt, turn, waiting,
                cancel_mark, remembers, releases, parking, kept, kept_before, queued, from_agent, priority, max_attempts,
-               replays, dead, errors, origin, aftermath)
+               replays, dead, errors, origin, aftermath, input_tokens, output_tokens)
              SELECT task::uuid, tenant, agent, context, state, created, updated, status, message, status_turn, seq,
                hidden, due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases,
                parking, kept, kept_before, queued = 1, from_agent, priority, max_attempts, replays, dead, errors,
-               origin, aftermath
+               origin, aftermath, input_tokens, output_tokens
              FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
                $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::boolean[],
                $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::boolean[], $20::boolean[], $21::bigint[],
                $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[], $26::text[], $27::bigint[], $28::bigint[],
-               $29::text[], $30::bigint[], $31::text[], $32::text[], $33::bigint[])
+               $29::text[], $30::bigint[], $31::text[], $32::text[], $33::bigint[], $34::bigint[],
+               $35::bigint[])
              AS r (task, tenant, agent, context, state, created, updated, status, message, status_turn, seq, hidden,
                due, interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases, parking, kept,
-               kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors, origin, aftermath)",
+               kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors, origin, aftermath,
+               input_tokens, output_tokens)",
             r => r.id.as_str(), r.tenant, r.agent.as_str(), r.context.as_str(), r.state.as_str(), r.created_at,
                 r.updated_at, r.status_at, r.status_message.as_deref(), r.status_turn, r.seq, r.hidden, r.due_at,
                 r.interrupted, r.generation, r.attempt, r.turn, r.waiting, r.cancel_mark, r.remembers, r.releases,
                 r.parking, r.kept, r.kept_before, r.queued, r.from_agent.as_str(), r.priority, r.max_attempts,
-                r.replays.as_deref(), r.dead, r.errors.as_deref(), r.origin.as_deref(), r.aftermath),
+                r.replays.as_deref(), r.dead, r.errors.as_deref(), r.origin.as_deref(), r.aftermath,
+                r.input_tokens, r.output_tokens),
         // Positions are given in the order of the lines.
         Kind::Message => columns!(Message,
             "INSERT INTO messages (task, message_id, role, status, turn, created_at, body)
@@ -447,6 +467,10 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
             r => r.task.as_str(), r.id.as_str(), r.tenant, r.url.as_str(), r.receiver.as_str(), r.scheme.as_str(),
                 r.sealed.0.as_slice(), r.dialect, r.chunks, r.created_at, r.seq, r.part, r.owed, r.state, r.due_at,
                 r.generation, r.attempt, r.letters, r.record.as_str(), r.bytes),
+        Kind::Agent => columns!(Agent,
+            "INSERT INTO tenant_agents (tenant_id, agent_id, definition, created_at, updated_at)
+             SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[])",
+            r => r.tenant, r.id.as_str(), r.definition.0.as_slice(), r.created_at, r.updated_at),
     };
     let inserted = inserted?;
     if inserted != rows.len() as u64 {

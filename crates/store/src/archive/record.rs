@@ -36,11 +36,13 @@ pub enum Kind {
     Card,
     /// A push configuration of a task, and how far it has told. Archives of before there were any do not have the kind.
     Push,
+    /// An agent that a tenant has defined. Archives of before there were any do not have the kind.
+    Agent,
 }
 
 impl Kind {
     /// All of them, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Tenant,
         Self::Token,
         Self::Setting,
@@ -52,6 +54,7 @@ impl Kind {
         Self::Key,
         Self::Card,
         Self::Push,
+        Self::Agent,
     ];
 
     /// How many of them every archive speaks of, the oldest too.
@@ -71,6 +74,7 @@ impl Kind {
             Self::Key => "keys",
             Self::Card => "cards",
             Self::Push => "pushes",
+            Self::Agent => "agents",
         }
     }
 }
@@ -90,6 +94,7 @@ pub(super) enum Record {
     Key(Key),
     Card(Card),
     Push(Box<Push>),
+    Agent(Agent),
 }
 
 impl Record {
@@ -106,6 +111,7 @@ impl Record {
             Self::Key(_) => Kind::Key,
             Self::Card(_) => Kind::Card,
             Self::Push(_) => Kind::Push,
+            Self::Agent(_) => Kind::Agent,
         }
     }
 }
@@ -212,6 +218,11 @@ pub(super) struct Task {
     /// Others are to be told should it be canceled (1), or now (2).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) aftermath: i64,
+    /// What its turns have used of models.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) input_tokens: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) output_tokens: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -265,6 +276,16 @@ pub(super) struct Card {
     pub(super) tenant: i64,
     pub(super) agent: String,
     pub(super) card: Body,
+    pub(super) updated_at: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Agent {
+    pub(super) tenant: i64,
+    pub(super) id: String,
+    pub(super) definition: Body,
+    pub(super) created_at: i64,
     pub(super) updated_at: i64,
 }
 

@@ -10,7 +10,9 @@ use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
-    record::{Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token},
+    record::{
+        Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
+    },
 };
 use crate::sqlite::{self, FILE, schema, tx::positions};
 
@@ -18,7 +20,7 @@ use crate::sqlite::{self, FILE, schema, tx::positions};
 const CACHE: u32 = 32 * 1024;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings WHERE name <> 'journal.heartbeat'", "settings"),
@@ -30,6 +32,7 @@ const TABLES: [(&str, &str); 11] = [
     ("idempotency", "idempotency keys"),
     ("cards", "cards"),
     ("push_configs", "push configurations"),
+    ("tenant_agents", "agents of tenants"),
 ];
 
 /// A connection to the journal in `dir` that can only read.
@@ -195,7 +198,7 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
                    CASE WHEN owner IS NOT NULL AND due_at > updated_at THEN updated_at ELSE due_at END,
                    owner IS NOT NULL OR interrupted, generation, attempt, turn, waiting, cancel_mark, remembers, releases,
                    parking = 1, kept, kept_before, queued, from_agent, priority, max_attempts, replays, dead, errors,
-                   origin, aftermath
+                   origin, aftermath, input_tokens, output_tokens
                  FROM a2a_tasks ORDER BY task_id";
     each(conn, writer, tasks, |row| {
         Ok(Record::Task(Box::new(Task {
@@ -232,6 +235,8 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             errors: row.get(30)?,
             origin: row.get(31)?,
             aftermath: row.get(32)?,
+            input_tokens: row.get(33)?,
+            output_tokens: row.get(34)?,
         })))
     })?;
     // Two loops and no join, so that nothing is sorted and nothing has to fit into memory.
@@ -320,6 +325,17 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             record: row.get(18)?,
             bytes: row.get(19)?,
         })))
+    })?;
+    let agents = "SELECT tenant_id, agent_id, definition, created_at, updated_at FROM tenant_agents
+                  ORDER BY tenant_id, agent_id";
+    each(conn, writer, agents, |row| {
+        Ok(Record::Agent(Agent {
+            tenant: row.get(0)?,
+            id: row.get(1)?,
+            definition: Body(row.get(2)?),
+            created_at: row.get(3)?,
+            updated_at: row.get(4)?,
+        }))
     })
 }
 
@@ -419,9 +435,10 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                 "INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at,
                    status_at, status_message, status_turn, seq, hidden, due_at, interrupted, generation, attempt,
                    turn, waiting, cancel_mark, remembers, releases, parking, kept, kept_before, queued,
-                   from_agent, priority, max_attempts, replays, dead, errors, origin, aftermath)
+                   from_agent, priority, max_attempts, replays, dead, errors, origin, aftermath, input_tokens,
+                   output_tokens)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-                   ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)",
+                   ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36)",
                 params![
                     pk,
                     r.id,
@@ -457,6 +474,8 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                     r.errors,
                     r.origin,
                     r.aftermath,
+                    r.input_tokens,
+                    r.output_tokens,
                 ],
             )
         }
@@ -527,6 +546,12 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
                 r.record,
                 r.bytes,
             ],
+        ),
+        Record::Agent(r) => run(
+            conn,
+            "INSERT INTO tenant_agents (tenant_id, agent_id, definition, created_at, updated_at)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![r.tenant, r.id, r.definition.0, r.created_at, r.updated_at],
         ),
     }
 }

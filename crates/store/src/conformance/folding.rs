@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use super::{dice::Dice, world::*};
 use crate::{
     Accept, Append, Claim, Draft, Error, Event, EventKind, Holder, Lease, LeasedTurn, Room, Snapshot, Start, Store,
-    TaskId, TenantId, Term, TurnEnd, View,
+    TaskId, TenantId, Term, Tokens, TurnEnd, View, draft::Content,
 };
 
 /// What a log adds up to.
@@ -36,7 +36,11 @@ struct Fold {
     kept: u64,
     kept_before: u64,
     sight: Sight,
+    tokens: Tokens,
 }
+
+/// What is used of models with every note of a story.
+const OF_A_NOTE: Tokens = Tokens { input: 3, output: 5 };
 
 /// An artifact, or more of one.
 #[derive(Debug, Clone)]
@@ -130,6 +134,7 @@ impl Fold {
             kept: 0,
             kept_before: 0,
             sight: if held { Sight::Held } else { Sight::Seen },
+            tokens: Tokens::default(),
         }
     }
 
@@ -167,7 +172,8 @@ impl Fold {
                 self.show();
                 self.artifact(event);
             }
-            EventKind::Note | EventKind::Other(_) => {}
+            EventKind::Note => self.tokens = self.tokens.plus(OF_A_NOTE),
+            EventKind::Other(_) => {}
             EventKind::Kept => self.kept = event.seq,
             EventKind::Reply => {
                 assert_eq!(self.sight, Sight::Held, "a reply to what is seen");
@@ -243,6 +249,7 @@ impl Fold {
             history: self.history.clone(),
             artifacts: self.artifacts(),
             made_in: like.made_in.clone(),
+            tokens: self.tokens,
         }
     }
 }
@@ -342,7 +349,10 @@ impl Story {
         let lease = self.dice.pick(lease);
         let drafts = if self.dice.once_in(2) { Vec::new() } else { self.drafts(lease.task) };
         let end = if self.dice.once_in(3) { Some(self.end(lease.task)) } else { None };
-        let appended = allowed(self.world.store.append(&lease, Append { drafts, end, ..Append::default() }).await);
+        let notes = drafts.iter().filter(|draft| matches!(draft.content, Content::Note));
+        let tokens = notes.fold(Tokens::default(), |sum, _| sum.plus(OF_A_NOTE));
+        let append = Append { drafts, end, tokens, ..Append::default() };
+        let appended = allowed(self.world.store.append(&lease, append).await);
         if appended.is_some_and(|appended| appended.next.is_some()) {
             // The lease is kept for the next turn.
             self.leases.push(lease);

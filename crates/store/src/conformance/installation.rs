@@ -114,6 +114,80 @@ pub(super) async fn a_tenant_keeps_one_card_of_an_agent(store: Arc<dyn Store>) {
     assert!(matches!(put(TenantId(other.0 + 1000), "a", "x").await, Err(Error::NotFound)));
 }
 
+pub(super) async fn a_tenant_defines_agents_of_its_own(store: Arc<dyn Store>) {
+    let one = store.create_tenant("one").await.unwrap().id;
+    let other = store.create_tenant("other").await.unwrap().id;
+    let agent = |id: &str| id.parse::<AgentId>().unwrap();
+    let create =
+        async |tenant, id: &str, definition: &[u8]| store.create_agent(tenant, &agent(id), definition.into(), 2).await;
+    // Whatever it is made of comes back byte for byte.
+    let odd = b"{\"id\" : \"a\",\n \"x\":1.0, \"x\":\xff\x00}";
+    let first = create(one, "a", odd).await.unwrap();
+    assert_eq!((first.tenant, &first.id, first.definition.as_slice()), (one, &agent("a"), odd.as_slice()));
+    assert_eq!(first.created_at, first.updated_at);
+    assert_eq!(store.own_agents(one).await.unwrap(), std::slice::from_ref(&first));
+    assert!(matches!(create(one, "a", b"again").await, Err(Error::Exists)));
+    // Its time grows with every change, however fast they come.
+    let mut last = first.updated_at;
+    for n in 0..5_u8 {
+        let changed = store.replace_agent(one, &agent("a"), vec![n]).await.unwrap();
+        assert!(changed.updated_at > last && changed.created_at == first.created_at && changed.definition == [n]);
+        last = changed.updated_at;
+    }
+    // Another tenant has its own, and sees nobody else's.
+    assert_eq!(store.own_agents(other).await.unwrap(), []);
+    assert!(matches!(store.replace_agent(other, &agent("a"), vec![]).await, Err(Error::NotFound)));
+    assert!(!store.remove_agent(other, &agent("a")).await.unwrap());
+    let theirs = create(other, "a", b"theirs").await.unwrap();
+    assert_eq!(store.own_agents(one).await.unwrap()[0].definition, [4]);
+    // By id, and not more than there may be; replacing is always possible.
+    create(one, "B", b"b").await.unwrap();
+    let ids: Vec<_> = store.own_agents(one).await.unwrap().into_iter().map(|agent| agent.id.to_string()).collect();
+    assert_eq!(ids, ["B", "a"]);
+    assert!(matches!(create(one, "c", b"c").await, Err(Error::TooManyAgents { limit: 2 })));
+    assert!(matches!(create(one, "a", b"a").await, Err(Error::Exists)));
+    store.replace_agent(one, &agent("a"), b"third".to_vec()).await.unwrap();
+    assert!(store.remove_agent(one, &agent("B")).await.unwrap());
+    assert!(!store.remove_agent(one, &agent("B")).await.unwrap());
+    create(one, "c", b"c").await.unwrap();
+    assert!(matches!(create(TenantId(other.0 + 1000), "a", b"x").await, Err(Error::NotFound)));
+    let (_, all) = store.all_agents().await.unwrap();
+    let all: Vec<_> = all.iter().map(|agent| (agent.tenant, agent.id.as_str())).collect();
+    assert_eq!(all, [(one, "a"), (one, "c"), (other, "a")]);
+    assert_eq!(store.own_agents(other).await.unwrap(), [theirs]);
+}
+
+pub(super) async fn every_change_of_an_agent_raises_the_revision(store: Arc<dyn Store>) {
+    let tenant = store.create_tenant("one").await.unwrap().id;
+    let agent: AgentId = "a".parse().unwrap();
+    let (first, none) = store.all_agents().await.unwrap();
+    assert_eq!((store.agents_revision().await.unwrap(), none), (first, vec![]));
+    store.create_agent(tenant, &agent, vec![1], 9).await.unwrap();
+    assert_eq!(store.agents_revision().await.unwrap(), first + 1);
+    store.replace_agent(tenant, &agent, vec![2]).await.unwrap();
+    let (revision, all) = store.all_agents().await.unwrap();
+    assert_eq!((revision, all.len(), all[0].definition.as_slice()), (first + 2, 1, [2].as_slice()));
+    // What changes nothing is no change.
+    store.create_agent(tenant, &agent, vec![3], 9).await.unwrap_err();
+    store.replace_agent(tenant, &"b".parse().unwrap(), vec![3]).await.unwrap_err();
+    assert!(!store.remove_agent(tenant, &"b".parse().unwrap()).await.unwrap());
+    assert_eq!(store.agents_revision().await.unwrap(), first + 2);
+    assert!(store.remove_agent(tenant, &agent).await.unwrap());
+    assert_eq!(store.all_agents().await.unwrap(), (first + 3, vec![]));
+    // Many at once are none too few, and of those with one id one is first.
+    let calls: Vec<_> = (0..8_u8)
+        .map(|n| {
+            let (store, agent) = (Arc::clone(&store), agent.clone());
+            tokio::spawn(async move { store.create_agent(tenant, &agent, vec![n], 9).await.is_ok() })
+        })
+        .collect();
+    let mut created = 0;
+    for call in calls {
+        created += usize::from(call.await.unwrap());
+    }
+    assert_eq!((created, store.agents_revision().await.unwrap()), (1, first + 4));
+}
+
 pub(super) async fn a_disabled_tenant_has_no_live_token(store: Arc<dyn Store>) {
     let create = Change::CreateTenant { name: "acme".into(), hash: Some([1; 32]) };
     let created = store.administer("admin", create.clone()).await.unwrap();

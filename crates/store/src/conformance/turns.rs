@@ -7,7 +7,7 @@ use a2a::TaskState::{
 };
 
 use super::world::*;
-use crate::{Append, Error, Store, TurnEnd, View};
+use crate::{Append, Error, Filter, Store, Tokens, TurnEnd, View};
 
 pub(super) async fn events_are_numbered_without_gaps(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -54,6 +54,38 @@ pub(super) async fn concurrent_writers_leave_no_gap(store: Arc<dyn Store>) {
     let events = world.events(task).await;
     assert_eq!(events.iter().filter(|e| e.kind == ARTIFACT).count(), 60);
     assert_eq!(artifacts_say(&world.task(task).await), [("a".into(), "xy".repeat(30))], "one call's are adjacent");
+}
+
+pub(super) async fn what_turns_use_of_models_adds_up(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let used = |input, output| Tokens { input, output };
+    let spend = |tokens| Append { tokens, ..Append::default() };
+    let (task, lease) = world.running("hello").await;
+    assert_eq!(world.task(task).await.tokens, Tokens::default());
+    let said = Append { drafts: vec![note(), artifact(task, "a", "x", false)], ..spend(used(10, 1)) };
+    world.store.append(&lease, said).await.unwrap();
+    assert_eq!(world.task(task).await.tokens, used(10, 1));
+    // What nothing is said with counts all the same, and is no event.
+    let before = world.events(task).await.len();
+    world.store.append(&lease, spend(used(5, 0))).await.unwrap();
+    assert_eq!((world.task(task).await.tokens, world.events(task).await.len()), (used(15, 1), before));
+    // Another attempt takes back what was made, not what it has cost.
+    let again = TurnEnd::Retry { after: NOTHING, error: "no luck".to_owned() };
+    world.store.append(&lease, Append { end: Some(again), ..spend(used(1, 1)) }).await.unwrap();
+    let second = world.lease_one().await.lease;
+    let late = Append { drafts: vec![note()], ..spend(used(1000, 1000)) };
+    assert!(matches!(world.store.append(&lease, late).await, Err(Error::LeaseLost)));
+    let asks = TurnEnd::Status(status(task, InputRequired, Some("which?")));
+    world.store.append(&second, Append { end: Some(asks), ..spend(used(100, 50)) }).await.unwrap();
+    assert_eq!(world.task(task).await.tokens, used(116, 52));
+    // So do the turns of a task, up to what can be counted.
+    let third = world.accept(world.leased(world.more(task, "this one"))).await.unwrap().lease.unwrap();
+    let all = Append { end: Some(TurnEnd::Status(status(task, Completed, None))), ..spend(used(u64::MAX, 8)) };
+    world.store.append(&third, all).await.unwrap();
+    let most = used(i64::MAX.unsigned_abs(), 60);
+    assert_eq!(world.task(task).await.tokens, most);
+    let listed = world.store.list(world.tenant, Filter { limit: 5, ..everything() }).await.unwrap();
+    assert_eq!(listed.tasks[0].tokens, most);
 }
 
 pub(super) async fn artifacts_grow_and_are_replaced(store: Arc<dyn Store>) {

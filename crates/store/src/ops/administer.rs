@@ -6,7 +6,9 @@
 use a2a::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{AgentId, Change, Changed, Error, NewToken, Result, StoredCard, Tenant, TenantId, Token, clock};
+use crate::{
+    AgentId, Change, Changed, Error, NewToken, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, clock,
+};
 
 /// The name of a tenant's first token.
 const FIRST: &str = "first";
@@ -38,6 +40,16 @@ pub(crate) trait RegistryTx {
     async fn carded(&self, tenant: TenantId) -> Result<Vec<String>>;
     /// Makes or replaces a card.
     async fn upsert_card(&self, tenant: TenantId, agent: &str, card: &[u8], at: Timestamp) -> Result<()>;
+    /// An agent that a tenant has defined.
+    async fn own_agent(&self, tenant: TenantId, id: &str) -> Result<Option<StoredAgent>>;
+    /// How many a tenant has defined.
+    async fn count_agents(&self, tenant: TenantId) -> Result<u64>;
+    /// Makes or replaces an agent of a tenant.
+    async fn put_agent(&self, agent: &StoredAgent) -> Result<()>;
+    /// Removes an agent of a tenant; says whether there was one.
+    async fn delete_agent(&self, tenant: TenantId, id: &str) -> Result<bool>;
+    /// Says that an agent of a tenant has changed.
+    async fn raise_revision(&self) -> Result<()>;
     /// Adds an entry to the audit log.
     async fn write_down(&self, at: Timestamp, actor: &str, action: &str, detail: &str) -> Result<()>;
 }
@@ -155,6 +167,54 @@ pub(crate) async fn put_card(
     let now = clock::now();
     registry.upsert_card(tenant, agent.as_str(), card, now).await?;
     Ok((StoredCard { agent: agent.clone(), card: card.to_vec(), updated_at: now }, is_new))
+}
+
+/// Keeps an agent that was not there. A tenant's own doing, as all that follows: the audit log does not tell it.
+pub(crate) async fn create_agent(
+    registry: &impl RegistryTx,
+    tenant: TenantId,
+    id: &AgentId,
+    definition: &[u8],
+    most: u64,
+) -> Result<StoredAgent> {
+    registry.tenant(tenant).await?;
+    if registry.own_agent(tenant, id.as_str()).await?.is_some() {
+        return Err(Error::Exists);
+    }
+    if registry.count_agents(tenant).await? >= most {
+        return Err(Error::TooManyAgents { limit: most });
+    }
+    let now = clock::now();
+    let agent =
+        StoredAgent { tenant, id: id.clone(), definition: definition.to_vec(), created_at: now, updated_at: now };
+    registry.put_agent(&agent).await?;
+    registry.raise_revision().await?;
+    Ok(agent)
+}
+
+/// Replaces what defines an agent. Whoever has seen it before knows by its time that it is another one.
+pub(crate) async fn replace_agent(
+    registry: &impl RegistryTx,
+    tenant: TenantId,
+    id: &AgentId,
+    definition: &[u8],
+) -> Result<StoredAgent> {
+    let before = registry.own_agent(tenant, id.as_str()).await?.ok_or(Error::NotFound)?;
+    let next = Timestamp::from_millis(before.updated_at.as_millis().saturating_add(1));
+    let updated_at = clock::now().max(next);
+    let agent = StoredAgent { definition: definition.to_vec(), updated_at, ..before };
+    registry.put_agent(&agent).await?;
+    registry.raise_revision().await?;
+    Ok(agent)
+}
+
+/// Forgets an agent, if it is there.
+pub(crate) async fn remove_agent(registry: &impl RegistryTx, tenant: TenantId, id: &AgentId) -> Result<bool> {
+    let was_there = registry.delete_agent(tenant, id.as_str()).await?;
+    if was_there {
+        registry.raise_revision().await?;
+    }
+    Ok(was_there)
 }
 
 async fn refuse_known(registry: &impl RegistryTx, hash: &[u8; 32]) -> Result<()> {

@@ -9,8 +9,8 @@ use super::{
     row::{Dead, Hidden, Owes, Parking, TaskRow, step_from},
 };
 use crate::{
-    Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Only, Result, Turn, TurnEnd, clock, draft::Content,
-    fault, machine::Step,
+    Append, Appended, Draft, Error, EventKind, Lease, LeaseTime, Only, Result, Tokens, Turn, TurnEnd, clock,
+    draft::Content, fault, machine::Step,
 };
 
 /// As long as it takes. What nobody wakes stays parked.
@@ -57,7 +57,9 @@ pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result
         row.generation += 1;
         row.changed();
     }
-    if append.drafts.is_empty() && matches!(decision, Decision::Goes) {
+    row.spend(append.tokens);
+    let says_nothing = append.drafts.is_empty() && append.tokens == Tokens::default();
+    if says_nothing && matches!(decision, Decision::Goes) {
         return Ok(Appended { seq: row.seq, state: row.state, next: None });
     }
 

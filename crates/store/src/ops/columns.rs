@@ -7,7 +7,7 @@ use super::{
     Hidden, TaskRow,
     row::{Aftermath, Dead, Parking},
 };
-use crate::{Result, TaskId, TenantId, codec};
+use crate::{Result, TaskId, TenantId, Tokens, codec};
 
 /// Hands the columns beside the keys to a macro, as `[name type-in-SQL type-here]`: those that are written once, and after
 /// the semicolon those that change.
@@ -49,6 +49,8 @@ macro_rules! task_columns {
             [dead bigint i64]
             [errors text Option<&'a str>]
             [aftermath bigint i64]
+            [input_tokens bigint i64]
+            [output_tokens bigint i64]
         }
     };
 }
@@ -123,6 +125,8 @@ impl<'a> Columns<'a> {
             dead: row.dead as i64,
             errors: row.errors.as_deref(),
             aftermath: row.aftermath as i64,
+            input_tokens: codec::signed(row.tokens.input),
+            output_tokens: codec::signed(row.tokens.output),
         }
     }
 
@@ -141,6 +145,7 @@ impl<'a> Columns<'a> {
         row.dead = Dead::from_code(self.dead);
         row.errors = self.errors.map(str::to_owned);
         row.aftermath = Aftermath::from_code(self.aftermath);
+        row.tokens = Tokens { input: codec::unsigned(self.input_tokens), output: codec::unsigned(self.output_tokens) };
         row.state = codec::parse_state(self.state)?;
         row.updated_at = self.updated_at;
         row.status_at = self.status_at;

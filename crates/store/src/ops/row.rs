@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{NewMessage, Tx};
 use crate::{
     AgentId, Draft, Error, Event, EventKind, Holder, Lease, LeaseTime, QueueEntry, Result, TaskId, TenantId, Term,
-    Turn, attempts, clock, codec, draft::Content, lease::holder_name, machine,
+    Tokens, Turn, attempts, clock, codec, draft::Content, lease::holder_name, machine,
 };
 
 /// Whether callers see a task (`a2a_tasks.hidden`).
@@ -156,6 +156,8 @@ pub(crate) struct TaskRow {
     /// Why attempts failed, as JSON.
     pub(crate) errors: Option<String>,
     pub(crate) aftermath: Aftermath,
+    /// What its turns have used of models.
+    pub(crate) tokens: Tokens,
     /// How many push configurations it has.
     pub(crate) pushes: u32,
     /// What of that which was logged is to be told.
@@ -219,6 +221,7 @@ impl TaskRow {
             dead: Dead::No,
             errors: None,
             aftermath: Aftermath::No,
+            tokens: Tokens::default(),
             pushes: 0,
             owes: Owes::Nothing,
             counted: None,
@@ -505,6 +508,14 @@ impl TaskRow {
         self.touched_only = false;
         self.hidden = Hidden::No;
         self.owe(Owes::All);
+    }
+
+    /// Counts what was used of models.
+    pub(super) fn spend(&mut self, tokens: Tokens) {
+        if tokens != Tokens::default() {
+            self.touched_only = false;
+            self.tokens = self.tokens.plus(tokens);
+        }
     }
 
     /// Says that columns were changed directly.

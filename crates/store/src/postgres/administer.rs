@@ -12,10 +12,11 @@ use tokio_postgres::error::SqlState;
 
 use super::{
     pool::{Pool, Values, silent},
-    registry::{TENANT, read_tenant, read_token, tokens_of},
+    registry::{AGENT, TENANT, read_agent, read_tenant, read_token, tokens_of},
 };
 use crate::{
-    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredCard, Tenant, TenantId, Token, clock, codec,
+    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredAgent, StoredCard, Tenant, TenantId, Token,
+    clock, codec,
     ops::{self, RegistryTx},
 };
 
@@ -70,6 +71,29 @@ pub(super) async fn put_card(
     most: u64,
 ) -> Result<(StoredCard, bool)> {
     in_turn!(pool, |tx| ops::put_card(&tx, tenant, agent, card, most).await)
+}
+
+pub(super) async fn create_agent(
+    pool: &Pool,
+    tenant: TenantId,
+    id: &AgentId,
+    definition: &[u8],
+    most: u64,
+) -> Result<StoredAgent> {
+    in_turn!(pool, |tx| ops::create_agent(&tx, tenant, id, definition, most).await)
+}
+
+pub(super) async fn replace_agent(
+    pool: &Pool,
+    tenant: TenantId,
+    id: &AgentId,
+    definition: &[u8],
+) -> Result<StoredAgent> {
+    in_turn!(pool, |tx| ops::replace_agent(&tx, tenant, id, definition).await)
+}
+
+pub(super) async fn remove_agent(pool: &Pool, tenant: TenantId, id: &AgentId) -> Result<bool> {
+    in_turn!(pool, |tx| ops::remove_agent(&tx, tenant, id).await)
 }
 
 pub(super) async fn remove_card(pool: &Pool, tenant: TenantId, agent: &str) -> Result<bool> {
@@ -200,6 +224,37 @@ impl RegistryTx for Transaction<'_> {
         let upsert = "INSERT INTO cards (tenant_id, agent_id, card, updated_at) VALUES ($1, $2, $3, $4)
                       ON CONFLICT (tenant_id, agent_id) DO UPDATE SET card = excluded.card, updated_at = excluded.updated_at";
         self.execute(upsert, &[&tenant.0, &agent, &card, &at.as_millis()]).await?;
+        Ok(())
+    }
+
+    async fn own_agent(&self, tenant: TenantId, id: &str) -> Result<Option<StoredAgent>> {
+        let one = format!("SELECT {AGENT} FROM tenant_agents WHERE tenant_id = $1 AND agent_id = $2");
+        self.query_opt(&one, &[&tenant.0, &id]).await?.map(|row| read_agent(&row, 0)).transpose()
+    }
+
+    async fn count_agents(&self, tenant: TenantId) -> Result<u64> {
+        let count = "SELECT count(*) FROM tenant_agents WHERE tenant_id = $1";
+        Ok(codec::unsigned(self.query_one(count, &[&tenant.0]).await?.try_get(0)?))
+    }
+
+    async fn put_agent(&self, agent: &StoredAgent) -> Result<()> {
+        let put = "INSERT INTO tenant_agents (tenant_id, agent_id, definition, created_at, updated_at)
+                   VALUES ($1, $2, $3, $4, $5)
+                   ON CONFLICT (tenant_id, agent_id) DO UPDATE SET definition = excluded.definition,
+                     created_at = excluded.created_at, updated_at = excluded.updated_at";
+        let (created, updated) = (agent.created_at.as_millis(), agent.updated_at.as_millis());
+        let definition = agent.definition.as_slice();
+        self.execute(put, &[&agent.tenant.0, &agent.id.as_str(), &definition, &created, &updated]).await?;
+        Ok(())
+    }
+
+    async fn delete_agent(&self, tenant: TenantId, id: &str) -> Result<bool> {
+        let delete = "DELETE FROM tenant_agents WHERE tenant_id = $1 AND agent_id = $2";
+        Ok(self.execute(delete, &[&tenant.0, &id]).await? > 0)
+    }
+
+    async fn raise_revision(&self) -> Result<()> {
+        self.execute("UPDATE agents_revision SET revision = revision + 1", &[]).await?;
         Ok(())
     }
 

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::pool::Pool;
 use crate::{
-    AgentId, Error, Event, Filter, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, View,
-    codec,
+    AgentId, Error, Event, Filter, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, Tokens,
+    View, codec,
     retention::refuse_pruned,
     talk::{ALL_BYTES, Room, TURN_BYTES, Talk},
 };
@@ -35,7 +35,7 @@ pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<
 
 /// What [`snapshot`] reads of `a2a_tasks t`, `said` and `made`.
 const SNAPSHOT: &str = "t.task_id, t.agent_id, t.context_id, t.state, t.status_at, t.status_message, t.seq, \
-                        said.bodies, made.ids, made.bodies, made.turns";
+                        said.bodies, made.ids, made.bodies, made.turns, t.input_tokens, t.output_tokens";
 
 /// The last messages and all artifacts of a task `t`. The two values are how many messages (NULL for all) and whether
 /// artifacts are wanted.
@@ -82,6 +82,10 @@ fn snapshot(row: &Row, first: usize) -> Result<Snapshot> {
         history: said.unwrap_or_default().into_iter().map(Bytes::copy_from_slice).collect(),
         artifacts,
         made_in,
+        tokens: Tokens {
+            input: codec::unsigned(row.try_get(first + 11)?),
+            output: codec::unsigned(row.try_get(first + 12)?),
+        },
     })
 }
 

@@ -3,10 +3,12 @@
 use tokio_postgres::Row;
 
 use super::pool::Pool;
-use crate::{Error, Result, StoredCard, Tenant, TenantId, Token, Usage, clock, codec};
+use crate::{Error, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, Usage, clock, codec};
 
 /// The columns that [`read_tenant`] reads.
 pub(super) const TENANT: &str = "id, name, enabled, created_at";
+/// The columns that [`read_agent`] reads.
+pub(super) const AGENT: &str = "tenant_id, agent_id, definition, created_at, updated_at";
 /// The columns that [`read_token`] reads, of `tokens k`.
 const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
 
@@ -65,6 +67,45 @@ pub(super) async fn cards(pool: &Pool, tenant: TenantId) -> Result<Vec<StoredCar
 pub(super) async fn card(pool: &Pool, tenant: TenantId, agent: &str) -> Result<Option<StoredCard>> {
     let sql = "SELECT agent_id, card, updated_at FROM cards WHERE tenant_id = $1 AND agent_id = $2";
     pool.query_opt(sql, &[&tenant.0, &agent]).await?.as_ref().map(read_card).transpose()
+}
+
+pub(super) async fn own_agents(pool: &Pool, tenant: TenantId) -> Result<Vec<StoredAgent>> {
+    let sql = format!("SELECT {AGENT} FROM tenant_agents WHERE tenant_id = $1 ORDER BY agent_id");
+    pool.query(&sql, &[&tenant.0]).await?.iter().map(|row| read_agent(row, 0)).collect()
+}
+
+/// One statement, so that both are of one moment.
+pub(super) async fn all_agents(pool: &Pool) -> Result<(i64, Vec<StoredAgent>)> {
+    let sql = format!(
+        "SELECT r.revision, {AGENT} FROM agents_revision r LEFT JOIN tenant_agents ON true
+         ORDER BY tenant_id, agent_id"
+    );
+    let rows = pool.query(&sql, &[]).await?;
+    let first = rows.first().ok_or_else(|| Error::Damaged("the agents have no revision".into()))?;
+    let revision = first.try_get(0)?;
+    let mut agents = Vec::with_capacity(rows.len());
+    for row in &rows {
+        // The revision comes even when there is no agent to go with it.
+        if row.try_get::<_, Option<i64>>(1)?.is_some() {
+            agents.push(read_agent(row, 1)?);
+        }
+    }
+    Ok((revision, agents))
+}
+
+pub(super) async fn agents_revision(pool: &Pool) -> Result<i64> {
+    Ok(pool.query_one("SELECT revision FROM agents_revision", &[]).await?.try_get(0)?)
+}
+
+/// An agent whose columns, those of [`AGENT`], begin at `first`.
+pub(super) fn read_agent(row: &Row, first: usize) -> Result<StoredAgent> {
+    Ok(StoredAgent {
+        tenant: TenantId(row.try_get(first)?),
+        id: codec::parse_agent(row.try_get(first + 1)?)?,
+        definition: row.try_get(first + 2)?,
+        created_at: codec::time(row.try_get(first + 3)?),
+        updated_at: codec::time(row.try_get(first + 4)?),
+    })
 }
 
 fn read_card(row: &Row) -> Result<StoredCard> {

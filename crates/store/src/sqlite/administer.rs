@@ -6,7 +6,8 @@ use rusqlite::{Connection, params};
 
 use super::{registry, writer::Batch};
 use crate::{
-    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredCard, Tenant, TenantId, Token, codec,
+    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredAgent, StoredCard, Tenant, TenantId, Token,
+    codec,
     ops::{self, RegistryTx},
 };
 
@@ -30,6 +31,29 @@ pub(super) fn put_card(
     most: u64,
 ) -> Result<(StoredCard, bool)> {
     at_once(ops::put_card(batch.conn, tenant, agent, card, most))
+}
+
+pub(super) fn create_agent(
+    batch: &Batch<'_>,
+    tenant: TenantId,
+    id: &AgentId,
+    definition: &[u8],
+    most: u64,
+) -> Result<StoredAgent> {
+    at_once(ops::create_agent(batch.conn, tenant, id, definition, most))
+}
+
+pub(super) fn replace_agent(
+    batch: &Batch<'_>,
+    tenant: TenantId,
+    id: &AgentId,
+    definition: &[u8],
+) -> Result<StoredAgent> {
+    at_once(ops::replace_agent(batch.conn, tenant, id, definition))
+}
+
+pub(super) fn remove_agent(batch: &Batch<'_>, tenant: TenantId, id: &AgentId) -> Result<bool> {
+    at_once(ops::remove_agent(batch.conn, tenant, id))
 }
 
 /// Runs a change, which has nothing to wait for here.
@@ -110,6 +134,34 @@ impl RegistryTx for Connection {
     async fn upsert_card(&self, tenant: TenantId, agent: &str, card: &[u8], at: Timestamp) -> Result<()> {
         let upsert = "INSERT OR REPLACE INTO cards (tenant_id, agent_id, card, updated_at) VALUES (?1, ?2, ?3, ?4)";
         self.prepare_cached(upsert)?.execute(params![tenant.0, agent, card, at.as_millis()])?;
+        Ok(())
+    }
+
+    async fn own_agent(&self, tenant: TenantId, id: &str) -> Result<Option<StoredAgent>> {
+        registry::own_agent(self, tenant, id)
+    }
+
+    async fn count_agents(&self, tenant: TenantId) -> Result<u64> {
+        let mut count = self.prepare_cached("SELECT count(*) FROM tenant_agents WHERE tenant_id = ?1")?;
+        Ok(codec::unsigned(count.query_row([tenant.0], |row| row.get(0))?))
+    }
+
+    async fn put_agent(&self, agent: &StoredAgent) -> Result<()> {
+        let put = "INSERT OR REPLACE INTO tenant_agents (tenant_id, agent_id, definition, created_at, updated_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5)";
+        let (created, updated) = (agent.created_at.as_millis(), agent.updated_at.as_millis());
+        let values = params![agent.tenant.0, agent.id.as_str(), agent.definition, created, updated];
+        self.prepare_cached(put)?.execute(values)?;
+        Ok(())
+    }
+
+    async fn delete_agent(&self, tenant: TenantId, id: &str) -> Result<bool> {
+        let mut delete = self.prepare_cached("DELETE FROM tenant_agents WHERE tenant_id = ?1 AND agent_id = ?2")?;
+        Ok(delete.execute(params![tenant.0, id])? > 0)
+    }
+
+    async fn raise_revision(&self) -> Result<()> {
+        self.prepare_cached("UPDATE agents_revision SET revision = revision + 1")?.execute(())?;
         Ok(())
     }
 

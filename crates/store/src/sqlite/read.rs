@@ -46,6 +46,7 @@ fn snapshot(conn: &Connection, row: TaskRow, view: View) -> Result<Snapshot> {
         status_at: codec::time(row.status_at),
         status_message: row.status_message,
         seq: row.seq,
+        tokens: row.tokens,
     })
 }
 

@@ -1,9 +1,9 @@
 //! What belongs to the installation: settings, and reading tenants and tokens. Changing them is `administer`'s.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use super::writer::Batch;
-use crate::{Error, Result, StoredCard, Tenant, TenantId, Token, clock, codec};
+use crate::{Error, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, clock, codec};
 
 /// Written by [`heartbeat`] only.
 const HEARTBEAT: &str = "journal.heartbeat";
@@ -37,6 +37,8 @@ pub(super) fn put_setting(conn: &Connection, name: &str, value: &[u8]) -> Result
 
 /// The columns that [`read_tenant`] reads.
 const TENANT: &str = "id, name, enabled, created_at";
+/// The columns that [`agents`] reads.
+const AGENT: &str = "tenant_id, agent_id, definition, created_at, updated_at";
 /// The columns that [`read_token`] reads, of `tokens k`.
 const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
 
@@ -99,6 +101,42 @@ pub(super) fn card(conn: &Connection, tenant: TenantId, agent: &str) -> Result<O
 pub(super) fn remove_card(batch: &Batch<'_>, tenant: TenantId, agent: &str) -> Result<bool> {
     let mut delete = batch.conn.prepare_cached("DELETE FROM cards WHERE tenant_id = ?1 AND agent_id = ?2")?;
     Ok(delete.execute(params![tenant.0, agent])? > 0)
+}
+
+pub(super) fn own_agent(conn: &Connection, tenant: TenantId, id: &str) -> Result<Option<StoredAgent>> {
+    let one = format!("SELECT {AGENT} FROM tenant_agents WHERE tenant_id = ?1 AND agent_id = ?2");
+    agents(conn, &one, params![tenant.0, id]).map(|mut found| found.pop())
+}
+
+pub(super) fn own_agents(conn: &Connection, tenant: TenantId) -> Result<Vec<StoredAgent>> {
+    let of_tenant = format!("SELECT {AGENT} FROM tenant_agents WHERE tenant_id = ?1 ORDER BY agent_id");
+    agents(conn, &of_tenant, params![tenant.0])
+}
+
+pub(super) fn all_agents(conn: &Connection) -> Result<(i64, Vec<StoredAgent>)> {
+    let all = format!("SELECT {AGENT} FROM tenant_agents ORDER BY tenant_id, agent_id");
+    Ok((agents_revision(conn)?, agents(conn, &all, params![])?))
+}
+
+pub(super) fn agents_revision(conn: &Connection) -> Result<i64> {
+    Ok(conn.prepare_cached("SELECT revision FROM agents_revision")?.query_row((), |row| row.get(0))?)
+}
+
+fn agents(conn: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<Vec<StoredAgent>> {
+    let mut found = conn.prepare_cached(sql)?;
+    let mut rows = found.query(values)?;
+    let mut agents = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id: String = row.get(1)?;
+        agents.push(StoredAgent {
+            tenant: TenantId(row.get(0)?),
+            id: codec::parse_agent(&id)?,
+            definition: row.get(2)?,
+            created_at: codec::time(row.get(3)?),
+            updated_at: codec::time(row.get(4)?),
+        });
+    }
+    Ok(agents)
 }
 
 fn read_card(row: &Row<'_>) -> Result<StoredCard> {

@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011_queue.sql"),
     include_str!("migrations/0012_retention.sql"),
     include_str!("migrations/0013_outbound.sql"),
+    include_str!("migrations/0014_minds.sql"),
 ];
 
 /// How long a connection waits for another process's write.
