@@ -17,6 +17,15 @@ pub enum Error {
     /// No agent of that name, or none that this caller sees.
     #[error("no agent `{0}`")]
     AgentNotFound(String),
+    /// The tenant has an agent of that id, or sees one.
+    #[error("there is an agent '{0}' already")]
+    AgentExists(String),
+    /// The tenant has defined no agent of that id.
+    #[error("no agent '{0}' for this tenant")]
+    NotDefined(String),
+    /// Tenants define no agents here.
+    #[error("this server does not take agents that tenants define")]
+    NothingDefined,
     /// No agent that this caller sees has the skill.
     #[error("no agent has the skill `{0}`")]
     NoSkill(String),
@@ -70,6 +79,11 @@ impl Error {
         Self::AgentNotFound(name.chars().take(64).collect())
     }
 
+    /// No agent of this name that the tenant has defined, which may be anything.
+    pub(crate) fn not_defined(name: &str) -> Self {
+        Self::NotDefined(name.chars().take(64).collect())
+    }
+
     /// No context of this id, which may be anything.
     pub(crate) fn context_not_found(id: &str) -> Self {
         Self::ContextNotFound(id.chars().take(64).collect())
@@ -97,7 +111,9 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Request(error) => error.kind,
-            Self::AgentNotFound(_) | Self::NoSkill(_) => ErrorKind::AgentNotFound,
+            Self::AgentNotFound(_) | Self::NoSkill(_) | Self::NotDefined(_) => ErrorKind::AgentNotFound,
+            Self::AgentExists(_) => ErrorKind::AlreadyExists,
+            Self::NothingDefined => ErrorKind::UnsupportedOperation,
             Self::TaskNotFound(_) | Self::PushNotFound(_) => ErrorKind::TaskNotFound,
             Self::ContextNotFound(_) => ErrorKind::NotFound,
             Self::NotCancelable(_) => ErrorKind::TaskNotCancelable,
@@ -120,6 +136,7 @@ fn store_kind(error: &store::Error) -> ErrorKind {
         | store::Error::TooManyTasks { .. }
         | store::Error::TooMuchStored { .. }
         | store::Error::TooManyCards { .. }
+        | store::Error::TooManyAgents { .. }
         | store::Error::TooManyPushes { .. } => ErrorKind::ResourceExhausted,
         store::Error::Unavailable(_) => ErrorKind::Unavailable,
         _ => ErrorKind::Internal,
@@ -178,6 +195,10 @@ fn of_store(error: &store::Error) -> a2a::Error {
         store::Error::TooManyCards { limit } => {
             new(format!("{limit} cards are kept, as many as there may be; remove one"))
                 .with_metadata("limitCards", limit.to_string())
+        }
+        store::Error::TooManyAgents { limit } => {
+            new(format!("{limit} agents are defined, as many as there may be; delete one"))
+                .with_metadata("limitAgents", limit.to_string())
         }
         store::Error::TooManyPushes { limit } => {
             new(format!("the task has {limit} push notification configurations, as many as it may; delete one"))

@@ -141,6 +141,7 @@ pub(crate) struct Inner {
     pub(crate) desk: queue::Desk,
     pub(crate) wakes: wake::Wakes,
     pub(crate) names: errand::Names,
+    pub(crate) own: own::Seen,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
@@ -182,12 +183,16 @@ impl Exchange {
             desk: queue::Desk::default(),
             wakes: wake::Wakes::default(),
             names: errand::Names::default(),
+            own: own::Seen::default(),
         });
+        // Before anything runs: what is due must not meet an agent that is only not there yet.
+        own::load(&inner).await?;
         scheduler::start(&inner);
         push::start(&inner);
         queue::start(&inner);
         retention::start(&inner);
         aftermath::start(&inner);
+        own::start(&inner);
         Ok(Self { inner })
     }
 

@@ -190,9 +190,14 @@ impl Agents {
 
     /// Removes an agent that was dismissed, unless another one has taken its place.
     pub(crate) fn drop_own(&self, tenant: TenantId, id: &AgentId) {
-        if self.own(tenant, id).is_some_and(|entry| entry.leaving) {
+        if self.is_leaving(tenant, id) {
             self.remove_own(tenant, id);
         }
+    }
+
+    /// Whether an agent was dismissed, and no other has taken its place.
+    pub(crate) fn is_leaving(&self, tenant: TenantId, id: &AgentId) -> bool {
+        self.own(tenant, id).is_some_and(|entry| entry.leaving)
     }
 
     /// A tenant's own agent with this id.
