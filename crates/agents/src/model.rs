@@ -17,6 +17,7 @@ mod provider;
 mod scripted;
 mod settings;
 mod status;
+mod wire;
 
 use bytes::Bytes;
 

@@ -10,6 +10,7 @@ use super::{
     error::{Again, Error, ErrorKind, Failure},
     provider::Provider,
     scripted::Saying,
+    wire::{self, Hearing},
 };
 
 /// So often one question is asked.
@@ -49,7 +50,8 @@ pub struct Answer {
 }
 
 enum Speaker {
-    Script(Saying),
+    Script(Box<Saying>),
+    Wire(Box<Hearing>),
 }
 
 impl Model {
@@ -112,8 +114,11 @@ impl Model {
         let spec = &self.provider.spec;
         let model = self.name.get(spec.name.len() + 1..).unwrap_or_default();
         let source = match self.provider.script.as_ref().and_then(|script| script.loaded()) {
-            Some(loaded) => Speaker::Script(loaded.ask(&spec.name, model, request)?),
-            None => return Err(Error::new(ErrorKind::Invalid, &spec.name, "is not spoken to yet").never()),
+            Some(loaded) => Speaker::Script(Box::new(loaded.ask(&spec.name, model, request)?)),
+            None => {
+                let asked = wire::ask(&self.way, &self.provider, model, self.key.as_ref(), request);
+                Speaker::Wire(Box::new(asked.await?))
+            }
         };
         let mut answer =
             Answer { provider: Arc::clone(&self.provider), first: None, source: Some(source), usage: Usage::default() };
@@ -136,6 +141,7 @@ impl Answer {
             return Ok(Some(first));
         }
         self.hear().await.map_err(|failure| {
+            self.usage = self.usage();
             self.source = None;
             self.provider.settle(&failure.error);
             failure.error
@@ -144,13 +150,17 @@ impl Answer {
 
     /// What has been used as far as the provider has said by now; all of it once the end has come.
     pub fn usage(&self) -> Usage {
-        self.usage
+        match &self.source {
+            Some(Speaker::Wire(hearing)) => hearing.usage(),
+            _ => self.usage,
+        }
     }
 
     async fn hear(&mut self) -> Attempt<Option<Piece>> {
         let piece = match &mut self.source {
             None => return Ok(None),
             Some(Speaker::Script(saying)) => saying.next().await?,
+            Some(Speaker::Wire(hearing)) => hearing.next().await?,
         };
         if let Piece::End { usage, .. } = &piece {
             self.usage = *usage;

@@ -13,7 +13,10 @@ use crate::units::nearest;
 
 /// Why no model can be asked. Its text is for callers, and says what to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unset {
+pub struct Unset(Box<Missing>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Missing {
     problem: String,
     /// Providers that can be asked.
     set: Vec<String>,
@@ -57,13 +60,13 @@ impl Known {
         };
         chosen.map_err(|problem| {
             let usable = self.providers.values().filter(|provider| provider.is_usable_by(tenant));
-            Unset {
+            Unset(Box::new(Missing {
                 problem,
                 set: usable.map(|provider| provider.spec.name.clone()).collect(),
                 broken: self.error.as_ref().map(|error| format!("{}: {error}", self.file)),
                 file: self.file.clone(),
                 local: None,
-            }
+            }))
         })
     }
 
@@ -147,23 +150,24 @@ impl Known {
 impl Unset {
     /// With what was seen on this machine.
     #[must_use]
-    pub(super) fn with_local(self, local: Option<Local>) -> Self {
-        Self { local, ..self }
+    pub(super) fn with_local(mut self, local: Option<Local>) -> Self {
+        self.0.local = local;
+        self
     }
 }
 
 impl fmt::Display for Unset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problem)?;
-        if let Some(broken) = &self.broken {
+        f.write_str(&self.0.problem)?;
+        if let Some(broken) = &self.0.broken {
             write!(f, "; {broken}")?;
         }
-        match &self.set[..] {
+        match &self.0.set[..] {
             [] => f.write_str("; no provider is set so far")?,
             set => write!(f, "; providers that are set: {}", set.join(", "))?,
         }
-        if let Some(local) = &self.local {
-            write!(f, "; Ollama answers at {}: add the line `{}` to `{}`", local.url, local.line(), self.file)?;
+        if let Some(local) = &self.0.local {
+            write!(f, "; Ollama answers at {}: add the line `{}` to `{}`", local.url, local.line(), self.0.file)?;
             if local.models.is_empty() {
                 f.write_str(" after `ollama pull llama3.2`")?;
             }

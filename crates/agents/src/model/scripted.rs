@@ -26,7 +26,7 @@ use super::{
     Content, Message, Piece, Request, Role, Stop, Usage,
     ask::Attempt,
     error::{Error, ErrorKind, Failure},
-    status,
+    status::{self, Told},
 };
 use crate::units::Span;
 
@@ -275,8 +275,9 @@ impl Saying {
         if let Some(refusal) = &self.error {
             self.loaded.note(|| json!({"event": "failed", "call": call, "model": model, "status": refusal.status}));
             let wait = refusal.retry_after.map(Duration::from_secs);
-            let message = refusal.message.as_deref().unwrap_or("a scripted error");
-            return Err(status::failure(&self.provider, refusal.status, wait, message));
+            let message = refusal.message.clone().unwrap_or_else(|| "a scripted error".to_owned());
+            let told = Told { message, ..Told::default() };
+            return Err(status::failure(&self.provider, Some(refusal.status), wait, &told, None));
         }
         let (stop, usage) = (&self.stop, self.usage);
         self.loaded.note(|| {
