@@ -20,6 +20,7 @@ pub use self::table::Table;
 use self::{common::Common, table::unknown};
 use crate::{
     kind::{Context, KINDS, Kind},
+    mind,
     model::Models,
     remote::Remotes,
 };
@@ -152,6 +153,11 @@ impl Reader {
             let unused = [("timeout", profile.timeout.is_some()), ("reply", profile.reply != ReplyMode::Task)];
             let unused = unused.into_iter().filter(|(_, given)| *given);
             warnings.extend(unused.map(|(key, _)| format!("`{key}` does nothing where workers do the work")));
+        }
+        if kind.name == mind::KIND.name && profile.on_crash != OnCrash::Resume {
+            return Err(
+                "`on_crash`: an agent run by a model always goes on behind its last step: \"resume\"".to_owned()
+            );
         }
         warnings.extend(built.warnings);
         let relative = named.is_none() && context.relative.get();

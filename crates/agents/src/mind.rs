@@ -3,6 +3,7 @@
 //! There are those of tenants, made through the API by a [`Maker`]; those of agent files of the kind `llm`; and [`index`], the one that
 //! routes, which every installation has.
 
+mod ask;
 mod commands;
 mod constitution;
 mod prompt;
@@ -16,6 +17,7 @@ use a2a::{Timestamp, v03::arbiter};
 use async_trait::async_trait;
 use bytes::Bytes;
 use exchange::{Agent, Agents, Delivery, Entry, Errands, OnCrash, Outcome, Output, Profile, Turn};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::{AgentId, TaskId};
 
@@ -184,6 +186,7 @@ impl Agent for Mind {
         };
         let caller = match errands.caller().await {
             Ok(caller) => caller,
+            Err(_) if turn.resumed => return Outcome::Parked { at_most: Some(Duration::from_secs(5)) },
             Err(error) => return Outcome::Retry(format!("whose turn it is cannot be read: {error}")),
         };
         let state = State::open(turn.state.as_deref(), turn.number);
@@ -202,10 +205,8 @@ impl Agent for Mind {
     async fn canceled(&self, _task: TaskId, state: Bytes, errands: &Errands) -> Result<(), String> {
         let kept: State = serde_json::from_slice(&state).unwrap_or_default();
         let caller = errands.caller().await.map_err(|error| error.to_string())?;
-        for child in kept.children() {
-            errands.cancel(&caller, child).await.map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        let told = join_all(kept.children().map(|child| errands.cancel(&caller, child))).await;
+        told.into_iter().collect::<Result<(), _>>().map_err(|error| error.to_string())
     }
 
     fn introduction(&self) -> Option<String> {

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use store::{AgentId, OwedCancel, TaskId, clock};
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::{Entry, Errands, Inner, attempts, scribe::Progress};
+use crate::{Errands, Inner, attempts, scribe::Progress};
 
 /// How many of an agent are told at once.
 const AT_ONCE: usize = 16;
@@ -17,6 +17,8 @@ const AT_ONCE: usize = 16;
 const TIME: Duration = Duration::from_secs(20);
 /// After so long whoever worked on it is not told any more.
 const GIVE_UP: Duration = Duration::from_secs(86_400);
+/// So many are looked at to know which agents owe anything.
+const LOOK: usize = 256;
 /// How often is looked, where nobody says that there is something.
 const POLL: Duration = Duration::from_secs(2);
 
@@ -34,13 +36,10 @@ async fn tell(inner: Arc<Inner>) {
     let mut rounds: JoinSet<(AgentId, Tried)> = JoinSet::new();
     let mut busy: Vec<AgentId> = Vec::new();
     loop {
-        for entry in inner.agents.all() {
-            let id = entry.profile.id.clone();
-            if entry.profile.tells_cancel && !busy.contains(&id) {
-                let tried = known.remove(&id).unwrap_or_default();
-                busy.push(id);
-                rounds.spawn(round(Arc::clone(&inner), entry, tried));
-            }
+        for id in owing(&inner, &busy).await {
+            let tried = known.remove(&id).unwrap_or_default();
+            busy.push(id.clone());
+            rounds.spawn(round(Arc::clone(&inner), id, tried));
         }
         let wake = async {
             tokio::select! {
@@ -71,9 +70,30 @@ async fn tell(inner: Arc<Inner>) {
     }
 }
 
+/// The agents that owe something, as far as one look shows, but for these.
+async fn owing(inner: &Inner, busy: &[AgentId]) -> Vec<AgentId> {
+    let mut ids = Vec::new();
+    for entry in inner.agents.all() {
+        if entry.profile.tells_cancel && !busy.contains(&entry.profile.id) {
+            ids.push(entry.profile.id.clone());
+        }
+    }
+    match inner.store.owed_cancels(&ids, LOOK).await {
+        // There may be more of others behind so many.
+        Ok(owed) if owed.len() == LOOK => ids,
+        Ok(owed) => {
+            ids.retain(|id| owed.iter().any(|owed| owed.agent == *id));
+            ids
+        }
+        Err(error) => {
+            tracing::warn!(%error, "canceled tasks that others work on cannot be looked for");
+            Vec::new()
+        }
+    }
+}
+
 /// Tells what is owed of an agent and may be tried now.
-async fn round(inner: Arc<Inner>, entry: Arc<Entry>, mut tried: Tried) -> (AgentId, Tried) {
-    let id = entry.profile.id.clone();
+async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tried) {
     let all = match inner.store.owed_cancels(std::slice::from_ref(&id), tried.len() + AT_ONCE).await {
         Ok(all) => all,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use a2a::Dialect;
-use store::TenantId;
+use store::{TaskId, TenantId};
 
 use crate::Origin;
 
@@ -33,6 +33,8 @@ pub struct Call {
     pub rules: Rules,
     /// What a task that it makes comes from.
     pub origin: Origin,
+    /// The id of a task that it makes, where that had to be known before. No surface lets its callers choose one.
+    pub task: Option<TaskId>,
 }
 
 /// Where a surface departs from A2A 1.0. The default departs nowhere.
@@ -65,6 +67,7 @@ impl Call {
             dialect: Dialect::V1,
             rules: Rules::default(),
             origin: Origin::default(),
+            task: None,
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Errands {
 /// Something to be done by another agent.
 #[derive(Debug, Clone)]
 pub struct Errand {
+    /// The task that it becomes: whoever hands it on has kept that before.
+    pub task: TaskId,
     /// By whom.
     pub agent: String,
     /// What.
@@ -88,11 +90,21 @@ impl Errands {
         format!("{}/{agent}", self.inner.installation)
     }
 
+    /// Whether an errand was handed on.
+    pub async fn has(&self, task: TaskId) -> Result<bool, Error> {
+        match self.inner.store.head(self.tenant, task).await {
+            Ok(_) => Ok(true),
+            Err(store::Error::NotFound) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Hands an errand on, or finds it where it was handed on before.
     pub async fn hand_on(&self, caller: &Caller, errand: Errand) -> Result<Handed, Error> {
         let exchange = Exchange { inner: Arc::clone(&self.inner) };
         let call = Call {
             agent: Some(errand.agent),
+            task: Some(errand.task),
             idempotency_key: Some(errand.key.clone()),
             rules: Rules { always_task: true, ..Rules::default() },
             origin: Origin {
@@ -165,6 +177,13 @@ impl Names {
 }
 
 /// Tells a task that rests that one which was made for it has come to an end. Only a hint: it looks by itself in a while.
+pub(crate) async fn wake_parent_of(inner: &Inner, tenant: TenantId, task: TaskId) {
+    if let Ok(head) = inner.store.head(tenant, task).await {
+        wake_parent(inner, tenant, &Origin::read(head.origin.as_deref())).await;
+    }
+}
+
+/// The same, for whoever knows what the task came from.
 pub(crate) async fn wake_parent(inner: &Inner, tenant: TenantId, origin: &Origin) {
     if origin.delegation.is_first() {
         return;

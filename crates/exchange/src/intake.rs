@@ -132,7 +132,7 @@ impl Exchange {
                 "" => Uuid::now_v7().to_string().into(),
                 given => given.into(),
             };
-            let (task, agent) = (TaskId::mint(), entry.profile.id.clone());
+            let (task, agent) = (call.task.unwrap_or_else(TaskId::mint), entry.profile.id.clone());
             return Ok(Subject { task, agent, context, entry: Some(entry), continued: None });
         }
         let task = convert::task_id(&message.task_id)?;

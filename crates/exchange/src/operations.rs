@@ -11,6 +11,7 @@ use store::{AgentId, CancelMark, Event, Filter, Page, Snapshot, TaskHead, TaskId
 use crate::{
     Call, Entry, Error, Exchange, Frame, Frames, convert,
     cursor::{Cursor, Until},
+    errand,
     intake::{answered, negotiate},
 };
 
@@ -180,6 +181,7 @@ impl Exchange {
             }
         }
         self.inner.workers.canceled.notify_one();
+        errand::wake_parent_of(&self.inner, tenant, id).await;
         Ok(mark)
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Offer {
     pub(crate) lane: Arc<Lane>,
     /// All agents of that id go on where they last kept their state.
     pub(crate) resumes: bool,
+    /// Tenants whose agent of this id does the other of the two.
+    pub(crate) otherwise: Vec<TenantId>,
 }
 
 /// All agents. Cheap to clone; changes are seen by everyone at once.
@@ -287,16 +289,24 @@ fn put(book: &mut Book, lanes: &mut Lanes, tenant: TenantId, entry: Entry) {
 }
 
 fn offers(book: &Book) -> Arc<[Offer]> {
-    let mut offers: BTreeMap<&AgentId, (&Arc<Lane>, bool)> = BTreeMap::new();
-    let own = book.own.values().flat_map(|shelf| shelf.iter());
-    for (id, entry) in book.common.iter().chain(own).filter(|(_, entry)| entry.is_run()) {
-        let (_, resumes) = offers.entry(id).or_insert((&entry.lane, true));
-        *resumes &= entry.profile.on_crash == OnCrash::Resume;
-    }
-    let offer = |(id, (lane, resumes)): (&AgentId, (&Arc<Lane>, bool))| Offer {
+    let resumes = |entry: &Entry| entry.profile.on_crash == OnCrash::Resume;
+    let mut offers: BTreeMap<&AgentId, Offer> = BTreeMap::new();
+    let offer = |id: &AgentId, entry: &Entry| Offer {
         id: id.clone(),
-        lane: Arc::clone(lane),
-        resumes,
+        lane: Arc::clone(&entry.lane),
+        resumes: resumes(entry),
+        otherwise: Vec::new(),
     };
-    offers.into_iter().map(offer).collect()
+    for (id, entry) in book.common.iter().filter(|(_, entry)| entry.is_run()) {
+        offers.insert(id, offer(id, entry));
+    }
+    for (tenant, shelf) in &book.own {
+        for (id, entry) in shelf.iter().filter(|(_, entry)| entry.is_run()) {
+            let offer = offers.entry(id).or_insert_with(|| offer(id, entry));
+            if resumes(entry) != offer.resumes {
+                offer.otherwise.push(*tenant);
+            }
+        }
+    }
+    offers.into_values().collect()
 }

@@ -106,6 +106,7 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             slots: permits.len(),
             after: rounds.served.get(agent).copied(),
             resumes: offer.resumes,
+            otherwise: offer.otherwise.clone(),
             most_held: None,
         };
         let claim = Claim {

@@ -132,8 +132,9 @@ impl Scribe {
         for artifact in artifacts {
             self.note_text(&artifact, false);
             if is_new_attempt {
-                self.note_open(&artifact, false);
-                self.pending.push(Said::Artifact { artifact, append: false, last_chunk: false, metadata: None });
+                // What was finished comes again as that.
+                let last_chunk = !self.progress.open.iter().any(|open| open.artifact == artifact.artifact_id);
+                self.pending.push(Said::Artifact { artifact, append: false, last_chunk, metadata: None });
             }
         }
         if is_new_attempt {

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use a2a::{Dialect, Error};
+use a2a::Error;
 use axum::{
     Router,
     body::Body,
@@ -11,7 +11,7 @@ use axum::{
     response::Response,
     routing::any,
 };
-use exchange::{Call, Caller, Exchange, Rules};
+use exchange::{Call, Caller, Exchange};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Version, header};
 use http_body::Body as _;
@@ -61,13 +61,11 @@ impl App {
     /// The surroundings of a call.
     pub(crate) fn call(&self, caller: Caller, agent: Option<String>, headers: &HeaderMap) -> Result<Call, Error> {
         Ok(Call {
-            caller,
             agent,
             extensions: headers::extensions(headers),
             idempotency_key: headers::idempotency_key(headers)?,
-            dialect: Dialect::V1,
-            rules: Rules::default(),
             origin: headers::origin(headers),
+            ..Call::new(caller)
         })
     }
 }

@@ -145,8 +145,8 @@ pub trait Journal: Send + Sync + 'static {
 #[async_trait]
 pub trait Queue: Send + Sync + 'static {
     /// Leases one entry by its id, whatever stands before it and although its time has not come. [`Error::NotWaiting`] when it cannot be had,
-    /// [`Error::Terminal`] when it has ended.
-    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term) -> Result<LeasedTurn>;
+    /// [`Error::Terminal`] when it has ended. `resumes` says whether an attempt goes on where the one before last kept its state.
+    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> Result<LeasedTurn>;
     /// Up to `limit` leases of entries that have run out after that moment, of one agent or of all.
     async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>>;
     /// What time it is, and when the next entry for each of these wishes is, or was, due, or the lease of one runs out.

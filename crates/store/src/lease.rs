@@ -152,6 +152,8 @@ pub struct Room {
     pub after: Option<TenantId>,
     /// Another attempt at a turn goes on where the one before last kept its state.
     pub resumes: bool,
+    /// Tenants whose agent of this id does the other of the two.
+    pub otherwise: Vec<TenantId>,
     /// Of a queue: how many of its entries may be held at once, by all.
     pub most_held: Option<usize>,
 }
@@ -249,7 +251,7 @@ impl Claim {
 impl Room {
     /// So many turns of this agent, whoever's come first.
     pub fn new(agent: AgentId, slots: usize) -> Self {
-        Self { agent, slots, after: None, resumes: false, most_held: None }
+        Self { agent, slots, after: None, resumes: false, otherwise: Vec::new(), most_held: None }
     }
 }
 

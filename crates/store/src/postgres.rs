@@ -279,9 +279,9 @@ impl Journal for PostgresStore {
 
 #[async_trait]
 impl Queue for PostgresStore {
-    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term) -> Result<LeasedTurn> {
+    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> Result<LeasedTurn> {
         let need = Need::task(task, true);
-        self.writer.run(need, move |batch| ops::claim_task(batch, tenant, task, &term)).await
+        self.writer.run(need, move |batch| ops::claim_task(batch, tenant, task, &term, resumes)).await
     }
 
     async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>> {

@@ -295,8 +295,8 @@ impl Journal for SqliteStore {
 
 #[async_trait]
 impl Queue for SqliteStore {
-    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term) -> Result<LeasedTurn> {
-        self.writer.run(move |batch| ops::claim_task(batch, tenant, task, &term)).await
+    async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> Result<LeasedTurn> {
+        self.writer.run(move |batch| ops::claim_task(batch, tenant, task, &term, resumes)).await
     }
 
     async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>> {

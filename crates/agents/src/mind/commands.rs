@@ -1,24 +1,17 @@
 //! What a model commands, carried out: each is a call of a tool, whose result it is told in its next round.
 
-use std::time::Duration;
-
 use a2a::{Artifact, Json, JsonObject, Part};
-use exchange::{Errand, Handed, Note, Outcome};
-use futures_util::future::join_all;
+use exchange::Note;
 use serde_json::json;
-use store::TaskId;
 
 use super::{
-    INDEX, prompt,
+    ask::Job,
+    prompt,
     think::{Ends, Thinking},
     writ::Writ,
 };
 use crate::frame::{self, clean};
 
-/// How long others are waited for before the turn rests.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long it rests where nobody wakes it.
-const REST: Duration = Duration::from_secs(15);
 /// So many agents may be asked at once.
 const MOST_CHILDREN: usize = 16;
 /// So much of what another agent has answered is shown beside the reply; its own task has all of it.
@@ -39,12 +32,6 @@ struct Written<'a> {
     content: String,
 }
 
-/// Work for another agent.
-struct Job<'a> {
-    agent: &'a str,
-    task: &'a str,
-}
-
 impl Thinking<'_> {
     /// Carries a command of a step out, and adds what it brought to the step's results.
     pub(super) async fn carry_out(&mut self, step: usize, number: usize, writ: &Writ) -> Result<(), Ends> {
@@ -54,7 +41,15 @@ impl Thinking<'_> {
             let arguments = json!({ "line": clean(&line) });
             self.out.note(Note::ToolCall { id: id.clone(), name: writ.verb.name.to_owned(), arguments }).await;
         }
-        let ran = if self.mind.constitution.grants(writ.verb.bundle) {
+        // What has begun was granted then.
+        let is_granted = self.state.steps[step].begun || self.mind.constitution.grants(writ.verb.bundle);
+        let ran = if writ.cut {
+            told(
+                &line,
+                writ,
+                Err("the reply was cut off for its length in this command: it was not carried out".to_owned()),
+            )
+        } else if is_granted {
             match writ.verb.name {
                 "/help" => told(&line, writ, Ok(prompt::help(&self.mind.constitution))),
                 "/write" => self.write(&line, writ).await,
@@ -75,6 +70,7 @@ impl Thinking<'_> {
         self.out.note(Note::ToolResult { id, ok: ran.ok, content }).await;
         self.state.made = self.session.ledger().made();
         self.state.children.clear();
+        self.state.rests = 0;
         let step = &mut self.state.steps[step];
         step.results.push(ran.framed);
         step.begun = false;
@@ -129,6 +125,8 @@ impl Thinking<'_> {
         let line = writ.line();
         let calls = writ.args.starts_with("call");
         if calls && self.state.steps[step].begun {
+            // It was counted then, and is now.
+            let _ = self.session.ledger().delegate(None);
             let why = "the call was cut off by a restart, and it is not known whether the remote agent has done it";
             return told(&line, writ, Err(why.to_owned()));
         }
@@ -176,82 +174,6 @@ impl Thinking<'_> {
         Ok(Ran { framed: format!("[{}]\n{body}[END PARALLEL]", clean(line)), ok })
     }
 
-    /// Has other agents do something, all at once. Rests where that takes longer.
-    async fn ask(&mut self, id: &str, jobs: &[Job<'_>], parallel: bool) -> Result<Vec<Result<String, String>>, Ends> {
-        let known = self.state.children.clone();
-        let mut handed: Vec<Result<Handed, String>> = Vec::with_capacity(jobs.len());
-        for (at, job) in jobs.iter().enumerate() {
-            let before = known.get(at).and_then(|id| TaskId::parse(id));
-            handed.push(self.hand_on(&format!("{id}.{at}"), job, parallel, before).await);
-        }
-        // Nobody stands for one who was not asked.
-        let task = |handed: &Result<Handed, String>| {
-            handed.as_ref().map_or_else(|_| String::new(), |it| it.task().to_string())
-        };
-        let children: Vec<String> = handed.iter().map(task).collect();
-        if self.state.children != children {
-            self.state.children = children;
-            if let Some(step) = self.state.steps.last_mut() {
-                step.begun = true;
-            }
-            // Whoever cancels this task has them canceled too.
-            self.keep().await;
-        }
-        let waits = handed.into_iter().map(|handed| async {
-            let answer = handed?.wait(PATIENCE).await.map_err(|error| error.to_string())?;
-            Ok::<_, String>(answer)
-        });
-        let mut answers = Vec::with_capacity(jobs.len());
-        for (job, heard) in jobs.iter().zip(join_all(waits).await) {
-            answers.push(match heard {
-                Ok(Some(answer)) => verdict(job.agent, answer),
-                Ok(None) => return Err(Box::new(Outcome::Parked { at_most: Some(REST) })),
-                Err(why) => Err(why),
-            });
-        }
-        Ok(answers)
-    }
-
-    /// Hands a job on, or finds the task that it is since before.
-    async fn hand_on(
-        &mut self,
-        key: &str,
-        job: &Job<'_>,
-        parallel: bool,
-        before: Option<TaskId>,
-    ) -> Result<Handed, String> {
-        let (errands, caller, turn) = (self.errands, self.caller, self.turn);
-        if let Some(task) = before {
-            // It was counted then.
-            let _ = self.session.ledger().delegate(Some(&errands.name_of(job.agent)));
-            return Ok(errands.handed(caller, task));
-        }
-        if job.agent == INDEX {
-            return Err("index hands work on, and nobody hands work to it".to_owned());
-        }
-        let Some(entry) = errands.agent(caller, job.agent) else {
-            return Err(format!("no agent '{}'", clean(job.agent)));
-        };
-        let refused = |refusal: exchange::Refusal| refusal.to_string();
-        let delegation = self.session.ledger().delegate(Some(&errands.name_of(job.agent))).map_err(refused)?;
-        let mut text = job.task.to_owned();
-        if entry.profile.kind == super::KIND.name {
-            let asked = turn.text();
-            let asked = asked.rsplit_once(prompt::CONTEXT_ENDS).map_or(asked.as_str(), |(_, task)| task.trim_start());
-            let context = prompt::delegated(self.mind.id.as_str(), asked, delegation.depth, parallel);
-            text = format!("{context}\n\n{text}");
-        }
-        let errand = Errand {
-            agent: job.agent.to_owned(),
-            text,
-            key: format!("errand:{}:{key}", turn.task),
-            parent: turn.task,
-            trace: turn.trace(),
-            delegation,
-        };
-        errands.hand_on(caller, errand).await.map_err(|error| error.to_string())
-    }
-
     /// Shows what another agent has answered.
     async fn replied(&mut self, agent: &str, answer: &Result<String, String>) {
         let Ok(content) = answer else { return };
@@ -289,16 +211,6 @@ fn told(line: &str, writ: &Writ, result: Result<String, String>) -> Ran {
     let ok = result.is_ok();
     let body = result.unwrap_or_else(|why| format!("ERR: {why}"));
     Ran { framed: frame::framed(line, writ.verb.end, &body), ok }
-}
-
-/// What an agent's end means for the one that asked it.
-fn verdict(agent: &str, answer: exchange::Answer) -> Result<String, String> {
-    let state = a2a::v03::TaskState(answer.state).as_str();
-    match answer.state {
-        a2a::TaskState::Completed => Ok(answer.text),
-        a2a::TaskState::InputRequired | a2a::TaskState::AuthRequired => Ok(format!("[{state}] {}", answer.text)),
-        _ => Err(format!("agent '{}' {state}: {}", clean(agent), answer.text)),
-    }
 }
 
 /// What a call of a tool is called where people see it.
@@ -389,7 +301,7 @@ mod tests {
     fn writs(reply: &str) -> Vec<Writ> {
         let mut reader = Reader::default();
         reader.feed(reply);
-        reader.end();
+        reader.end(false);
         reader.writs().to_vec()
     }
 

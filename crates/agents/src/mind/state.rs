@@ -13,8 +13,10 @@ pub(super) struct State {
     pub(super) steps: Vec<Step>,
     /// How many calls were handed on before the command that is under way.
     pub(super) made: u32,
-    /// The tasks of others that are under way for this one.
+    /// The tasks of others that are under way for this one: one for each who was to be asked, empty for those who could not be.
     pub(super) children: Vec<String>,
+    /// How often it has rested for them.
+    pub(super) rests: u32,
     /// Something was said in this turn, and ends in the middle of a line.
     pub(super) spoken: bool,
     pub(super) mid_line: bool,
@@ -34,6 +36,8 @@ pub(super) struct Step {
     pub(super) said: String,
     /// Nothing more of it comes.
     pub(super) whole: bool,
+    /// It ends where it was cut off for its length.
+    pub(super) cut: bool,
     /// How often it was cut off for its length and went on.
     pub(super) continued: u32,
     /// What the commands brought, in their frames, in order.

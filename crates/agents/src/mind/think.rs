@@ -24,6 +24,8 @@ const MOST_STEPS: usize = 6;
 const MOST_CONTINUED: u32 = 3;
 /// So much of a reply is read.
 const LONGEST_REPLY: usize = 4 << 20;
+/// So many commands of one reply are carried out.
+const MOST_COMMANDS: usize = 32;
 /// So much of what the commands of one reply brought is told.
 const RESULTS: usize = 32 << 10;
 /// How long a reply may be where the agent does not say.
@@ -46,6 +48,13 @@ pub(super) struct Thinking<'a> {
     pub(super) state: State,
 }
 
+/// Whom a turn thinks with, and of what.
+struct Context {
+    model: Model,
+    system: String,
+    conversation: Vec<Message>,
+}
+
 /// How a turn ends that does not complete.
 pub(super) type Ends = Box<Outcome>;
 
@@ -53,18 +62,19 @@ impl Thinking<'_> {
     pub(super) async fn run(mut self) -> Outcome {
         match self.think().await {
             Ok(()) => Outcome::Completed(Vec::new()),
-            Err(ends) => *ends,
+            Err(ends) => {
+                if matches!(*ends, Outcome::Failed(_) | Outcome::Unset(_)) {
+                    self.dismiss().await;
+                }
+                *ends
+            }
         }
     }
 
     async fn think(&mut self) -> Result<(), Ends> {
-        let constitution = &self.mind.constitution;
-        let found = self.mind.models.find_or_look(&constitution.model, &self.caller.name).await;
-        let model = found.map_err(|unset| Box::new(Outcome::Unset(unset.to_string())))?;
-        let conversation = self.conversation(&model).await?;
-        let system = prompt::system(self.mind.id.as_str(), constitution);
+        let mut context = None;
         loop {
-            let reader = self.reply(&model, &system, &conversation).await?;
+            let reader = self.reply(&mut context).await?;
             let at = self.state.steps.len().saturating_sub(1);
             let writs = reader.writs();
             if writs.is_empty() {
@@ -79,16 +89,20 @@ impl Thinking<'_> {
                 self.keep().await;
                 self.out.flush().await;
             }
-            for (number, writ) in writs.iter().enumerate().skip(first) {
+            for (number, writ) in writs.iter().enumerate().skip(first).take(MOST_COMMANDS.saturating_sub(first)) {
                 self.carry_out(at, number, writ).await?;
                 self.keep().await;
+            }
+            if writs.len() > MOST_COMMANDS {
+                let more = writs.len() - MOST_COMMANDS;
+                self.state.steps[at].results.push(format!("[{more} MORE]\nERR: {MOST_COMMANDS} commands in a reply is the limit: these were not carried out\n[END MORE]"));
             }
             self.state.steps.push(Step::default());
         }
     }
 
     /// The last step's reply, asked for as far as it is not there yet.
-    async fn reply(&mut self, model: &Model, system: &str, conversation: &[Message]) -> Result<Reader, Ends> {
+    async fn reply(&mut self, context: &mut Option<Context>) -> Result<Reader, Ends> {
         if self.state.steps.is_empty() {
             self.state.steps.push(Step::default());
         }
@@ -97,20 +111,26 @@ impl Thinking<'_> {
         // What was said before it was cut off was passed on then.
         let _ = reader.feed(&self.state.steps[at].said);
         if self.state.steps[at].whole {
-            let _ = reader.end();
+            let _ = reader.end(self.state.steps[at].cut);
             return Ok(reader);
         }
+        // Who only looks whether others have answered needs none of it.
+        let context = match context.take() {
+            Some(known) => context.insert(known),
+            None => context.insert(self.context().await?),
+        };
+        let model = &context.model;
         loop {
             let request = Request {
-                system: system.to_owned(),
-                messages: self.messages(conversation),
+                system: context.system.clone(),
+                messages: self.messages(&context.conversation),
                 max_tokens: self.mind.constitution.max_tokens.unwrap_or(MAX_TOKENS),
                 temperature: self.mind.constitution.temperature,
             };
             let mut has_begun = false;
-            let mut answer = model.ask(&request).await.map_err(|error| failure(&error, false))?;
+            let mut answer = model.ask(&request).await.map_err(|error| self.failure(&error, false))?;
             let stop = loop {
-                match answer.next().await.map_err(|error| failure(&error, has_begun))? {
+                match answer.next().await.map_err(|error| self.failure(&error, has_begun))? {
                     Some(Piece::Text(piece)) => {
                         has_begun = true;
                         let said = reader.feed(&piece);
@@ -136,10 +156,20 @@ impl Thinking<'_> {
                 continue;
             }
             step.whole = true;
-            let rest = reader.end();
+            step.cut = stop == Stop::Length;
+            let rest = reader.end(step.cut);
             self.say(&rest).await;
             return Ok(reader);
         }
+    }
+
+    /// Whom it thinks with, and of what.
+    async fn context(&self) -> Result<Context, Ends> {
+        let constitution = &self.mind.constitution;
+        let found = self.mind.models.find_or_look(&constitution.model, &self.caller.name).await;
+        let model = found.map_err(|unset| Box::new(Outcome::Unset(unset.to_string())))?;
+        let conversation = self.conversation(&model).await?;
+        Ok(Context { system: prompt::system(self.mind.id.as_str(), constitution), model, conversation })
     }
 
     /// What came before this turn, and its message.
@@ -151,7 +181,10 @@ impl Thinking<'_> {
         let mut past = turn.context_history().await.map_err(unread)?;
         if turn.number > 1 {
             let mut own = turn.history().await.map_err(unread)?;
-            own.retain(|message| message.message_id != turn.message.message_id);
+            // Others may have its id: there are clients that count anew in every turn.
+            if let Some(last) = own.iter().rposition(|message| message.message_id == turn.message.message_id) {
+                own.truncate(last);
+            }
             past.append(&mut own);
         }
         for message in &past {
@@ -184,6 +217,17 @@ impl Thinking<'_> {
             }
         }
         messages
+    }
+
+    /// What becomes of the turn when its model has failed. Where something would be lost, another attempt begins behind the last step that was
+    /// kept.
+    fn failure(&self, error: &Error, has_begun: bool) -> Ends {
+        let has_steps = self.state.steps.len() > 1 || self.turn.resumed;
+        match error.kind {
+            ErrorKind::Auth | ErrorKind::NotFound => Box::new(Outcome::Unset(error.to_string())),
+            kind if (has_begun || has_steps) && kind.is_passing() => Box::new(Outcome::Retry(error.to_string())),
+            _ => failed(error.to_string()),
+        }
     }
 
     /// Passes a piece of text on.
@@ -236,16 +280,6 @@ fn results(results: &[String], is_last: bool) -> String {
 
 pub(super) fn failed(why: String) -> Ends {
     Box::new(Outcome::Failed(vec![Part::text(why)]))
-}
-
-/// What becomes of a turn whose model has failed. Where some of its reply was passed on already another attempt begins behind the last step
-/// that was kept.
-fn failure(error: &Error, has_begun: bool) -> Ends {
-    match error.kind {
-        ErrorKind::Auth | ErrorKind::NotFound => Box::new(Outcome::Unset(error.to_string())),
-        kind if has_begun && kind.is_passing() => Box::new(Outcome::Retry(error.to_string())),
-        _ => failed(error.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ pub(crate) struct Writ {
     pub(crate) body: Option<Vec<String>>,
     /// Whether the block was closed.
     pub(crate) closed: bool,
+    /// The reply was cut off in the middle of it.
+    pub(crate) cut: bool,
 }
 
 impl Writ {
@@ -110,11 +112,16 @@ impl Reader {
         said
     }
 
-    /// The reply is over. Gives what was held back and is no command.
-    pub(crate) fn end(&mut self) -> String {
+    /// The reply is over. Gives what was held back and is no command. A command that was `cut` off is known as that.
+    pub(crate) fn end(&mut self, cut: bool) -> String {
         let mut said = String::new();
+        let (before, was_in_block) = (self.writs.len(), self.in_block);
         if !self.line.is_empty() {
             self.finish(&mut said);
+        }
+        let is_last = self.writs.len() > before || was_in_block;
+        if let Some(writ) = self.writs.last_mut().filter(|_| cut && is_last) {
+            writ.cut = true;
         }
         self.in_block = false;
         said
@@ -172,7 +179,7 @@ impl Reader {
             Some((verb, args)) => {
                 self.in_block = verb.closes.is_some();
                 let body = verb.closes.map(|_| Vec::new());
-                self.writs.push(Writ { verb, args: args.to_owned(), closed: body.is_none(), body });
+                self.writs.push(Writ { verb, args: args.to_owned(), closed: body.is_none(), cut: false, body });
             }
             None => said.push_str(&line),
         }
@@ -196,7 +203,7 @@ mod tests {
         for piece in chars.chunks(pieces.max(1)) {
             said += &reader.feed(&piece.iter().collect::<String>());
         }
-        said += &reader.end();
+        said += &reader.end(false);
         (said, reader.writs().to_vec())
     }
 
@@ -233,8 +240,22 @@ mod tests {
         assert_eq!(reader.feed("es ago"), "/ages ago", "what can be no verb any more is not held");
         assert_eq!(reader.feed("\n/agent"), "\n");
         assert_eq!(reader.feed(" x y"), "");
-        assert_eq!(reader.end(), "");
+        assert_eq!(reader.end(false), "");
         assert_eq!(reader.writs()[0].line(), "/agent x y");
+    }
+
+    #[test]
+    fn a_command_that_was_cut_off_is_known_as_that() {
+        let cut = |reply: &str| {
+            let mut reader = Reader::default();
+            reader.feed(reply);
+            reader.end(true);
+            reader.writs().iter().map(|writ| writ.cut).collect::<Vec<_>>()
+        };
+        assert_eq!(cut("/help\n/agent a do the fol"), [false, true]);
+        assert_eq!(cut("/help\n/write a\nhalf"), [false, true]);
+        assert_eq!(cut("/agent a b\n"), [false]);
+        assert_eq!(cut("/agent a b\nand tex"), [false]);
     }
 
     proptest! {

@@ -18,6 +18,8 @@ use crate::frame::{self, clean};
 /// How long between two looks at a task that is under way.
 const LOOK: Duration = Duration::from_millis(250);
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// How long a remote that nobody waits for any more may take to hear of it.
+const CANCEL_TIME: Duration = Duration::from_secs(10);
 
 /// One request of an agent: within it the card of a remote is asked for at most once.
 pub struct Session<'a> {
@@ -229,6 +231,7 @@ async fn converse(client: &Client, request: SendMessageRequest) -> Result<Result
         }
         SendMessageResponse::Task(task) => task,
     };
+    let mut watched = Watched { client: client.clone(), task: task.id.clone() };
     let mut wait = LOOK;
     while matches!(task.status.state, TaskState::Submitted | TaskState::Working | TaskState::Unspecified) {
         if task.id.is_empty() {
@@ -242,12 +245,34 @@ async fn converse(client: &Client, request: SendMessageRequest) -> Result<Result
             Ok(now) => task = now.value,
             Err(error) if error.is_passing() => {}
             Err(error) => {
-                let _ = client.cancel(CancelTaskRequest { id: task.id, ..CancelTaskRequest::default() }).await;
                 return Err(error);
             }
         }
     }
+    watched.task.clear();
     Ok(verdict(task))
+}
+
+/// A task elsewhere that somebody waits for. Whoever stops waiting before it has ended has it canceled, as far as that can be said.
+struct Watched {
+    client: Client,
+    /// Empty once nobody has to be told.
+    task: String,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if self.task.is_empty() {
+            return;
+        }
+        let (client, id) = (self.client.clone(), std::mem::take(&mut self.task));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let request = CancelTaskRequest { id, ..CancelTaskRequest::default() };
+                let _ = tokio::time::timeout(CANCEL_TIME, client.cancel(request)).await;
+            });
+        }
+    }
 }
 
 fn verdict(task: Task) -> Result<String, String> {

@@ -13,7 +13,7 @@ use crate::harness::{
 /// The body of the first result of a command that the model was told last.
 fn told(thinker: &Thinker, command: &str, end: &str) -> String {
     let asked = thinker.asked();
-    let last = asked.last().unwrap().last().to_owned();
+    let last = asked.last().expect("the model was asked").last().to_owned();
     let body = last.strip_prefix(&format!("[{command}]\n")).unwrap_or_else(|| panic!("no begin: {last}"));
     body.split_once(&format!("\n[END {end}]")).unwrap_or_else(|| panic!("no end: {last}")).0.to_owned()
 }
@@ -299,4 +299,50 @@ async fn f_15_a_dead_remote_does_not_delay_a_turn() {
     let begun = std::time::Instant::now();
     assert_eq!(answer(&thinker.sends("index", "hello").await), "ok");
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_reply_has_only_so_many_commands() {
+    let thinker =
+        Thinker::start(&json!([{"match": "[END TOOL RESULTS]", "text": "answered"}, {"text": "/help\n".repeat(40)}]))
+            .await;
+    let task = thinker.sends("index", "go").await;
+    assert_eq!(answer(&task), "answered");
+    assert_eq!(data(&task, "tool_call").len(), 32);
+    let asked = thinker.asked();
+    assert!(asked.last().unwrap().last().len() < 40_000);
+}
+
+#[tokio::test]
+async fn a_command_that_was_cut_off_is_not_carried_out() {
+    let thinker = Thinker::start(&json!([{"match": "[END TOOL RESULTS]", "text": "answered"}, {"text": "/agent echo do the fol", "stop": "length"}])).await;
+    let task = thinker.sends("index", "go").await;
+    assert_eq!((answer(&task).as_str(), &data(&task, "tool_call")[0]["ok"]), ("answered", &json!(false)));
+    let echo = thinker.api().get("/a2a/tasks?tenant=echo").await.ok();
+    assert_eq!(array(&echo, "/tasks").len(), 0);
+}
+
+#[tokio::test]
+async fn who_asks_back_is_not_left_waiting() {
+    let thinker = Thinker::start(&commanding("/agent ask what?")).await;
+    assert_eq!(answer(&thinker.sends("index", "go").await), "answered");
+    let listed = thinker.api().get("/a2a/tasks?tenant=ask").await.ok();
+    let child = text(&listed, "/tasks/0/id").to_owned();
+    let ended = thinker.api().task_when(&child, crate::harness::http::is_terminal).await;
+    assert_eq!(state(&ended), "CANCELED");
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_after_the_first_step_costs_no_step() {
+    let mut replies = vec![json!({"match": "QUERY", "text": "/write a.txt\nx\n/endwrite\n"})];
+    for _ in 0..4 {
+        replies.push(json!({"match": "[END TOOL RESULTS]", "error": {"status": 503}, "once": true}));
+    }
+    replies.push(json!({"match": "[END TOOL RESULTS]", "text": "after all"}));
+    replies.rotate_left(1);
+    let thinker = Thinker::start(&Value::Array(replies)).await;
+    let task = thinker.sends("index", "go").await;
+    assert_eq!((state(&task), answer(&task).as_str()), ("COMPLETED", "after all"), "{task:#}");
+    assert_eq!(data(&task, "tool_call").len(), 1);
+    assert_eq!(thinker.answered(), 2, "the first step was not asked for again");
 }

@@ -56,6 +56,16 @@ async fn f_4_a_killed_turn_goes_on_behind_its_last_finished_step() {
         // Whoever reads the stream from its begin has the same text.
         let events = thinker.native(&id).await;
         assert_eq!(events.last().unwrap().0, "done");
+        // And of each artifact the last frame says that it is that, said again or not.
+        let frames = thinker.api().subscribe(&id, Some(0)).await.rest().await;
+        let mut closed = std::collections::BTreeMap::new();
+        for frame in &frames {
+            let update = &frame.body["artifactUpdate"];
+            if let Some(artifact) = update["artifact"]["artifactId"].as_str() {
+                closed.insert(artifact.to_owned(), update["lastChunk"] == true);
+            }
+        }
+        assert!(closed.len() == 17 && closed.values().all(|closed| *closed), "killed at {kill_at}: {closed:?}");
     }
 }
 
@@ -74,4 +84,48 @@ async fn a_killed_turn_at_rest_finds_what_it_has_handed_on() {
     assert_eq!(thinker.answered(), 2);
     let slow = thinker.api().get("/a2a/tasks?tenant=slow").await.ok();
     assert_eq!(array(&slow, "/tasks").len(), 1);
+}
+
+#[tokio::test]
+async fn a_stop_on_purpose_costs_no_answer() {
+    let replies = json!([
+        {"match": "[END TOOL RESULTS]", "text": "answered"},
+        {"match": "QUERY", "text": ["asking", "\n", "/agent echo hi\n"], "delay": "700ms"},
+    ]);
+    let mut thinker = Thinker::start(&replies).await;
+    let mut request = json!({"message": message("go")});
+    request["configuration"] = json!({"returnImmediately": true});
+    let task = thinker.api().post("/a2a/agents/index/message:send", &request).await.task();
+    thinker.until_asked(1).await;
+    // It has its grace, in which it comes to its command.
+    thinker.caller.server.signal("TERM");
+    assert!(thinker.caller.server.ends_well().await);
+    thinker.caller.restart().await;
+    let ended = thinker.api().task_when(text(&task, "/id"), is_terminal).await;
+    assert_eq!((state(&ended), answer(&ended).as_str()), ("COMPLETED", "asking\nanswered"), "{ended:#}");
+    let echo = thinker.api().get("/a2a/tasks?tenant=echo").await.ok();
+    assert_eq!(array(&echo, "/tasks").len(), 1);
+    assert_eq!(data(&ended, "tool_call"), [json!({"tool": "agent:echo", "ok": true})]);
+}
+
+#[tokio::test]
+async fn a_cancel_while_others_are_being_asked_reaches_all_of_them() {
+    let lines = "/agent slow 30000\n".repeat(16);
+    let thinker =
+        Thinker::start(&json!([{"match": "QUERY", "text": format!("/parallel\n{lines}/endparallel\n")}])).await;
+    for wait in [3, 8, 15, 30] {
+        let mut request = json!({"message": message("go")});
+        request["configuration"] = json!({"returnImmediately": true});
+        let task = thinker.api().post("/a2a/agents/index/message:send", &request).await.task();
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        thinker.api().post_empty(&format!("/a2a/tasks/{}:cancel", text(&task, "/id"))).await.ok();
+    }
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let listed = thinker.api().get("/a2a/tasks?tenant=slow&pageSize=100").await.ok();
+        if array(&listed, "/tasks").iter().all(|task| state(task) == "CANCELED") {
+            return;
+        }
+    }
+    panic!("somebody still works");
 }

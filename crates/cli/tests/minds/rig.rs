@@ -68,13 +68,6 @@ impl Thinker {
         self.caller.api()
     }
 
-    /// Has the model answer otherwise from now on.
-    pub(crate) async fn rewrite(&self, replies: &Value) {
-        self.caller.edit("replies.json", &script(replies));
-        // The file is looked at twice a second.
-        tokio::time::sleep(Duration::from_millis(1200)).await;
-    }
-
     fn log(&self) -> Vec<Value> {
         let log = self.caller.home.path(".config/switchboard/asked.jsonl");
         let log = std::fs::read_to_string(log).unwrap_or_default();

@@ -14,7 +14,7 @@ use super::{
     local_context, ticket, why_not,
 };
 use crate::{
-    Call, Error, Exchange, convert,
+    Call, Error, Exchange, OnCrash, convert,
     cursor::Cursor,
     intake::answered,
     worker::{self, Begin},
@@ -83,7 +83,7 @@ impl Exchange {
         let task = convert::task_id(id)?;
         let term = term(consume.worker, consume.lease)?;
         let lasts = term.lasts;
-        let leased = self.take(worker, task, term).await?;
+        let leased = self.take(worker, task, term, false).await?;
         self.hand_all(vec![leased], lasts).await?.pop().ok_or_else(|| unreadable(task))
     }
 
@@ -118,13 +118,13 @@ impl Exchange {
     }
 
     /// Leases an entry by its id.
-    async fn take(&self, worker: &Worker, task: TaskId, term: Term) -> Result<LeasedTurn, Error> {
+    async fn take(&self, worker: &Worker, task: TaskId, term: Term, resumes: bool) -> Result<LeasedTurn, Error> {
         let entry = self.entry(worker, task).await?;
         if entry.lease.is_some() && entry.due_in == Some(Duration::ZERO) {
             requeue_lapsed(&self.inner, Some(entry.agent.clone())).await?;
         }
         let (store, tenant) = (Arc::clone(&self.inner.store), entry.tenant);
-        let claiming = async move { store.claim_task(tenant, task, term).await.map(|leased| vec![leased]) };
+        let claiming = async move { store.claim_task(tenant, task, term, resumes).await.map(|leased| vec![leased]) };
         match answered(Promise::now(&self.inner, claiming).within(LONGEST_WAIT)).await {
             Ok(leased) => leased.into_iter().next().ok_or(Error::Stopping),
             Err(store::Error::NotWaiting | store::Error::Terminal(_)) => {
@@ -160,7 +160,8 @@ impl Exchange {
             let asked = Instant::now();
             let starting = inner.workers.starting(task);
             let term = Term { holder: inner.holder.clone(), lasts: inner.options.lease };
-            let leased = match here.take(&worker, task, term).await {
+            let resumes = agent.profile.on_crash == OnCrash::Resume;
+            let leased = match here.take(&worker, task, term, resumes).await {
                 Ok(leased) => leased,
                 Err(error) => return drop(reply.send(Err(error))),
             };

@@ -10,7 +10,7 @@ use super::{
     Ack, Beat, LONGEST_DELAY, Nack, Worker, check_lease, check_wait, data_part, lapse::failed, ticket, why_not,
 };
 use crate::{
-    Error, Exchange, Outcome, ReplyText, Said, convert,
+    Error, Exchange, Outcome, ReplyText, Said, convert, errand,
     intake::answered,
     scribe::Scribe,
     turn::{self, Left},
@@ -222,6 +222,9 @@ impl Exchange {
                 }
                 Err(Error::Store(error)) => return Err(Error::of_task(error, lease.task)),
                 outcome => {
+                    if written.outcome.is_some() && outcome.is_ok() {
+                        errand::wake_parent_of(&self.inner, lease.tenant, lease.task).await;
+                    }
                     // There may be room for one more of an agent that has a bound.
                     if written.outcome.is_some() && self.most_held(&lease.agent).is_some() {
                         self.inner.desk.look();

@@ -274,7 +274,7 @@ over_the_line! {
 
 over_the_line! {
     Queue {
-        claim_task(tenant: TenantId, task: TaskId, term: Term) -> LeasedTurn;
+        claim_task(tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> LeasedTurn;
         lapsed(agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Vec<Lease>;
         next_queued(wishes: &[Wish]) -> (LeaseTime, Vec<Option<LeaseTime>>);
         entry(tenant: Option<TenantId>, task: TaskId) -> QueueEntry;

@@ -116,7 +116,7 @@ pub(super) async fn a_delay_is_kept_unless_the_entry_is_named(store: Arc<dyn Sto
     assert_eq!(ids(&world.consume("w", 5).await), [now]);
     let entry = world.store.entry(Some(world.tenant), late).await.unwrap();
     assert!(entry.due_in.unwrap() > MINUTE / 2);
-    let leased = world.store.claim_task(world.tenant, late, term("w")).await.unwrap();
+    let leased = world.store.claim_task(world.tenant, late, term("w"), false).await.unwrap();
     assert_eq!(leased.lease.task, late);
     let (at, times) = world.store.next_queued(&[wish, none, any]).await.unwrap();
     assert!(times[0].unwrap().since(at) > MINUTE / 2, "the next lease to run out: {times:?}");
@@ -125,24 +125,24 @@ pub(super) async fn a_delay_is_kept_unless_the_entry_is_named(store: Arc<dyn Sto
 pub(super) async fn an_entry_is_claimed_once_by_its_id(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (first, second) = (world.queued("a").await, world.queued("b").await);
-    let leased = world.store.claim_task(world.tenant, second, term("w")).await.unwrap();
-    let again = world.store.claim_task(world.tenant, second, term("x")).await;
+    let leased = world.store.claim_task(world.tenant, second, term("w"), false).await.unwrap();
+    let again = world.store.claim_task(world.tenant, second, term("x"), false).await;
     assert!(matches!(again, Err(Error::NotWaiting)), "{again:?}");
     assert_eq!(world.state(first).await, Submitted);
     let other = world.other().await;
-    let foreign = world.store.claim_task(other.tenant, first, term("w")).await;
+    let foreign = world.store.claim_task(other.tenant, first, term("w"), false).await;
     assert!(matches!(foreign, Err(Error::NotFound)), "{foreign:?}");
     let plain = world.waiting("run me").await;
-    let refused = world.store.claim_task(world.tenant, plain, term("w")).await;
+    let refused = world.store.claim_task(world.tenant, plain, term("w"), false).await;
     assert!(matches!(refused, Err(Error::NotWaiting)), "{refused:?}");
     world.end(&leased.lease, InputRequired, Some("?")).await.unwrap();
-    let asks = world.store.claim_task(world.tenant, second, term("w")).await;
+    let asks = world.store.claim_task(world.tenant, second, term("w"), false).await;
     assert!(matches!(asks, Err(Error::NotWaiting)), "{asks:?}");
     world.accept(world.more(second, "!")).await.unwrap();
-    let leased = world.store.claim_task(world.tenant, second, term("w")).await.unwrap();
+    let leased = world.store.claim_task(world.tenant, second, term("w"), false).await.unwrap();
     assert_eq!((leased.turn.number, leased.lease.turn), (2, 2));
     world.end(&leased.lease, Completed, None).await.unwrap();
-    let ended = world.store.claim_task(world.tenant, second, term("w")).await;
+    let ended = world.store.claim_task(world.tenant, second, term("w"), false).await;
     assert!(matches!(ended, Err(Error::Terminal(Completed))), "{ended:?}");
 }
 

@@ -16,7 +16,13 @@ enum Work {
 }
 
 /// Takes one entry of the queue by its id.
-pub(crate) fn claim_task(tx: &mut impl Tx, tenant: TenantId, task: TaskId, term: &Term) -> Result<LeasedTurn> {
+pub(crate) fn claim_task(
+    tx: &mut impl Tx,
+    tenant: TenantId,
+    task: TaskId,
+    term: &Term,
+    resumes: bool,
+) -> Result<LeasedTurn> {
     let row = tx.load(tenant, task)?.visible()?;
     if row.state.is_terminal() {
         return Err(Error::Terminal(row.state));
@@ -25,7 +31,7 @@ pub(crate) fn claim_task(tx: &mut impl Tx, tenant: TenantId, task: TaskId, term:
         return Err(Error::NotWaiting);
     }
     let work = find_work(tx, &row)?.ok_or(Error::NotWaiting)?;
-    take(tx, row, work, term, false, clock::now())?.ok_or(Error::NotWaiting)
+    take(tx, row, work, term, resumes, clock::now())?.ok_or(Error::NotWaiting)
 }
 
 pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> {
@@ -55,7 +61,8 @@ pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> 
         match find_work(tx, &row) {
             Ok(Some(Work::Again(turn))) if is_parked => leased.extend(go_on(tx, row, turn, &claim.term)?),
             Ok(Some(work)) => {
-                let resumes = claim.room.iter().any(|room| room.agent == row.agent && room.resumes);
+                let room = claim.room.iter().find(|room| room.agent == row.agent);
+                let resumes = room.is_some_and(|room| room.resumes != room.otherwise.contains(&row.tenant));
                 leased.extend(take(tx, row, work, &claim.term, resumes, now)?);
             }
             // What cannot be run now can never be run: it must not stand first in line for ever.
