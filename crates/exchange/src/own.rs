@@ -93,9 +93,8 @@ impl Exchange {
         if self.inner.agents.find_any(caller, id.as_str()).is_some_and(|entry| !entry.is_own()) {
             return Err(Error::AgentExists(id.to_string()));
         }
-        let kept = self.change(caller.tenant, &id, async |store| {
-            store.create_agent(caller.tenant, &id, definition, MOST_AGENTS).await
-        });
+        let kept = self.inner.store.create_agent(caller.tenant, &id, definition, MOST_AGENTS);
+        let kept = self.change(caller.tenant, &id, kept);
         match answered(kept).await {
             Err(store::Error::Exists) => Err(Error::AgentExists(id.to_string())),
             kept => Ok(kept?),
@@ -108,8 +107,8 @@ impl Exchange {
         let id = self.own_id(caller, id)?;
         check_size(&definition)?;
         maker.make(&id, &definition, clock::now())?;
-        let kept =
-            self.change(caller.tenant, &id, async |store| store.replace_agent(caller.tenant, &id, definition).await);
+        let kept = self.inner.store.replace_agent(caller.tenant, &id, definition);
+        let kept = self.change(caller.tenant, &id, kept);
         match answered(kept).await {
             Err(store::Error::NotFound) => Err(Error::NotDefined(id.to_string())),
             kept => Ok(kept?),
@@ -180,16 +179,16 @@ impl Exchange {
         id.parse().map_err(|_| Error::not_defined(id))
     }
 
-    /// Writes a definition, and makes the agent of what was written.
+    /// Writes a definition in its turn, and makes the agent of what was written.
     async fn change(
         &self,
         tenant: TenantId,
         id: &AgentId,
-        write: impl AsyncFnOnce(&dyn store::Store) -> store::Result<StoredAgent>,
+        write: impl Future<Output = store::Result<StoredAgent>>,
     ) -> store::Result<StoredAgent> {
         let inner = &self.inner;
         let mut seen = inner.own.0.lock().await;
-        let stored = write(inner.store.as_ref()).await?;
+        let stored = write.await?;
         match make(inner, &stored) {
             Some(entry) => inner.agents.insert_own(tenant, entry),
             None => inner.agents.remove_own(tenant, id),

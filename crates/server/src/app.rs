@@ -31,7 +31,7 @@ use crate::{
     limits::Limits,
     open,
     origin::Names,
-    outboxes,
+    outboxes, own_agents,
     path::Place,
     queue, remotes,
     reply::{self, Tagged},
@@ -79,6 +79,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = mount::<contexts::Route>(router, "/v1/contexts");
     router = mount::<admin::Route>(router, "/v1/admin");
     router = mount::<card_registry::Route>(router, "/v1/cards");
+    router = mount::<own_agents::Route>(router, "/v1/agents");
     router = mount::<outboxes::Route>(router, "/v1/push");
     router = mount::<queue::Route>(router, "/v1/queue");
     router = mount::<chat::Route>(router, "/v1/chat");

@@ -10,7 +10,7 @@ use exchange::{Call, Exchange, Frame, Frames, Note};
 use futures_util::stream;
 use serde::Serialize;
 use serde_json::json;
-use store::EventKind;
+use store::{EventKind, Tokens};
 
 use crate::{
     encode,
@@ -30,6 +30,8 @@ pub(crate) struct Told {
     pub(crate) event: StreamResponse,
     /// It is the task as it stands, in the place of all events so far.
     pub(crate) is_snapshot: bool,
+    /// What the task has used of models, where the event is the whole task.
+    pub(crate) tokens: Tokens,
 }
 
 /// How the last status of a task is read.
@@ -63,31 +65,37 @@ impl Events {
                 None => break frame,
                 Some(Note::Usage { model, input_tokens, output_tokens }) => {
                     let event = used(&model, input_tokens, output_tokens);
-                    return Some(Ok(Told { seq: frame.seq(), event, is_snapshot: false }));
+                    return Some(Ok(Told { seq: frame.seq(), event, is_snapshot: false, tokens: Tokens::default() }));
                 }
                 // What a tool did is an artifact too.
                 Some(_) => {}
             }
         };
         let event = match frame.response() {
-            Ok(event) => self.ended(event).await,
+            Ok(event) => self.ended(event).await.map(|(event, tokens)| (event, tokens.or(tokens_of(&frame)))),
             Err(cause) => Err(encode::unreadable(&cause)),
         };
         let is_snapshot = matches!(frame, Frame::Task(_));
-        Some(event.map(|event| Told { seq: frame.seq(), event, is_snapshot }))
+        Some(event.map(|(event, tokens)| Told {
+            seq: frame.seq(),
+            event,
+            is_snapshot,
+            tokens: tokens.unwrap_or_default(),
+        }))
     }
 
-    async fn ended(&self, event: StreamResponse) -> Result<StreamResponse, Error> {
+    /// The event, or the whole task in its place and what that has used.
+    async fn ended(&self, event: StreamResponse) -> Result<(StreamResponse, Option<Tokens>), Error> {
         let (id, status) = match &event {
             StreamResponse::StatusUpdate(update) => (&update.task_id, &update.status),
             StreamResponse::Task(task) => (&task.id, &task.status),
-            _ => return Ok(event),
+            _ => return Ok((event, None)),
         };
         let is_told = status.state != TaskState::Completed || status.message.is_some();
         let (exchange, call) = match &self.end {
             End::WithReply(exchange, call) if !is_told => (exchange, call),
             End::Whole(exchange, call) if status.state.is_terminal() => (exchange, call),
-            _ => return Ok(event),
+            _ => return Ok((event, None)),
         };
         // A task that has ended stays as it is, so that this is what the event was about.
         let request = GetTaskRequest { id: id.clone(), ..GetTaskRequest::default() };
@@ -96,7 +104,14 @@ impl Events {
         if matches!(self.end, End::WithReply(..)) {
             arbiter::tell_replies(&mut task, &snapshot.made_in);
         }
-        Ok(StreamResponse::Task(task))
+        Ok((StreamResponse::Task(task), Some(snapshot.tokens)))
+    }
+}
+
+fn tokens_of(frame: &Frame) -> Option<Tokens> {
+    match frame {
+        Frame::Task(snapshot) => Some(snapshot.tokens),
+        Frame::Event(_) => None,
     }
 }
 

@@ -28,6 +28,7 @@ mod open;
 mod operation;
 mod origin;
 mod outboxes;
+mod own_agents;
 mod path;
 mod protocol;
 mod query;

@@ -160,6 +160,8 @@ fn status(snapshot: &Snapshot) -> Value {
         "completed_at": ended.then(|| snapshot.status_at.as_millis() / 1000),
         "error_message": error_message(snapshot),
         "last_seq": snapshot.seq,
+        "input_tokens": snapshot.tokens.input,
+        "output_tokens": snapshot.tokens.output,
     })
 }
 

@@ -22,6 +22,8 @@ struct Holding {
     /// An entry of the queue that a worker holds, and its lease.
     entry: String,
     lease: String,
+    /// The id of an agent that it has defined.
+    agent: String,
 }
 
 /// A request with a hole in it for an id.
@@ -109,6 +111,17 @@ fn what_is_another_tenants_is_as_what_never_was() {
                     failures.push(format!("{pair}: context: {}: {}", operation.name, found.shown()));
                 }
             }
+            for operation in of_an_agent() {
+                let unknown = forged(&theirs.agent);
+                let found = operation.send(&rig, caller, &theirs.agent);
+                let nothing = operation.send(&rig, caller, &unknown);
+                compared += 1;
+                if let Some(why) = difference(&found, &theirs.agent, &nothing, &unknown) {
+                    failures.push(format!("{pair}: agent: {}: {why}", operation.name));
+                } else if !operation.is_not_found(&found) && !is_not_taken(&found) {
+                    failures.push(format!("{pair}: agent: {}: {}", operation.name, found.shown()));
+                }
+            }
             for operation in pages() {
                 let unknown = forged(&theirs.page);
                 let found = operation.send(&rig, caller, &theirs.page);
@@ -186,7 +199,11 @@ fn holding(rig: &Rig, tenant: usize) -> Holding {
     let entry = text(&published.json().expect("an entry is JSON")["id"]);
     let claim = format!("/v1/queue/messages/{entry}/claim");
     let lease = text(&rig.ok(&rig.request(tenant, "POST", &claim))["lease"]);
-    Holding { finished, open, context, page, entry, lease }
+    let agent = format!("agent-{tenant}-0x");
+    rig.define(tenant, &agent);
+    let own = format!("/v1/agents/{agent}");
+    assert_eq!(rig.ok(&rig.request(tenant, "GET", &own))["role"], "tester");
+    Holding { finished, open, context, page, entry, lease, agent }
 }
 
 fn text(value: &Value) -> String {
@@ -371,6 +388,46 @@ fn of_a_context() -> Vec<Operation> {
         Operation::new("DELETE", "/v1/contexts/ID".to_owned(), None),
         Operation::new("DELETE", "/v1/contexts/ID?cancel=true".to_owned(), None),
     ]
+}
+
+/// Every operation that takes the id of an agent that a tenant has defined.
+fn of_an_agent() -> Vec<Operation> {
+    let message = json!({"message": {"messageId": "m-9", "role": "ROLE_USER", "parts": [{"text": "x"}]}});
+    let named = json!({"tenant": "ID", "message": message["message"]});
+    let old_message =
+        json!({"message": {"messageId": "m-9", "role": "user", "parts": [{"kind": "text", "text": "x"}]}});
+    let mut operations = vec![
+        Operation::call("/a2a/jsonrpc", "SendMessage", &named),
+        Operation::call("/a2a/agents/ID/jsonrpc", "SendMessage", &message),
+        Operation::call("/v1/a2a/agents/ID", "SendMessage", &message),
+        Operation::call("/v1/a2a/agents/ID", "message/send", &old_message),
+        Operation::call("/v1/a2a/agents/ID", "tasks/get", &json!({"id": "x"})),
+    ];
+    for (method, path, body) in [
+        ("GET", "/v1/agents/ID", None),
+        ("HEAD", "/v1/agents/ID", None),
+        ("PATCH", "/v1/agents/ID", Some(json!({"role": "x"}))),
+        ("PATCH", "/v1/agents/ID", Some(json!({"agent_def": {"id": "ID"}}))),
+        ("DELETE", "/v1/agents/ID", None),
+        ("GET", "/v1/cards/ID", None),
+        ("GET", "/a2a/agents/ID/.well-known/agent-card.json", None),
+        ("GET", "/v1/a2a/agents/ID/.well-known/agent-card.json", None),
+        ("GET", "/v1/a2a/agents/ID/agent-card.json", None),
+        ("GET", "/a2a/agents/ID/extendedAgentCard", None),
+        ("GET", "/a2a/agents/ID/tasks", None),
+        ("POST", "/a2a/agents/ID/message:send", Some(message.clone())),
+        ("POST", "/a2a/ID/message:stream", Some(message)),
+        ("POST", "/a2a/message:send", Some(named)),
+        ("POST", "/v1/chat", Some(json!({"agent": "ID", "message": "x"}))),
+    ] {
+        operations.push(Operation::new(method, path.to_owned(), body));
+    }
+    operations
+}
+
+/// Whether a server that makes no agents of definitions says so.
+fn is_not_taken(answer: &Answer) -> bool {
+    String::from_utf8_lossy(&answer.body).contains("does not take agents that tenants define")
 }
 
 /// Every way to ask for the next page of what the token was given for.

@@ -14,7 +14,7 @@ pub(crate) const TENANTS: [(&str, &str); 3] = [
 ];
 
 /// What the journal holds, row for row, except for what time alone changes: leases, instances, a token's last use.
-const WATCHED: [(&str, &str); 11] = [
+const WATCHED: [(&str, &str); 12] = [
     (
         "a2a_tasks",
         "task_id, tenant_id, agent_id, context_id, state, updated_at, status_message, seq, hidden, turn, waiting, cancel_mark",
@@ -29,6 +29,7 @@ const WATCHED: [(&str, &str); 11] = [
     ("tokens", "id, tenant_id, hash, name, expires, revoked_at"),
     ("audit", "*"),
     ("push_configs", "task, config_id, tenant_id, url, sealed, seq, state, letters"),
+    ("tenant_agents", "*"),
 ];
 
 /// A server and its home.
@@ -99,6 +100,18 @@ impl Rig {
         }
         let body = json!({"tenant": agent, "message": whole});
         self.ok(&self.request(tenant, "POST", "/a2a/message:send").json(&body))["task"].take()
+    }
+
+    /// Lets a tenant have an agent of its own, whatever the server makes of it.
+    pub(crate) fn define(&self, tenant: usize, id: &str) {
+        let definition = json!({"id": id, "role": "tester"}).to_string().into_bytes();
+        let id = id.parse().expect("an agent's id");
+        wait_for(async {
+            let store = self.home.scratch.open().await;
+            let tenants = store.tenants().await.expect("tenants are listed");
+            let owner = tenants.iter().find(|known| known.name == TENANTS[tenant].0).expect("the tenant is there");
+            store.create_agent(owner.id, &id, definition, 9).await.expect("an agent is kept");
+        });
     }
 
     /// What the journal holds now.

@@ -3,6 +3,7 @@
 
 use a2a::{Artifact, Error, Message, Part, PartContent, StreamResponse, Task, TaskState, TaskStatus};
 use serde_json::{Value, json};
+use store::Tokens;
 
 use crate::{
     events::{self, TOKEN_USAGE, Told},
@@ -25,7 +26,7 @@ impl Run {
     /// The records of an event; the last of them carries its number. A task's end is to come as the whole task, and so is what is left of a task
     /// whose log is gone.
     pub(super) fn records(&self, told: Told) -> Result<Vec<Record>, Error> {
-        let Told { seq, event, is_snapshot } = told;
+        let Told { seq, event, is_snapshot, tokens } = told;
         let mut told = Vec::new();
         match event {
             StreamResponse::Task(task) => {
@@ -36,7 +37,7 @@ impl Run {
                     task.artifacts.iter().for_each(|artifact| self.artifact(artifact, &mut told));
                 }
                 if has_ended {
-                    self.end(&task, &mut told);
+                    self.end(&task, tokens, &mut told);
                 }
             }
             StreamResponse::StatusUpdate(update) => {
@@ -97,7 +98,7 @@ impl Run {
     }
 
     /// The end of the stream, why it failed, if it did, and the sum of it all.
-    fn end(&self, task: &Task, told: &mut Vec<(&'static str, Value)>) {
+    fn end(&self, task: &Task, tokens: Tokens, told: &mut Vec<(&'static str, Value)>) {
         let ok = task.status.state == TaskState::Completed;
         let (mut texts, mut files_bytes) = (String::new(), 0);
         for part in task.artifacts.iter().flat_map(|artifact| &artifact.parts) {
@@ -113,9 +114,8 @@ impl Run {
         let mut done = json!({
             "ok": ok,
             "content": if ok { said.clone().unwrap_or(texts) } else { String::new() },
-            // Nobody counts tokens here.
-            "input_tokens": 0,
-            "output_tokens": 0,
+            "input_tokens": tokens.input,
+            "output_tokens": tokens.output,
             "files_bytes": files_bytes,
             "tenant_id": self.tenant,
             "request_id": self.request,
@@ -181,6 +181,8 @@ fn file(artifact: &Artifact, part: &Part) -> Value {
 mod tests {
     use super::*;
 
+    const TOKENS: Tokens = Tokens { input: 142, output: 218 };
+
     fn told(event: Value) -> Vec<(Option<u64>, &'static str, Value)> {
         told_as(event, false)
     }
@@ -193,7 +195,7 @@ mod tests {
             tenant_name: "alice".into(),
             started_ms: 1_700_000_000_000,
         };
-        let told = Told { seq: 5, event: serde_json::from_value(event).unwrap(), is_snapshot };
+        let told = Told { seq: 5, event: serde_json::from_value(event).unwrap(), is_snapshot, tokens: TOKENS };
         let records = run.records(told).unwrap();
         records.into_iter().map(|it| (it.id, it.event, serde_json::from_slice(&it.body).unwrap())).collect()
     }
@@ -228,6 +230,7 @@ mod tests {
         assert_eq!(kinds, [(None, "stream_end"), (None, "error"), (Some(5), "done")]);
         assert_eq!(ended[2].2["error_code"], "cancelled");
         assert_eq!(ended[2].2["duration_ms"], 1500);
+        assert_eq!((&ended[2].2["input_tokens"], &ended[2].2["output_tokens"]), (&json!(142), &json!(218)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use a2a::{
 use axum::response::Response;
 use exchange::{Call, Frames, NOT_CONFIGURED, Reply, Rules};
 use futures_util::stream;
-use store::Snapshot;
+use store::{Snapshot, Tokens};
 
 use super::{Asked, success};
 use crate::{
@@ -46,7 +46,7 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
             if waits && let Some(fault) = fault(&task) {
                 return Err(fault);
             }
-            let response = success(id, &result(&task, agent, history)?);
+            let response = success(id, &result(&task, agent, used(&sent.reply), history)?);
             Ok(reply::with_extensions_of_03(response, &sent.extensions))
         }
         Method::SendStreamingMessage => {
@@ -60,13 +60,13 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
             let params: TaskQueryParams = a2a::decode_params(params)?;
             let history = history_length("historyLength", params.history_length)?;
             let request = GetTaskRequest { history_length: None, ..params.into() };
-            let task = typed(&exchange.get(&call, request).await?)?;
-            Ok(success(id, &result(&task, agent, history)?))
+            let snapshot = exchange.get(&call, request).await?;
+            Ok(success(id, &result(&typed(&snapshot)?, agent, snapshot.tokens, history)?))
         }
         Method::CancelTask => {
             let params: TaskIdParams = a2a::decode_params(params)?;
-            let task = typed(&exchange.cancel(&call, params.into()).await?)?;
-            Ok(success(id, &result(&task, agent, None)?))
+            let snapshot = exchange.cancel(&call, params.into()).await?;
+            Ok(success(id, &result(&typed(&snapshot)?, agent, snapshot.tokens, None)?))
         }
         Method::SubscribeToTask => {
             let params: TaskIdParams = a2a::decode_params(params)?;
@@ -160,9 +160,16 @@ fn fault(task: &Task) -> Option<Error> {
     Some(Error::new(kind, message.text()).with_metadata("taskId", &task.id))
 }
 
-fn result(task: &Task, agent: &str, history: Option<usize>) -> Result<Vec<u8>, Error> {
-    // Nobody counts tokens here.
-    let mut result: v03::Task = arbiter::task_result(task, agent, Usage::default());
+fn used(reply: &Reply) -> Tokens {
+    match reply {
+        Reply::Task(snapshot) => snapshot.tokens,
+        Reply::Direct(_) => Tokens::default(),
+    }
+}
+
+fn result(task: &Task, agent: &str, tokens: Tokens, history: Option<usize>) -> Result<Vec<u8>, Error> {
+    let usage = Usage { input_tokens: tokens.input, output_tokens: tokens.output };
+    let mut result: v03::Task = arbiter::task_result(task, agent, usage);
     if let Some(length) = history {
         let surplus = result.history.len().saturating_sub(length);
         result.history.drain(..surplus);

@@ -1,5 +1,6 @@
 //! The edge over real sockets, on a real journal, with small agents.
 
+mod agents;
 mod auth;
 mod cards;
 mod connections;

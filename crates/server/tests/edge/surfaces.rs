@@ -5,7 +5,7 @@ use crate::support::{Fixture, TOKEN};
 const ADMIN: &str = "sba_test_of_an_administrator";
 
 /// A path of each surface, the methods that it answers, and the token that opens it.
-const ROUTES: [(&str, &str, Option<&str>); 24] = [
+const ROUTES: [(&str, &str, Option<&str>); 26] = [
     ("/healthz", "GET, HEAD, OPTIONS", None),
     ("/.well-known/agent-card.json", "GET, HEAD, OPTIONS", None),
     ("/.well-known/jwks.json", "GET, HEAD, OPTIONS", None),
@@ -16,6 +16,8 @@ const ROUTES: [(&str, &str, Option<&str>); 24] = [
     ("/v1/requests", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/v1/requests/x/events", "GET, OPTIONS", Some(TOKEN)),
     ("/v1/cards", "GET, HEAD, OPTIONS", Some(TOKEN)),
+    ("/v1/agents", "GET, HEAD, POST, OPTIONS", Some(TOKEN)),
+    ("/v1/agents/x", "GET, HEAD, PATCH, DELETE, OPTIONS", Some(TOKEN)),
     ("/v1/queue/status", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/v1/queue/publish", "POST, OPTIONS", Some(TOKEN)),
     ("/v1/queue/researcher/consume", "POST, OPTIONS", Some(ADMIN)),
