@@ -96,6 +96,8 @@ impl Model {
             self.provider.settle(&error);
             let wait = match again {
                 Again::Never => return Err(error),
+                // That was one too many, here or elsewhere.
+                _ if !breaker.may_admit() => return Err(error),
                 _ if attempt == ATTEMPTS => return Err(error.and(&format!(" (after {ATTEMPTS} attempts)"))),
                 Again::Soon => backoff(self.way.backoff, attempt, chance()),
                 // Those who were told the same do not all come back at once.

@@ -2,7 +2,13 @@
 //!
 //! Keys never stand in the file. Where it says where a key is, that is looked up when the file is read.
 
-use std::{collections::BTreeMap, fmt, fs, path::Path, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use client::Secret;
 use serde::{Deserialize, Serialize};
@@ -74,7 +80,7 @@ pub(super) enum Source {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
-    default: Option<String>,
+    default: Option<Spanned<String>>,
     #[serde(default)]
     fallback: bool,
     #[serde(default)]
@@ -141,11 +147,12 @@ impl File {
 
     /// What a type does not say.
     fn check(&self, text: &str) -> Result<(), String> {
-        if self.default.as_ref().is_some_and(|model| !model.contains('/')) {
-            return Err("`default` is PROVIDER/MODEL, such as \"ollama/llama3.2\"".to_owned());
+        let at = |span: Range<usize>| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1;
+        if let Some(model) = self.default.as_ref().filter(|model| !model.get_ref().contains('/')) {
+            let line = at(model.span());
+            return Err(format!("line {line}: `default` is PROVIDER/MODEL, such as \"ollama/llama3.2\""));
         }
         for (name, entry) in &self.providers {
-            let at = |span: std::ops::Range<usize>| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1;
             let line = at(entry.span());
             let refuse = |problem: &str| Err(format!("line {line}: `providers.{name}`: {problem}"));
             let entry = entry.get_ref();
@@ -198,7 +205,8 @@ impl File {
         for (name, entry) in &self.providers {
             providers.insert(name.clone(), entry.get_ref().spec(name, &variable, directory));
         }
-        let named = self.default.as_deref().and_then(|model| model.split_once('/')).map(|(name, _)| name);
+        let default = self.default.as_ref().map(Spanned::get_ref);
+        let named = default.and_then(|model| model.split_once('/')).map(|(name, _)| name);
         for known in WELL_KNOWN.iter().filter(|known| !self.providers.contains_key(known.name)) {
             // Those that need no key are there once anybody mentions them.
             let is_set = match known.key {
@@ -216,7 +224,7 @@ impl File {
             let usable = known.into_iter().filter(|known| providers.get(known.name).is_some_and(Spec::is_usable));
             usable.filter_map(|known| Some(format!("{}/{}", known.name, known.model?))).next()
         };
-        let default = self.default.clone().or_else(first);
+        let default = default.cloned().or_else(first);
         Settings { default, fallback: self.fallback, providers }
     }
 }
@@ -419,7 +427,7 @@ mod tests {
                 "[providers.openai]\n[providers.openai.tenants.acme]\n",
                 "line 2: `providers.openai.tenants.acme`: either `key_env` or `key_file`",
             ),
-            ("default = \"gpt-5\"\n", "`default` is PROVIDER/MODEL, such as \"ollama/llama3.2\""),
+            ("default = \"gpt-5\"\n", "line 1: `default` is PROVIDER/MODEL, such as \"ollama/llama3.2\""),
         ] {
             assert_eq!(refused(text), said, "{text}");
         }

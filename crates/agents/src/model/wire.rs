@@ -164,7 +164,8 @@ fn learn(status: u16, told: &Told, quirks: Quirks) -> Option<Quirks> {
         return Some(Quirks { completion_tokens: true, ..quirks });
     }
     let message = told.message.to_ascii_lowercase();
-    let unsupported = ["unsupported", "not support", "deprecated", "not permitted", "cannot be used", "not allowed"];
+    let unsupported =
+        ["unsupported", "not support", "n't support", "deprecated", "not permitted", "cannot be used", "not allowed"];
     if names("temperature") && !quirks.no_temperature && unsupported.iter().any(|word| message.contains(word)) {
         return Some(Quirks { no_temperature: true, ..quirks });
     }
@@ -450,6 +451,36 @@ mod tests {
             }
             prop_assert_eq!(is_good, !bad);
             prop_assert!(bad || tail.is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_an_event_says_it_is_read_or_refused(
+            keys in prop::collection::vec(prop::sample::select(vec![
+                "type", "choices", "delta", "message", "content", "usage", "error", "index", "text", "finish_reason", "stop_reason",
+            ]), 1..6),
+            leaf in prop::sample::select(vec![
+                "null", "1", "-1", "1e300", "\"message_delta\"", "\"error\"", "[]", "{}", "[[1]]", "[{\"delta\":3}]", "true", "nonsense",
+            ]),
+            lists in any::<u8>(),
+        ) {
+            let mut data = leaf.to_owned();
+            for (n, key) in keys.iter().enumerate() {
+                data = format!("{{\"{key}\":{data},\"type\":\"content_block_delta\"}}");
+                if lists >> n & 1 == 1 {
+                    data = format!("[{data}]");
+                }
+            }
+            let event = sse::Event { id: None, name: "message".to_owned(), data: data.clone() };
+            let mut progress = Progress::default();
+            let _ = anthropic::read(&event, &mut progress);
+            let _ = openai::read(&event, &mut progress);
+            if let Ok(value) = serde_json::from_str(&data) {
+                let _ = anthropic::read_whole(&value, &mut progress);
+                let _ = openai::read_whole(&value, &mut progress);
+            }
+            prop_assert!(progress.pieces.iter().all(|piece| !piece.is_empty()));
         }
     }
 

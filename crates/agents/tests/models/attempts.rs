@@ -68,7 +68,7 @@ async fn the_provider_says_when_to_come_back() {
 
 #[tokio::test]
 async fn whoever_fails_too_often_is_left_alone_for_a_while() {
-    let circuit = Duration::from_millis(400);
+    let circuit = Duration::from_millis(1500);
     let mut plays: Vec<Vec<Step>> = (0..5).map(|_| refused(500, "")).collect();
     plays.extend([refused(500, ""), fine(), fine()]);
     let server = Server::start(plays);

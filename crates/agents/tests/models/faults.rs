@@ -9,7 +9,7 @@ use crate::{
     server::{Server, Step, answer, chunk, end, head, head_of, stream},
 };
 
-const TIMEOUT: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(600);
 
 fn rig(server: &Server) -> Rig {
     rig_at(&server.url)
@@ -17,7 +17,7 @@ fn rig(server: &Server) -> Rig {
 
 fn rig_at(url: &str) -> Rig {
     let toml = format!(
-        "default = \"p/m\"\n[providers.p]\napi = \"openai\"\nurl = \"{url}\"\nkey_env = \"KEY\"\ntimeout = \"300ms\"\n"
+        "default = \"p/m\"\n[providers.p]\napi = \"openai\"\nurl = \"{url}\"\nkey_env = \"KEY\"\ntimeout = \"600ms\"\n"
     );
     Rig::new(&toml, &[("KEY", "very-secret-key")])
 }
@@ -99,14 +99,14 @@ async fn silence_ends_with_the_timeout_wherever_it_comes() {
         vec![head_of("application/json"), chunk("{"), Step::AwaitClose],
     ] {
         let (error, asked) = broken(play).await;
-        assert_eq!((error.to_string().as_str(), asked), ("p: nothing was heard for 300ms", 1));
+        assert_eq!((error.to_string().as_str(), asked), ("p: nothing was heard for 600ms", 1));
         assert_eq!(error.kind, ErrorKind::Unavailable);
     }
     assert!(begun.elapsed() >= TIMEOUT * 3);
     let server = Server::start([vec![head(), chunk(delta("half")), chunk(": still here\n\n"), Step::AwaitClose]]);
     let mut answer = rig(&server).model("").ask(&request("x")).await.unwrap();
     assert_eq!(answer.next().await.unwrap(), Some(Piece::Text("half".to_owned())));
-    assert_eq!(answer.next().await.unwrap_err().to_string(), "p: nothing was heard for 300ms");
+    assert_eq!(answer.next().await.unwrap_err().to_string(), "p: nothing was heard for 600ms");
     server.closed().await;
 }
 
@@ -114,7 +114,7 @@ async fn silence_ends_with_the_timeout_wherever_it_comes() {
 async fn whoever_says_something_now_and_then_is_not_silent() {
     let mut slow = vec![head()];
     for n in 0..6 {
-        slow.push(Step::Pause(TIMEOUT / 2));
+        slow.push(Step::Pause(TIMEOUT / 3));
         slow.push(chunk(if n == 5 { delta("fine") } else { ": ping\n\n".to_owned() }));
     }
     slow.extend([chunk("data: [DONE]\n\n"), end()]);
