@@ -98,7 +98,6 @@ async fn a_stop_on_purpose_costs_no_answer() {
     let task = thinker.api().post("/a2a/agents/index/message:send", &request).await.task();
     thinker.until_asked(1).await;
     // It has its grace, in which it comes to its command.
-    thinker.caller.server.signal("TERM");
     assert!(thinker.caller.server.ends_well().await);
     thinker.caller.restart().await;
     let ended = thinker.api().task_when(text(&task, "/id"), is_terminal).await;
