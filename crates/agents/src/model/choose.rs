@@ -99,6 +99,10 @@ impl Known {
         let whose = &provider.spec.name;
         let unusable =
             |why: String| format!("model `{name}` needs the provider `{whose}`, which cannot be asked: {why}");
+        if let Some(offered) = provider.spec.models.as_ref().filter(|_| !provider.spec.offers(model)) {
+            let offered = offered.join(", ");
+            return Err(format!("model `{name}` may not be asked here: of `{whose}` there are {offered}"));
+        }
         let key = provider.spec.key_for(tenant).map_err(unusable)?;
         if let Some(script) = provider.script.as_ref().filter(|script| script.loaded().is_none()) {
             return Err(unusable(script.error().unwrap_or_else(|| "its file is not read yet".to_owned())));

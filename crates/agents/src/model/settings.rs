@@ -56,6 +56,8 @@ pub(super) struct Spec {
     pub(super) tenants: BTreeMap<String, Key>,
     pub(super) timeout: Duration,
     pub(super) images: bool,
+    /// Which of its models may be asked, an asterisk at the end standing for anything; all of them where nothing is said.
+    pub(super) models: Option<Vec<String>>,
     pub(super) script: Option<PathBuf>,
 }
 
@@ -96,6 +98,7 @@ struct Entry {
     key_file: Option<PathBuf>,
     timeout: Option<Span>,
     images: Option<bool>,
+    models: Option<Vec<String>>,
     file: Option<PathBuf>,
     #[serde(default)]
     tenants: BTreeMap<String, Spanned<Place>>,
@@ -263,6 +266,7 @@ impl Entry {
             tenants: tenants.collect(),
             timeout: self.timeout.map_or(TIMEOUT, |time| time.0),
             images: self.images.unwrap_or(api == Api::Scripted || known.is_some_and(|known| known.images)),
+            models: self.models.clone(),
             script: self.file.as_ref().map(|file| directory.join(file)),
         }
     }
@@ -308,6 +312,15 @@ fn checked(text: &str) -> Result<Option<Secret>, String> {
 }
 
 impl Spec {
+    /// Whether this model of it may be asked.
+    pub(super) fn offers(&self, model: &str) -> bool {
+        let is = |name: &String| match name.strip_suffix('*') {
+            Some(begin) => model.starts_with(begin),
+            None => model == name,
+        };
+        self.models.as_ref().is_none_or(|models| models.iter().any(is))
+    }
+
     /// Whether it can be asked for those who have no key of their own.
     pub(super) fn is_usable(&self) -> bool {
         !matches!(self.url, Some(Err(_))) && self.key.value.is_ok()
@@ -387,7 +400,7 @@ mod tests {
             ),
             (
                 "[providers.gateway]\napi = \"openai\"\nurl = \"https://g.example/v1\"\nkey_evn = \"X\"\n",
-                "line 4: unknown key `key_evn`; did you mean `key_env`? keys are: api, url, key_env, key_file, timeout, images, file, tenants",
+                "line 4: unknown key `key_evn`; did you mean `key_env`? keys are: api, url, key_env, key_file, timeout, images, models, file, tenants",
             ),
             (
                 "[providers.openai]\nkey = \"sk-secret-secret\"\n",

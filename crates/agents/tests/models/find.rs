@@ -125,6 +125,20 @@ fn a_tenant_with_a_key_of_its_own_spends_no_other() {
 }
 
 #[test]
+fn only_what_is_offered_may_be_asked() {
+    let toml = "[providers.anthropic]\nkey_env = \"K\"\nmodels = [\"claude-haiku-*\", \"claude-sonnet-5\"]\n";
+    let rig = Rig::new(toml, &[("K", "sk-1")]);
+    for name in ["anthropic/claude-haiku-4", "anthropic/claude-sonnet-5", "claude-sonnet-5"] {
+        assert!(rig.models.find(name, "acme").is_ok(), "{name}");
+    }
+    let refused = rig.models.find("anthropic/claude-opus-9", "acme").err().unwrap().to_string();
+    assert!(
+        refused.contains("may not be asked here: of `anthropic` there are claude-haiku-*, claude-sonnet-5"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_file_that_breaks_keeps_its_last_good_version() {
     let rig = Rig::new("default = \"ollama/one\"\n", &[]);
     assert_eq!(rig.models.default_model().as_deref(), Some("ollama/one"));

@@ -1,7 +1,5 @@
 //! OpenAI's chat completions, and those who do it alike.
 
-use std::time::{Duration, Instant};
-
 use agents::model::{Content, ErrorKind, Message, Piece, Request, Role, Stop, Usage};
 use bytes::Bytes;
 use serde_json::json;
@@ -254,25 +252,4 @@ async fn pictures_are_refused_where_nobody_sees_them() {
         error.to_string(),
         "gateway: `gateway/vendor/model-1` takes no images; `images = true` says that it does"
     );
-}
-
-#[tokio::test]
-async fn the_first_piece_is_here_within_milliseconds() {
-    let mut late = Vec::new();
-    for _ in 0..5 {
-        let server =
-            Server::start([vec![head(), Step::Hold, chunk(delta("a")), chunk(whole().concat()), Step::AwaitClose]]);
-        let rig = rig(&server);
-        let model = rig.model("");
-        let asked = tokio::spawn(async move { model.ask(&request("x")).await.map(|_| Instant::now()) });
-        while server.seen().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let said = Instant::now();
-        server.go_on();
-        late.push(asked.await.unwrap().unwrap().duration_since(said));
-    }
-    // A machine may be busy now and then; who holds words back does so always.
-    assert!(late.iter().min().is_some_and(|late| *late < Duration::from_millis(10)), "{late:?}");
 }
