@@ -97,10 +97,12 @@ impl exchange::own::Maker for Maker {
     }
 
     fn builtin(&self, id: &str) -> Option<Value> {
-        let index = index();
         (id == INDEX).then(|| {
+            let index = index();
+            // Whoever looks for somebody to talk with sees here whether it can think.
+            let model = self.models.find("", "").map_or_else(|_| String::new(), |model| model.name().to_owned());
             json!({
-                "id": INDEX, "name": index.name, "role": index.role, "goal": index.goal, "model": index.model,
+                "id": INDEX, "name": index.name, "role": index.role, "goal": index.goal, "model": model,
                 "brevity": "lite", "mode": "conversational", "max_tokens": index.max_tokens, "rules": index.rules,
             })
         })

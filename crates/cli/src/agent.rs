@@ -4,18 +4,27 @@
 //! that a broken edit is explained by whoever asks, wherever the log went.
 
 pub(crate) mod files;
+mod new;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
-use agents::{FileState, Reader};
+use agents::{
+    FileState, Reader,
+    mind::{self, INDEX},
+    model::Models,
+};
 use client::{Client, call_json, discover};
 use http::Method;
 use serde_json::{Value, json};
 
 use self::files::Directory;
 use crate::{
-    config::{LogFormat, process_environment},
+    config::{LogFormat, Settings, process_environment},
     failure::{Exit, Failure},
+    findings,
     local::{Local, PrivateFile},
     logging,
     output::{self, Format},
@@ -39,6 +48,10 @@ enum Verb {
     /// Print what is known of an agent
     #[command(after_help = "Examples:\n  sb agent show count\n  sb agent show count -o json | jq .card")]
     Show(Show),
+    /// Make an agent run by a model, from a few questions
+    #[command(after_help = "Examples:\n  sb agent new\n  \
+                      sb agent new --id notes --role 'note taker' --goal 'keep what was decided' --capability /write --yes")]
+    New(Box<new::New>),
     /// Copy an agent's file to where the server looks for it; a broken one is refused
     #[command(after_help = "Examples:\n  sb agent add count.toml\n  sb agent add draft.toml --id count --replace")]
     Add(Add),
@@ -122,10 +135,12 @@ struct Listed {
 }
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
-    logging::start(log, "warn", LogFormat::Human)?;
+    // What is wrong with models is told by those verbs that look at them.
+    logging::start(log, "warn,agents::model=off", LogFormat::Human)?;
     match args.verb {
         Verb::List(args) => args.common.target.block_on(list(&args)),
         Verb::Show(args) => args.common.target.block_on(show(&args)),
+        Verb::New(args) => new::run(&args),
         Verb::Add(args) => add(&args),
         Verb::Remove(args) => remove(&args),
         Verb::Check(args) => check(&args),
@@ -137,15 +152,28 @@ impl Common {
     /// by the configuration as it is.
     fn directory(&self) -> Result<Directory, Failure> {
         let settings = self.target.settings(&process_environment)?;
-        let configured = settings.agents_dir();
+        let left = self.left(&settings)?;
+        left.or_else(|| settings.agents_dir()).map(Directory::new).ok_or_else(no_directory)
+    }
+
+    /// The models that this server has, if its environment is that of this command: by the file beside its agents, unless the
+    /// configuration names another.
+    fn models(&self) -> Result<Models, Failure> {
+        let settings = self.target.settings(&process_environment)?;
+        let beside = self.left(&settings)?.and_then(|agents| Some(agents.parent()?.join("models.toml")));
+        let named = settings.keys.models.clone();
+        Ok(findings::known_models(named.or(beside).or_else(|| settings.models(&settings.keys))))
+    }
+
+    /// Where the server that last started here said that its agents are. What is named counts more.
+    fn left(&self, settings: &Settings) -> Result<Option<PathBuf>, Failure> {
         if self.target.names_config() {
-            return configured.map(Directory::new).ok_or_else(no_directory);
+            return Ok(None);
         }
-        let left = match settings.data_dir(&process_environment) {
-            Ok(data_dir) => Local::load(&data_dir)?.agents,
-            Err(_) => None,
-        };
-        left.or(configured).map(Directory::new).ok_or_else(no_directory)
+        match settings.data_dir(&process_environment) {
+            Ok(data_dir) => Ok(Local::load(&data_dir)?.agents),
+            Err(_) => Ok(None),
+        }
     }
 
     fn demo_agents(&self) -> Result<bool, Failure> {
@@ -200,16 +228,29 @@ async fn extended_skills(common: &Common, target: Target) -> Result<BTreeMap<Str
 
 /// Which of a server's agents are those of remotes, and where they are described. A server that does not say has none.
 async fn registries(url: Option<&str>, common: &Common) -> BTreeMap<String, String> {
+    let remotes = told(url, common, "remotes").await;
+    let named = |remote: Value| Some((remote["name"].as_str()?.to_owned(), remote["registry"].as_str()?.to_owned()));
+    remotes.into_iter().filter_map(named).collect()
+}
+
+/// Which of a server's agents this tenant has defined itself.
+async fn defined(url: Option<&str>, common: &Common) -> BTreeSet<String> {
+    let agents = told(url, common, "agents").await;
+    // What others have made has a source.
+    let own = agents.into_iter().filter(|agent| agent["source"].is_null());
+    own.filter_map(|agent| Some(agent["id"].as_str()?.to_owned())).collect()
+}
+
+/// A list of a server's own routes, whose member has the route's name. A server that does not say has nothing there.
+async fn told(url: Option<&str>, common: &Common, list: &str) -> Vec<Value> {
     let asked = async {
         let target = common.target.target(url, None).ok()?;
-        let at = routes::at(target.url, &["v1", "remotes"], &[]);
+        let at = routes::at(target.url, &["v1", list], &[]);
         let answer = call_json(&common.target.connector(), Method::GET, &at, target.token.as_ref(), None, None).await;
         serde_json::from_slice::<Value>(&answer.ok()?).ok()
     };
     let answer = asked.await.unwrap_or_default();
-    let remotes = answer["remotes"].as_array().cloned().unwrap_or_default();
-    let named = |remote: Value| Some((remote["name"].as_str()?.to_owned(), remote["registry"].as_str()?.to_owned()));
-    remotes.into_iter().filter_map(named).collect()
+    answer[list].as_array().cloned().unwrap_or_default()
 }
 
 /// Everything that is known: what the server offers, and with a local one the files.
@@ -217,25 +258,29 @@ async fn known(url: Option<&str>, common: &Common) -> Result<Vec<Listed>, Failur
     let (offered, remote) = offered(url, common).await?;
     let runs = offered.is_some();
     let mut offered = offered.unwrap_or_default();
-    let mut agents = Vec::new();
+    let mut agents: Vec<Listed> = Vec::new();
     if !remote {
-        for file in common.directory()?.agents()? {
+        for file in common.directory()?.agents(&Reader::default())? {
             let name = offered.remove(&file.id);
             agents.push(listed(file, name, runs));
         }
-        if !runs && common.demo_agents()? {
-            for entry in agents::demo() {
-                let id = entry.profile.id.to_string();
+        if !runs {
+            let demo = if common.demo_agents()? { agents::demo() } else { Vec::new() };
+            let builtin = demo.iter().map(|entry| (entry.profile.id.to_string(), entry.profile.name.clone()));
+            for (id, name) in builtin.chain([(INDEX.to_owned(), INDEX.to_owned())]) {
                 if !agents.iter().any(|agent| agent.id == id) {
-                    offered.insert(id, entry.profile.name.clone());
+                    offered.insert(id, name);
                 }
             }
         }
     }
     let elsewhere = if runs { registries(url, common).await } else { BTreeMap::new() };
+    let own = if runs { defined(url, common).await } else { BTreeSet::new() };
     for (id, name) in offered {
         let (kind, source) = match elsewhere.get(&id) {
             Some(registry) => (Some("a2a"), Some(registry.clone())),
+            None if own.contains(&id) => (Some(mind::KIND.name), Some("/v1/agents".to_owned())),
+            None if id == INDEX => (Some(mind::KIND.name), Some("built-in".to_owned())),
             None if remote => (None, None),
             None => (Some("builtin"), Some("built-in".to_owned())),
         };
@@ -377,14 +422,15 @@ fn remove(args: &Remove) -> Result<(), Failure> {
 
 fn check(args: &Check) -> Result<(), Failure> {
     let mut checked = Vec::new();
+    let reader = Reader::default().with_models(args.common.models()?);
     if args.files.is_empty() {
-        checked = args.common.directory()?.agents()?;
+        checked = args.common.directory()?.agents(&reader)?;
     }
     for named in &args.files {
         // A path when it looks like one, and an agent's id otherwise.
         let is_path = named.contains(std::path::MAIN_SEPARATOR) || named.ends_with(".toml");
         let path = if is_path { PathBuf::from(named) } else { args.common.directory()?.path(named) };
-        checked.push(Reader::default().state(&path));
+        checked.push(reader.state(&path));
     }
     let mut rows = Vec::new();
     for file in &checked {

@@ -4,15 +4,21 @@
 //! sent when the turn before it is over, and the exit code tells whether all of them worked.
 
 mod commands;
+mod history;
 mod plain;
+mod waiting;
 
 use std::{
     io::{self, BufRead, IsTerminal},
+    pin::pin,
     time::Duration,
 };
 
 use a2a::{CancelTaskRequest, SendMessageRequest, SendMessageResponse, StreamResponse, TaskState, TaskStatus};
-use client::{Client, EventStream, user_message};
+use agents::mind::INDEX;
+use client::{Client, EventStream, call_json, user_message};
+use http::Method;
+use serde_json::Value;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -20,27 +26,28 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use self::plain::Plain;
+use self::{plain::Plain, waiting::Waiting};
 use crate::{
     config::LogFormat,
     failure::{Exit, Failure},
     logging,
     output::{self, Format, Style},
-    send::{Printer, message_text, print_text, task_text, verdict},
+    routes,
+    send::{Printer, message_text, print_reply, print_text, verdict},
     target,
 };
 
 /// `sb chat …`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An agent of the server, or the URL of one elsewhere [default: the server's default agent]
+    /// An agent of the server, or the URL of one elsewhere [default: `index` where the server has a model, else the server's default agent]
     agent: Option<String>,
     /// The server [env: SB_URL] [default: the local server]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// The conversation to go on with: the context of everything that is said [default: a new one]
-    #[arg(long, value_name = "CONTEXT")]
-    session: Option<String>,
+    #[arg(long, visible_alias = "session", value_name = "CONTEXT")]
+    context: Option<String>,
     /// How to print replies
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     output: Format,
@@ -63,6 +70,12 @@ struct Conversation<'a> {
     context: String,
     /// The task that waits for the next message; empty when none does.
     waiting: String,
+    /// The agent, where the server was asked for one and none was named.
+    chosen: Option<&'static str>,
+    /// Somebody watches, and is shown that something goes on.
+    watched: bool,
+    /// The person wants to go, whatever runs.
+    leaves: bool,
 }
 
 /// Who is talked with.
@@ -72,11 +85,19 @@ enum Peer {
     Remote(Plain),
 }
 
+/// What is seen of a turn.
+struct Screen {
+    printer: Printer,
+    waiting: Waiting,
+}
+
 /// How a turn has gone so far.
 #[derive(Default)]
 struct Progress {
     last: Option<(String, TaskStatus)>,
     said: bool,
+    /// The person does not want it any more.
+    interrupted: bool,
     canceling: bool,
 }
 
@@ -89,6 +110,8 @@ async fn chat(args: &Args) -> Result<(), Failure> {
         Some(agent) if agent.contains("://") => (Some(agent), None),
         agent => (args.url.as_deref(), agent),
     };
+    let chosen = if args.agent.is_none() { choose(args).await } else { None };
+    let agent = agent.or(chosen);
     let target = args.target.target(url, agent)?;
     let options = args.target.client_options(target.token)?;
     let connecting = async { Ok(Client::connect(args.target.connector(), &target.url, options).await) };
@@ -104,52 +127,73 @@ async fn chat(args: &Args) -> Result<(), Failure> {
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error))?;
 
+    let watched = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut conversation = Conversation {
         args,
         peer,
         format: args.output,
         turn_limit: args.target.timeout.0,
-        context: args.session.clone().unwrap_or_default(),
+        context: args.context.clone().unwrap_or_default(),
         waiting: String::new(),
+        chosen,
+        watched,
+        leaves: false,
     };
-    if io::stdin().is_terminal() && io::stdout().is_terminal() {
+    if watched {
         conversation.with_a_person(&mut interrupts).await
     } else {
         conversation.with_a_pipe(&mut interrupts).await
     }
 }
 
+/// Whom to talk with where nobody is named: the agent that routes, if the server says that it has a model to think with.
+async fn choose(args: &Args) -> Option<&'static str> {
+    let server = args.target.target(args.url.as_deref(), None).ok()?;
+    let url = routes::at(server.url, &["v1", "agents", INDEX], &[]);
+    let connector = args.target.connector();
+    let asked = call_json(&connector, Method::GET, &url, server.token.as_ref(), None, None);
+    let answer = args.target.in_time(async { Ok(asked.await?) }).await.ok()?;
+    let index: Value = serde_json::from_slice(&answer).ok()?;
+    index["model"].as_str().filter(|model| !model.is_empty()).map(|_| INDEX)
+}
+
+impl Screen {
+    /// Makes room for a line of something else.
+    fn clear(&mut self) {
+        self.waiting.hide();
+        self.printer.end();
+    }
+}
+
 impl Conversation<'_> {
     async fn with_a_person(&mut self, interrupts: &mut Signal) -> Result<(), Failure> {
         let mut lines = lines()?;
+        let with = self.agent().map_or_else(String::new, |agent| format!("this is {agent}; "));
         output::error_line(
             "note",
-            "/new starts over, /a2a and /agent run reach the queue and other agents, Ctrl-C cancels what runs, /quit or Ctrl-D ends",
+            &format!(
+                "{with}/history shows what was said, /new starts over, /a2a and /agent run reach the queue and other agents, \
+                 Ctrl-C cancels what runs, /quit or Ctrl-D ends"
+            ),
         );
-        let mut warned = false;
-        loop {
+        if !self.context.is_empty()
+            && let Err(failure) = self.recall().await
+        {
+            failure.print();
+        }
+        while !self.leaves {
             let prompt = if self.waiting.is_empty() { "> " } else { "answer> " };
             output::print(&output::styled(Style::Bold, prompt));
             let line = tokio::select! {
                 line = lines.recv() => line.transpose()?,
-                _ = interrupts.recv() => {
-                    output::print("\n");
-                    if warned {
-                        return Ok(());
-                    }
-                    warned = true;
-                    output::error_line("note", "nothing runs; Ctrl-C again or Ctrl-D ends");
-                    continue;
-                }
+                _ = interrupts.recv() => None,
             };
-            warned = false;
             match line.as_deref().map(str::trim) {
                 None => {
                     output::print("\n");
-                    return Ok(());
+                    break;
                 }
-                Some("/quit") => return Ok(()),
-                Some("/new") => self.start_over(),
+                Some("/quit") => break,
                 Some("") => {}
                 Some(text) => {
                     if let Err(failure) = self.hear(text, interrupts).await {
@@ -158,6 +202,8 @@ impl Conversation<'_> {
                 }
             }
         }
+        self.name_it();
+        Ok(())
     }
 
     async fn with_a_pipe(&mut self, interrupts: &mut Signal) -> Result<(), Failure> {
@@ -171,13 +217,12 @@ impl Conversation<'_> {
             };
             match line.as_deref().map(str::trim) {
                 None | Some("/quit") => break,
-                Some("/new") => self.start_over(),
                 Some("") => {}
                 Some(text) => {
                     turns += 1;
                     if let Err(failure) = self.hear(text, interrupts).await {
-                        // Nobody would answer the lines that follow either.
-                        if matches!(failure.exit, Exit::Unreachable | Exit::Auth) {
+                        // Nobody would answer the lines that follow either, or hear the answers.
+                        if self.leaves || matches!(failure.exit, Exit::Unreachable | Exit::Auth) {
                             return Err(failure);
                         }
                         failure.print();
@@ -192,16 +237,58 @@ impl Conversation<'_> {
         }
     }
 
-    fn start_over(&mut self) {
-        self.context.clear();
-        self.waiting.clear();
-    }
-
     /// Carries out a command, or says something to the agent.
     async fn hear(&mut self, text: &str, interrupts: &mut Signal) -> Result<(), Failure> {
+        match text {
+            "/new" => {
+                self.name_it();
+                self.context.clear();
+                self.waiting.clear();
+                return Ok(());
+            }
+            "/history" => return self.history().await,
+            _ => {}
+        }
         match commands::try_run(text, self.args, &mut self.context).await {
             Some(done) => done,
             None => self.turn(text, interrupts).await,
+        }
+    }
+
+    /// The agent, as the command line names it.
+    fn agent(&self) -> Option<&str> {
+        self.args.agent.as_deref().or(self.chosen)
+    }
+
+    /// Says which conversation this is, and how to come back to it.
+    fn name_it(&self) {
+        if !self.watched || self.context.is_empty() {
+            return;
+        }
+        let mut words = vec!["sb", "chat"];
+        words.extend(self.agent());
+        words.extend(self.args.url.as_deref().into_iter().flat_map(|url| ["--url", url]));
+        words.extend(["--context", &self.context]);
+        // Only what holds a zero byte cannot be quoted, and that is no argument.
+        let command = shlex::try_join(words).unwrap_or_default();
+        output::error_line("note", &format!("`{command}` goes on with this conversation"));
+    }
+
+    async fn history(&self) -> Result<(), Failure> {
+        let work = history::print(self.client()?, &self.context);
+        self.args.target.in_time(work).await
+    }
+
+    async fn recall(&self) -> Result<(), Failure> {
+        let work = history::recall(self.client()?, &self.context);
+        self.args.target.in_time(work).await
+    }
+
+    fn client(&self) -> Result<&Client, Failure> {
+        match &self.peer {
+            Peer::Agent(client) => Ok(client),
+            Peer::Remote(_) => Err(Failure::failed("what was said to a remote is not known here")
+                .hint("`sb task list` shows the tasks of this server")),
         }
     }
 
@@ -216,7 +303,7 @@ impl Conversation<'_> {
             Peer::Remote(plain) => {
                 let deadline = Instant::now() + self.turn_limit;
                 let said = tokio::select! {
-                    said = plain.say(text, &self.context, &request.message.task_id) => said?,
+                    said = self.shown_waiting(plain.say(text, &self.context, &request.message.task_id)) => said?,
                     _ = interrupts.recv() => return Err(left(None)),
                     () = sleep_until(deadline) => return Err(self.too_slow(None)),
                 };
@@ -243,7 +330,7 @@ impl Conversation<'_> {
                 Ok(())
             }
             TaskState::Canceled if progress.canceling => {
-                output::error_line("note", "canceled");
+                output::error_line("note", "canceled; the conversation goes on");
                 Ok(())
             }
             _ => verdict(&task, &status),
@@ -259,17 +346,30 @@ impl Conversation<'_> {
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + self.turn_limit;
-        let mut stream = tokio::select! {
-            opened = client.stream(request) => opened?,
-            _ = interrupts.recv() => return Err(left(None)),
-            () = sleep_until(deadline) => return Err(self.too_slow(None)),
+        let waiting = Waiting::new(self.watched && self.format == Format::Text);
+        let mut screen = Screen { printer: Printer::default(), waiting };
+        let mut opening = pin!(client.stream(request));
+        let mut stream = loop {
+            tokio::select! {
+                opened = &mut opening => break opened?,
+                _ = interrupts.recv() => {
+                    screen.clear();
+                    if std::mem::replace(&mut progress.interrupted, true) {
+                        self.leaves = true;
+                        return Err(left(None));
+                    }
+                    output::error_line("note", "canceling as soon as there is a task; Ctrl-C again leaves");
+                }
+                () = screen.waiting.tick() => screen.waiting.show(true),
+                () = sleep_until(deadline) => return Err(self.too_slow(None)),
+            }
         };
-        let mut printer = Printer::default();
-        let ended = self.follow(client, &mut stream, &mut printer, interrupts, deadline, progress).await;
+        let ended = self.follow(client, &mut stream, &mut screen, interrupts, deadline, progress).await;
+        screen.waiting.hide();
         if ended.is_ok() {
-            printer.finish(&stream).await;
+            screen.printer.finish(&stream).await;
         }
-        printer.end();
+        screen.clear();
         ended
     }
 
@@ -277,31 +377,42 @@ impl Conversation<'_> {
         &mut self,
         client: &Client,
         stream: &mut EventStream,
-        printer: &mut Printer,
+        screen: &mut Screen,
         interrupts: &mut Signal,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         loop {
+            if progress.interrupted
+                && !progress.canceling
+                && let Some(task) = stream.task().map(str::to_owned)
+            {
+                screen.clear();
+                progress.canceling = true;
+                cancel(client, task);
+            }
             let event = tokio::select! {
                 event = stream.next() => event,
+                () = screen.waiting.tick() => {
+                    screen.waiting.show(screen.printer.is_at_line_start());
+                    continue;
+                }
                 () = sleep_until(deadline) => return Err(self.too_slow(stream.task())),
                 _ = interrupts.recv() => {
-                    printer.end();
-                    let task = stream.task().map(str::to_owned);
-                    match task.clone().filter(|_| !progress.canceling) {
-                        Some(task) => cancel(client, task, progress).await,
-                        None => return Err(left(task.as_deref())),
+                    if std::mem::replace(&mut progress.interrupted, true) {
+                        self.leaves = true;
+                        return Err(left(stream.task()));
                     }
                     continue;
                 }
             };
+            screen.waiting.heard();
             let Some(event) = event.transpose()? else {
                 return Ok(());
             };
             match self.format {
                 Format::Json => output::line(&output::one_line(event.json.get())),
-                Format::Text => printer.event(&event.value),
+                Format::Text => screen.printer.event(&event.value),
             }
             let waits = matches!(&event.value, StreamResponse::StatusUpdate(update)
                 if update.status.state == TaskState::AuthRequired);
@@ -309,6 +420,19 @@ impl Conversation<'_> {
             // The stream stays open while authorization is awaited, and the person has to be asked now.
             if waits {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Work, with a sign while it takes long.
+    async fn shown_waiting<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut waiting = Waiting::new(self.watched && self.format == Format::Text);
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = waiting.tick() => waiting.show(true),
             }
         }
     }
@@ -323,14 +447,16 @@ impl Conversation<'_> {
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + self.turn_limit;
         let reply = tokio::select! {
-            reply = client.send(request) => reply?,
+            reply = self.shown_waiting(client.send(request)) => reply?,
             _ = interrupts.recv() => return Err(left(None)),
             () = sleep_until(deadline) => return Err(self.too_slow(None)),
         };
         match (self.format, &reply.value) {
             (Format::Json, _) => output::line(&output::one_line(reply.json.get())),
             (Format::Text, SendMessageResponse::Message(message)) => print_text(&message_text(message)),
-            (Format::Text, SendMessageResponse::Task(task)) => print_text(&task_text(task)),
+            (Format::Text, SendMessageResponse::Task(task)) => {
+                print_reply(task);
+            }
         }
         let event = match reply.value {
             SendMessageResponse::Message(message) => StreamResponse::Message(message),
@@ -369,21 +495,23 @@ impl Conversation<'_> {
     }
 }
 
-/// Asks for the end of the task; the stream then tells what became of it.
-async fn cancel(client: &Client, task: String, progress: &mut Progress) {
-    progress.canceling = true;
-    output::error_line("note", "canceling; Ctrl-C again leaves it running");
-    let request = CancelTaskRequest { id: task, ..CancelTaskRequest::default() };
-    if let Err(error) = client.cancel(request).await {
-        Failure::from(error).print();
-    }
+/// Asks for the end of the task; the stream then tells what became of it. Nobody waits for the answer, who might want to leave.
+fn cancel(client: &Client, task: String) {
+    output::error_line("note", "canceling; the conversation goes on, and Ctrl-C again leaves it");
+    let client = client.clone();
+    tokio::spawn(async move {
+        let request = CancelTaskRequest { id: task, ..CancelTaskRequest::default() };
+        if let Err(error) = client.cancel(request).await {
+            Failure::from(error).print();
+        }
+    });
 }
 
 /// The person did not want to wait any longer.
 fn left(task: Option<&str>) -> Failure {
     let failure = Failure::failed("left before the turn was over");
     match task {
-        Some(task) => failure.hint(format!("the work goes on as task {task}")),
+        Some(task) => failure.hint(format!("`sb task get {task}` shows what becomes of it")),
         None => failure.hint("the agent may go on with it"),
     }
 }

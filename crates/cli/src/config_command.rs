@@ -16,6 +16,7 @@ use crate::{
     output::{self, Format},
     serve,
     table::table,
+    target,
 };
 
 /// `sb config …`
@@ -30,7 +31,7 @@ enum Verb {
     /// Print every key, its value and where that comes from
     #[command(after_help = "Examples:\n  sb config show\n  sb config show --config ./switchboard.toml -o json")]
     Show(Box<Show>),
-    /// Check the configuration file and the agents' files beside it
+    /// Check the configuration file, the models and the agents' files beside it
     #[command(after_help = "Examples:\n  sb config check\n  sb config check ./switchboard.toml")]
     Check(Check),
     /// Print what every key is, in Markdown
@@ -97,7 +98,9 @@ fn check(args: &Check) -> Result<(), Failure> {
         Err(failure) => vec![Finding::failure("configuration", failure)],
         Ok(settings) => {
             let mut findings = vec![configuration(&settings)];
-            findings.extend(findings::agent_files(settings.agents_dir()));
+            let models = findings::known_models(settings.models(&settings.keys));
+            findings.extend(target::block_on(async { Ok(findings::models(&models).await) })?);
+            findings.extend(findings::agent_files(settings.agents_dir(), &models));
             findings
         }
     };

@@ -29,7 +29,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, log: Option<&str>) -> Result<(), Failure> {
-    logging::start(log, "error", LogFormat::Human)?;
+    // What is wrong with models is a finding.
+    logging::start(log, "error,agents::model=off", LogFormat::Human)?;
     let findings = target::block_on(examine(args))?;
     findings::print(&findings, args.output);
     if findings::worst(&findings) == Level::Fail {
@@ -62,6 +63,8 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
     findings.push(server::port(&config, running.as_ref()));
     findings.push(machine::clock(running.as_ref().and_then(|server| server.date)).await);
     findings.push(server::public_url(&config, running.as_ref()).await);
-    findings.extend(findings::agent_files(config.agents_dir));
+    let models = findings::known_models(config.models);
+    findings.extend(findings::models(&models).await);
+    findings.extend(findings::agent_files(config.agents_dir, &models));
     Ok(findings)
 }

@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use agents::{
+    Reader,
+    model::{self, Models, ProviderState},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -96,14 +100,72 @@ pub(crate) fn print(findings: &[Finding], format: Format) {
     }
 }
 
-/// The agents' files of a directory, each checked as the server would.
-pub(crate) fn agent_files(directory: Option<PathBuf>) -> Vec<Finding> {
+/// The models that a server has with this file, if its environment is that of this command.
+pub(crate) fn known_models(file: Option<PathBuf>) -> Models {
+    Models::new(model::Options { file, ..model::Options::default() })
+}
+
+/// What agents can think with: the file, each provider, and the model of those who name none.
+pub(crate) async fn models(models: &Models) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let state = models.state();
+    let file = state.file.as_ref().map(|file| file.display().to_string());
+    match (&file, state.error) {
+        (Some(file), Some(error)) => {
+            let hint = "correct the file; docs/models.md describes it";
+            findings.push(Finding::fail("models", format!("{file}: {error}"), hint));
+        }
+        (Some(file), None) if state.exists => findings.push(Finding::ok("models", file.clone())),
+        _ => findings.push(Finding::ok("models", "no models.toml: what the environment names")),
+    }
+    findings.extend(models.providers().iter().map(provider));
+    let subject = "default model";
+    let local = models.local().await;
+    match models.find_or_look("", "").await {
+        Ok(found) => findings.push(Finding::ok(subject, found.name())),
+        Err(unset) => {
+            let place = file.unwrap_or_else(|| "models.toml".to_owned());
+            let hint = match local {
+                Some(local) => format!("add the line `{}` to {place}", local.line()),
+                None => {
+                    "agents run by models, such as `index`, cannot answer until one is set; docs/models.md says how"
+                        .to_owned()
+                }
+            };
+            findings.push(Finding::warn(subject, unset.to_string(), hint));
+        }
+    }
+    findings
+}
+
+/// A provider, without what is secret of it.
+fn provider(state: &ProviderState) -> Finding {
+    let subject = format!("provider {}", state.name);
+    let mut detail = state.url.clone().unwrap_or_else(|| "nowhere".to_owned());
+    match &state.key {
+        Some(key) => detail.push_str(&format!(", key from {key}")),
+        None => detail.push_str(", no key"),
+    }
+    if !state.tenants.is_empty() {
+        detail.push_str(&format!(", tenants with a key of their own: {}", state.tenants.join(", ")));
+    }
+    match &state.error {
+        None => Finding::ok(subject, detail),
+        Some(error) => {
+            let hint = "set it where the server is started, or change what models.toml says of it";
+            Finding::warn(subject, format!("{detail}: {error}"), hint)
+        }
+    }
+}
+
+/// The agents' files of a directory, each checked as a server with these models would.
+pub(crate) fn agent_files(directory: Option<PathBuf>, models: &Models) -> Vec<Finding> {
     let subject = "agents";
     let Some(directory) = directory else {
         return vec![Finding::ok(subject, "no directory for agent files: neither --config nor a home is there")];
     };
     let place = directory.display().to_string();
-    let files = match Directory::new(directory).agents() {
+    let files = match Directory::new(directory).agents(&Reader::default().with_models(models.clone())) {
         Ok(files) => files,
         Err(failure) => return vec![Finding::failure(subject, failure)],
     };

@@ -4,6 +4,7 @@ mod a2a_command;
 mod admin;
 mod admin_token;
 mod agent;
+mod aside;
 mod audit;
 mod bench;
 mod bootstrap;
@@ -69,8 +70,10 @@ enum Command {
     Send(send::Args),
     /// Talk with an agent, line by line
     #[command(
-        after_help = "/new starts another conversation, /quit or Ctrl-D ends, Ctrl-C cancels the task that runs.\n\n\
-                      Examples:\n  sb chat ask\n  sb chat https://agents.example.org/a2a/agents/review --session s1"
+        after_help = "/history shows what was said, /new starts another conversation, /quit or Ctrl-D ends, Ctrl-C cancels \
+                      the task that runs.\n\n\
+                      Examples:\n  sb chat index\n  sb chat index --context 0198f2a4-…    # goes on with a conversation\n  \
+                      sb chat https://agents.example.org/a2a/agents/review"
     )]
     Chat(chat::Args),
     /// Look at tasks, follow, cancel and delete them

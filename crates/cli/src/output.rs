@@ -41,6 +41,7 @@ pub(crate) fn print_foreign(text: &str) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Bold,
+    Dim,
     Good,
     Doubtful,
     Bad,
@@ -48,17 +49,38 @@ pub(crate) enum Style {
 
 /// Text in a style where stdout is a terminal and nobody has set NO_COLOR; elsewhere as it is.
 pub(crate) fn styled(style: Style, text: &str) -> String {
-    let wanted = io::stdout().is_terminal() && process_environment("NO_COLOR").is_none();
+    styled_for(&io::stdout(), style, text)
+}
+
+fn styled_for(reader: &impl IsTerminal, style: Style, text: &str) -> String {
+    let wanted = reader.is_terminal() && process_environment("NO_COLOR").is_none();
     if !wanted {
         return text.to_owned();
     }
     let code = match style {
         Style::Bold => "1",
+        Style::Dim => "2",
         Style::Good => "32",
         Style::Doubtful => "33",
         Style::Bad => "31",
     };
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
+/// Whether somebody reads results while they come, and not a file or another program.
+pub(crate) fn is_watched() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// A line beside an answer: dim among it where somebody watches, and on stderr where the answer has to stand alone.
+pub(crate) fn aside(text: &str) {
+    let text = format!("· {}", harmless(text).replace(['\n', '\t'], " "));
+    if is_watched() {
+        line(&styled(Style::Dim, &text));
+    } else {
+        let stderr = io::stderr();
+        let _ = writeln!(stderr.lock(), "{}", styled_for(&stderr, Style::Dim, &text));
+    }
 }
 
 /// A line such as `error: …` on stderr.

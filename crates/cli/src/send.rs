@@ -1,10 +1,15 @@
 //! `sb send`: one message to an agent, and its reply.
 
-use a2a::{Message, Role, SendMessageResponse, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus};
+use std::collections::BTreeMap;
+
+use a2a::{
+    Artifact, Message, Role, SendMessageResponse, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus,
+};
 use client::{Client, EventStream, user_message};
 use uuid::Uuid;
 
 use crate::{
+    aside::Aside,
     config::LogFormat,
     failure::{Exit, Failure},
     logging,
@@ -68,12 +73,8 @@ async fn send(args: &Args) -> Result<(), Failure> {
             Ok(())
         }
         SendMessageResponse::Task(task) => {
-            if args.output == Format::Text {
-                let text = task_text(task);
-                print_text(&text);
-                if text.is_empty() && task.status.state == TaskState::Completed {
-                    say_silence();
-                }
+            if args.output == Format::Text && !print_reply(task) && task.status.state == TaskState::Completed {
+                say_silence();
             }
             verdict(&task.id, &task.status)
         }
@@ -159,8 +160,12 @@ pub(crate) struct Printer {
     artifact: Option<String>,
     printed: bool,
     completed: bool,
+    /// What was shown beside the answer, by artifact: what a stream says again after a cut is not shown again.
+    asides: BTreeMap<String, Aside>,
     /// The last thing printed did not end its line.
     open_line: bool,
+    /// A line was ended for something beside the answer, whose own line break may be the next thing to come.
+    cut_line: bool,
 }
 
 impl Printer {
@@ -172,6 +177,9 @@ impl Printer {
             // A snapshot in place of the events that made it, as some servers give it after a cut.
             StreamResponse::Task(task) if task.status.state.is_terminal() && !self.printed => {
                 self.completed = task.status.state == TaskState::Completed;
+                task.artifacts.iter().for_each(|artifact| {
+                    self.aside(artifact);
+                });
                 self.line(&task_text(task))
             }
             StreamResponse::Task(_) => {}
@@ -179,12 +187,38 @@ impl Printer {
     }
 
     fn chunk(&mut self, update: &TaskArtifactUpdateEvent) {
+        if !update.append && self.aside(&update.artifact) {
+            return;
+        }
         let id = &update.artifact.artifact_id;
-        if self.artifact.as_ref() != Some(id) || !update.append {
+        let goes_on = self.artifact.as_ref() == Some(id) && update.append;
+        if !goes_on {
             self.end();
             self.artifact = Some(id.clone());
         }
-        self.print(&output::parts_text(&update.artifact.parts));
+        let was_cut = std::mem::take(&mut self.cut_line);
+        let text = output::parts_text(&update.artifact.parts);
+        let text = if goes_on && was_cut { text.strip_prefix('\n').unwrap_or(&text) } else { &text };
+        self.print(text);
+    }
+
+    /// What is beside the answer has a line of its own among it. Where the answer stands alone nothing of it changes.
+    fn aside(&mut self, artifact: &Artifact) -> bool {
+        let Some(aside) = Aside::of(artifact) else { return false };
+        if self.asides.get(&artifact.artifact_id) != Some(&aside) {
+            if output::is_watched() {
+                self.cut_line |= self.open_line;
+                self.end();
+            }
+            aside.print();
+            self.asides.insert(artifact.artifact_id.clone(), aside);
+        }
+        true
+    }
+
+    /// Whether something else can be shown without running into a line.
+    pub(crate) fn is_at_line_start(&self) -> bool {
+        !self.open_line
     }
 
     /// The text of a status is news while the task waits, and the reply when nothing else was.
@@ -203,7 +237,7 @@ impl Printer {
             && let Ok(task) = stream.whole().await
         {
             self.line(&task_text(&task.value));
-            if !self.printed {
+            if !self.printed && !self.asides.values().any(Aside::is_file) {
                 say_silence();
             }
         }
@@ -260,10 +294,20 @@ pub(crate) fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
     }
 }
 
+/// Prints the reply in a task, after a line for each thing that is beside it. Says whether there was one; a file is one.
+pub(crate) fn print_reply(task: &Task) -> bool {
+    let asides = Aside::all(task);
+    asides.iter().for_each(Aside::print);
+    let text = task_text(task);
+    print_text(&text);
+    !text.is_empty() || asides.iter().any(Aside::is_file)
+}
+
 /// The reply in a task: its artifacts, else its status, else what the agent last said; the status as well while the task
-/// waits.
+/// waits. What is beside the reply is left out.
 pub(crate) fn task_text(task: &Task) -> String {
-    let mut texts: Vec<String> = task.artifacts.iter().map(|artifact| output::parts_text(&artifact.parts)).collect();
+    let answers = task.artifacts.iter().filter(|artifact| Aside::of(artifact).is_none());
+    let mut texts: Vec<String> = answers.map(|artifact| output::parts_text(&artifact.parts)).collect();
     texts.retain(|text| !text.is_empty());
     let status_counts = match task.status.state {
         TaskState::Completed => texts.is_empty(),
@@ -301,7 +345,7 @@ pub(crate) fn print_text(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use a2a::{Artifact, Part};
+    use a2a::Part;
 
     use super::*;
 

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
+    aside::Aside,
     config::LogFormat,
     failure::Failure,
     logging,
     output::{self, Format},
     routes::RouteArgs,
-    send::{Seen, print_text, task_text, verdict, watch},
+    send::{Seen, print_reply, print_text, task_text, verdict, watch},
     table::{self, fields, table},
     target,
 };
@@ -263,7 +264,9 @@ async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
             let task = client.get(GetTaskRequest { id: args.id.clone(), ..GetTaskRequest::default() }).await?;
             match args.place.output {
                 Format::Json => output::line(&format!("{{\"task\":{}}}", output::one_line(task.json.get()))),
-                Format::Text => print_text(&task_text(&task.value)),
+                Format::Text => {
+                    print_reply(&task.value);
+                }
             }
             Seen::Task(task.value.id, Box::new(task.value.status))
         }
@@ -284,6 +287,7 @@ fn print_task(task: &Task) {
         ("state", Some(spoken(state.state))),
         ("changed", state.timestamp.map(table::timestamp)),
     ]));
+    let asides = Aside::all(task);
     let mut text = task_text(task);
     // What a task that went wrong says of it is in its status.
     if text.is_empty()
@@ -291,10 +295,11 @@ fn print_task(task: &Task) {
     {
         text = output::parts_text(&message.parts);
     }
-    if !text.is_empty() {
+    if !text.is_empty() || (!asides.is_empty() && output::is_watched()) {
         output::line("");
-        print_text(&text);
     }
+    asides.iter().for_each(Aside::print);
+    print_text(&text);
 }
 
 fn row(task: &Task) -> Vec<String> {

@@ -18,6 +18,8 @@ mod sending;
 mod signing;
 mod tasks;
 mod tenants;
+mod terminal;
+mod thinking;
 mod tokens;
 mod transfer;
 mod working;

@@ -36,6 +36,10 @@ impl Rig {
     }
 
     pub(crate) async fn of(kinds: &'static [Kind], options: exchange::Options) -> Self {
+        Self::read_by(Reader::new(kinds, TaskId::mint().to_string()), options).await
+    }
+
+    pub(crate) async fn read_by(reader: Reader, options: exchange::Options) -> Self {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("agents");
         fs::create_dir(&dir).unwrap();
@@ -44,7 +48,6 @@ impl Rig {
         let tenant = store.create_tenant("default").await.unwrap().id;
         let agents = Agents::default();
         let builtins = agents::demo();
-        let reader = Reader::new(kinds, TaskId::mint().to_string());
         let files = AgentFiles::start(&dir, &agents, Options { builtins, reader }).unwrap();
         let exchange = Exchange::start(store, agents, options).await.unwrap();
         let call = Call::new(Caller { tenant, name: "default".into() });

@@ -16,7 +16,7 @@ use crate::{
     failure::Failure,
     output::{self, Format},
     routes::RouteArgs,
-    send::{print_text, task_text, verdict},
+    send::{print_reply, verdict},
     table::{fields, table},
 };
 
@@ -446,7 +446,9 @@ async fn execute(args: &One) -> Result<(), Failure> {
         .map_err(|error| Failure::failed("malformed answer").because(error.message))?;
     match args.common.format() {
         Format::Json => output::line(&output::one_line(answer.get())),
-        Format::Text => print_text(&task_text(&task)),
+        Format::Text => {
+            print_reply(&task);
+        }
     }
     verdict(&task.id, &task.status)
 }

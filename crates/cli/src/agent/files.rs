@@ -25,11 +25,10 @@ impl Directory {
     }
 
     /// All files, by name. A directory that is not there is empty.
-    pub(crate) fn agents(&self) -> Result<Vec<FileState>, Failure> {
+    pub(crate) fn agents(&self, reader: &Reader) -> Result<Vec<FileState>, Failure> {
         let paths = file::list(&self.path).map_err(|error| {
             Failure::failed(format!("cannot read the agents in `{}`", self.path.display())).caused_by(&error)
         })?;
-        let reader = Reader::default();
         Ok(paths.iter().map(|path| reader.state(path)).collect())
     }
 
@@ -54,13 +53,19 @@ impl Directory {
         let source = source.with_file_name(format!("{id}.toml"));
         let reader = Reader::default();
         let read = reader.parse(&source, &text).map_err(|error| refuse(&error))?;
-        let to = self.path(&id);
-        let text = if read.relative && source.parent() != to.parent() { settled(&text, &source)? } else { text };
+        let moved = read.relative && source.parent() != self.path(&id).parent();
+        let text = if moved { settled(&text, &source)? } else { text };
+        self.create(&reader, &id, &text, replace)
+    }
+
+    /// Makes the file of an agent.
+    pub(crate) fn create(&self, reader: &Reader, id: &str, text: &str, replace: bool) -> Result<FileState, Failure> {
+        let to = self.path(id);
         if !replace && to.exists() {
             return Err(Failure::failed(format!("there is an agent file `{}` already", to.display()))
                 .hint("--replace puts the new one in its place"));
         }
-        write(&to, &text)
+        write(&to, text)
             .map_err(|error| Failure::failed(format!("cannot write `{}`", to.display())).caused_by(&error))?;
         Ok(reader.state(&to))
     }

@@ -11,7 +11,7 @@ use crate::{
     a2a_command,
     failure::Failure,
     output::{self, Format},
-    send::{message_text, print_text, task_text, verdict},
+    send::{message_text, print_reply, print_text, verdict},
 };
 
 /// `/agent …`
@@ -100,7 +100,7 @@ async fn agent(words: &[String], args: &Args, context: &mut String) -> Result<()
         SendMessageResponse::Message(_) => {}
         SendMessageResponse::Task(task) => {
             if args.output == Format::Text {
-                print_text(&task_text(&task));
+                print_reply(&task);
                 output::error_line("task", &format!("{} {}", task.id, task.status.state.as_str()));
             }
             if run.wait && !task.status.state.is_interrupted() {

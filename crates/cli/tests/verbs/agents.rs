@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::rig::{Home, eventually, failed, text, worked};
+use super::{
+    rig::{Home, eventually, failed, text, worked},
+    terminal::Terminal,
+};
 
 const UPPER: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargv = [\"sh\", \"upper.sh\"]\n";
 const BROKEN: &str = "name = \"Upper\"\nkind = \"command\"\n\n[command]\nargvv = [\"sh\"]\n";
@@ -190,5 +193,139 @@ fn agents_of_another_configuration_are_found() {
     home.ok(&["agent", "add", project.join("upper.toml").to_str().unwrap()]);
     assert!(home.path("elsewhere/agents/upper.toml").is_file());
     eventually("the server loads it", || state(&home, "upper").as_deref() == Some("running"));
-    assert_eq!(home.json(&["agent", "list"]).len(), 1);
+    let ids: Vec<Value> = home.json(&["agent", "list"]).into_iter().map(|mut agent| agent["id"].take()).collect();
+    assert_eq!(ids, ["index", "upper"], "the one that routes is no demo");
+    // Its models are beside its agents.
+    let model = "default = \"script/m\"\n[providers.script]\napi = \"scripted\"\nfile = \"replies.json\"\n";
+    home.write("elsewhere/models.toml", model);
+    home.write("elsewhere/replies.json", "{\"replies\":[{\"text\":\"x\"}]}");
+    home.write("elsewhere/agents/mind.toml", "kind = \"llm\"\n");
+    assert!(home.ok(&["agent", "check", "mind"]).ends_with(" ok\n"));
+}
+
+const MODELS: &str = "default = \"script/m\"\n[providers.script]\napi = \"scripted\"\nfile = \"replies.json\"\n";
+const REPLIES: &str = "{\"replies\":[{\"text\":\"Noted.\"}]}";
+
+/// A home with a model that says one thing.
+fn thinking() -> Home {
+    let home = Home::new();
+    home.write(".config/switchboard/models.toml", MODELS);
+    home.write(".config/switchboard/replies.json", REPLIES);
+    home
+}
+
+#[test]
+fn a_first_agent_is_made_from_flags() {
+    let home = thinking();
+    let _server = home.serve();
+    let notes = ["agent", "new", "--id", "notes", "--role", "note \"taker\"", "--goal", "keep what was decided"];
+    let said = home.ok(&[&notes[..], &["--capability", "/write", "--capability", "agent"]].concat());
+    assert!(said.starts_with("made agent notes as ") && said.ends_with("\ntalk to it: sb chat notes\n"), "{said}");
+    let file = fs::read_to_string(home.agents().join("notes.toml")).unwrap();
+    assert!(file.contains("kind = \"llm\"") && file.contains("capabilities = [\"/write\", \"/agent\"]"), "{file}");
+    assert!(!file.contains("model ="), "it follows the server's default");
+    eventually("the server loads it", || state(&home, "notes").as_deref() == Some("running"));
+    assert_eq!(worked(&home.pipe(&["chat", "notes"], "hello\n")), "Noted.\n");
+    let listed = find(&home, "notes").unwrap();
+    assert_eq!((listed["kind"].as_str(), listed["name"].as_str()), (Some("llm"), Some("notes")));
+
+    assert!(home.fails(&notes, 2).contains("--replace"), "what is there stays");
+    assert_eq!(fs::read_to_string(home.agents().join("notes.toml")).unwrap(), file);
+    let made = home.json(&[&notes[..], &["--replace", "--model", "script/other"]].concat()).remove(0);
+    assert_eq!((made["ok"].as_bool(), made["talk"].as_str()), (Some(true), Some("sb chat notes")));
+    assert!(fs::read_to_string(home.agents().join("notes.toml")).unwrap().contains("model = \"script/other\""));
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_said_in_the_words_of_the_file() {
+    let home = thinking();
+    let said = home.fails(&["agent", "new"], 2);
+    assert!(said.contains("missing: --id, --role, --goal") && said.contains("--model"), "{said}");
+    assert!(home.fails(&["agent", "new", "--yes", "--role", "x", "--id", "x"], 2).contains("missing: --goal"));
+    let with = |more: &[&str]| {
+        let said = home.fails(&[&["agent", "new", "--role", "r", "--goal", "g"][..], more].concat(), 2);
+        assert!(said.contains("no agent was made"), "{said}");
+        said
+    };
+    let said = with(&["--id", "x", "--capability", "serch"]);
+    assert!(said.contains("`llm.capabilities[0]`: `/serch` is no command; did you mean `/search`?"), "{said}");
+    assert!(with(&["--id", "x", "--model", "a b"]).contains("`llm.model`: must be a name"));
+    assert!(with(&["--id", "a/b"]).contains("`a/b` is not an agent id"));
+    assert!(with(&["--id", "index"]).contains("built in"));
+    assert!(!home.agents().exists(), "nothing was written");
+
+    let output = home.run(&["agent", "new", "--id", "x", "--role", "r", "--goal", "g", "--model", "anthropic/c"]);
+    worked(&output);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("it cannot think yet: model `anthropic/c` needs") && said.contains("ANTHROPIC_API_KEY"),
+        "{said}"
+    );
+    let checked = home.ok(&["agent", "check", "x"]);
+    assert!(checked.contains("ok, but it cannot think yet"), "a warning is no failure: {checked}");
+}
+
+#[test]
+fn a_first_agent_is_made_from_questions() {
+    let home = thinking();
+    let mut terminal = Terminal::start(&mut home.command(&["agent", "new"]));
+    for (question, answer) in [
+        ("id, which it is called by: ", ""),
+        ("note: an agent needs an id", "not an id"),
+        ("note: `not an id` is not an agent id", "notes"),
+        ("name, for people [notes]: ", "Notes of ours"),
+        ("role: what it is, in a few words [assistant]: ", ""),
+        ("goal: what it is there for: ", "keep what was decided"),
+        ("model [script/m]: ", "two words"),
+        ("note: `llm.model`: must be a name", ""),
+        ("commands that it may use, or `none` [all]: ", "wirte"),
+        ("did you mean `/write`?", "write"),
+    ] {
+        terminal.shows(question);
+        terminal.types(answer);
+    }
+    let shown = terminal.shows("write this to ");
+    assert!(shown.contains("name = \"Notes of ours\"\nrole = \"assistant\"\n"), "{shown}");
+    terminal.types("");
+    let (code, screen) = terminal.ends();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.ends_with("talk to it: sb chat notes\n"), "{screen}");
+    let file = fs::read_to_string(home.agents().join("notes.toml")).unwrap();
+    assert!(file.contains("capabilities = [\"/write\"]") && !file.contains("model ="), "{file}");
+
+    // Whoever does not want to replace it names another one, or says no in the end.
+    let args = ["agent", "new", "--role", "r", "--goal", "g", "--model", "script/m", "--capability", "none"];
+    let mut terminal = Terminal::start(&mut home.command(&args));
+    for (question, answer) in [
+        ("id, which it is called by: ", "notes"),
+        ("replace it? [y/N] ", ""),
+        ("choose another id", "other"),
+        ("name, for people [other]: ", ""),
+        ("write this to ", "n"),
+    ] {
+        terminal.shows(question);
+        terminal.types(answer);
+    }
+    let (code, screen) = terminal.ends();
+    assert!(code == Some(1) && screen.contains("no agent was made"), "{screen}");
+    assert!(!home.agents().join("other.toml").exists());
+    assert_eq!(fs::read_to_string(home.agents().join("notes.toml")).unwrap(), file);
+}
+
+#[test]
+fn the_one_that_routes_is_listed_with_the_others() {
+    let home = thinking();
+    home.add_agent("helper.toml", "kind = \"llm\"\n[llm]\nrole = \"analyst\"\ngoal = \"extract\"\n");
+    let seen = |home: &Home, id: &str| {
+        let agent = find(home, id).unwrap();
+        (agent["kind"].as_str().unwrap().to_owned(), agent["state"].as_str().unwrap().to_owned())
+    };
+    let is = |kind: &str, state: &str| (kind.to_owned(), state.to_owned());
+    assert_eq!((seen(&home, "index"), seen(&home, "helper")), (is("llm", "stopped"), is("llm", "stopped")));
+    let _server = home.serve();
+    assert_eq!((seen(&home, "index"), seen(&home, "helper")), (is("llm", "running"), is("llm", "running")));
+    assert_eq!(find(&home, "index").unwrap()["source"], "built-in");
+    let shown = home.ok(&["agent", "show", "helper"]);
+    assert!(shown.contains("kind:        llm") && shown.contains("analyst"), "{shown}");
+    assert!(home.ok(&["agent", "show", "index"]).contains("orchestrator"));
 }

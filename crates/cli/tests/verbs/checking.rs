@@ -166,3 +166,49 @@ fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
+
+const SCRIPTED: &str = "default = \"script/m\"\n[providers.script]\napi = \"scripted\"\nfile = \"replies.json\"\n";
+
+#[test]
+fn models_are_checked_and_no_key_is_told() {
+    let home = Home::new();
+    let check = |home: &Home, key: Option<&str>| {
+        let mut command = home.command(&["config", "check", "-o", "json"]);
+        let output = command.envs(key.map(|key| ("ANTHROPIC_API_KEY", key))).output().unwrap();
+        (output.status.code(), report(&output))
+    };
+    let (code, seen) = check(&home, None);
+    assert_eq!(code, Some(0), "a server without models is a server: {seen}");
+    let (status, detail) = finding(&seen, "default model");
+    assert!(status == "warn" && detail.contains("ANTHROPIC_API_KEY") && detail.contains("models.toml"), "{detail}");
+
+    let (_, seen) = check(&home, Some("sk-hunter2"));
+    assert!(!seen.to_string().contains("hunter2"), "{seen}");
+    let (status, detail) = finding(&seen, "provider anthropic");
+    assert!(status == "ok" && detail.contains("key from the variable ANTHROPIC_API_KEY"), "{detail}");
+    assert_eq!(finding(&seen, "default model"), ("ok", "anthropic/claude-sonnet-5"));
+
+    home.write(".config/switchboard/models.toml", SCRIPTED);
+    home.add_agent("far.toml", "kind = \"llm\"\n[llm]\nmodel = \"openai/gpt-5\"\n");
+    let (code, seen) = check(&home, None);
+    let (status, detail) = finding(&seen, "provider script");
+    assert!(code == Some(0) && status == "warn" && detail.contains("replies.json"), "{detail}");
+    let (status, detail) = finding(&seen, "agent far");
+    assert!(
+        status == "warn" && detail.contains("it cannot think yet") && detail.contains("OPENAI_API_KEY"),
+        "{detail}"
+    );
+    home.write(".config/switchboard/replies.json", "{\"replies\":[{\"text\":\"x\"}]}");
+    let (_, seen) = check(&home, None);
+    assert_eq!((finding(&seen, "provider script").0, finding(&seen, "default model")), ("ok", ("ok", "script/m")));
+    assert_eq!(finding(&home.json(&["doctor"]).remove(0), "default model"), ("ok", "script/m"), "and so is the doctor");
+
+    home.write(".config/switchboard/models.toml", SCRIPTED.replace("default", "defualt"));
+    let (code, seen) = check(&home, None);
+    let (status, detail) = finding(&seen, "models");
+    assert!(code == Some(2) && status == "fail" && detail.contains("defualt"), "{detail}");
+    let output = home.run(&["doctor"]);
+    failed(&output, 1);
+    assert!(text(&output.stdout).contains("fail  models"), "{}", text(&output.stdout));
+    assert!(!text(&output.stderr).contains("defualt"), "it is said once: {}", text(&output.stderr));
+}
