@@ -40,6 +40,8 @@ pub const INDEX: &str = "index";
 const CONCURRENCY: usize = 64;
 /// A model's words come slowly: who waits for the first is shown it.
 const FIRST_TEXT: Duration = Duration::from_millis(3);
+/// A turn that works this long, rests not counted, has a model that does not come to an end.
+const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// So often a turn is taken up, after crashes and after replies that broke off.
 const ATTEMPTS: u32 = 5;
 
@@ -139,6 +141,7 @@ fn prepare(profile: &mut Profile) {
     profile.on_crash = OnCrash::Resume;
     profile.tells_cancel = true;
     profile.first_text = FIRST_TEXT;
+    profile.timeout = Some(TIMEOUT);
     profile.input_modes = ["text/plain", "text/*", "application/json", "image/*"].map(str::to_owned).to_vec();
     profile.output_modes = ["text/plain", "application/json"].map(str::to_owned).to_vec();
 }

@@ -126,7 +126,7 @@ impl Common {
                 warnings.push("`reveal_after` does nothing without `reply = \"auto\"`".to_owned());
             }
         }
-        profile.timeout = self.timeout.map(|time| time.0);
+        profile.timeout = self.timeout.map_or(profile.timeout, |time| Some(time.0));
         profile.concurrency = self.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
         profile.max_attempts = self.max_attempts.map_or(profile.max_attempts, NonZeroU32::get);
         profile.on_crash = self.on_crash.map_or(profile.on_crash, |wish| wish.0);

@@ -16,6 +16,8 @@ use crate::frame::{self, clean};
 const MOST_CHILDREN: usize = 16;
 /// So much of what another agent has answered is shown beside the reply; its own task has all of it.
 const LONGEST_REPLY: usize = 64 << 10;
+/// So much of what those who are asked at once have answered is told, each of them having an equal part.
+const PARALLEL: usize = 30 << 10;
 /// So many bytes may be written in one turn.
 const MOST_WRITTEN: u64 = 10 << 20;
 
@@ -158,6 +160,8 @@ impl Thinking<'_> {
             Err(why) => return Ok(told(line, writ, Err(why))),
         };
         let count = jobs.len();
+        // Nobody's words take the place of another's.
+        let share = (PARALLEL / count.max(1)).min(frame::CAP);
         let answers = self.ask(id, &jobs, true).await?;
         let mut body = String::new();
         let mut ok = true;
@@ -168,7 +172,7 @@ impl Thinking<'_> {
             let (number, agent) = (at + 1, clean(job.agent));
             body.push_str(&format!(
                 "[child {number}/{count} — /agent {agent}]\n{}\n[END CHILD {number}]\n",
-                frame::capped(&text)
+                frame::cut(&frame::disarmed(&text), share)
             ));
         }
         Ok(Ran { framed: format!("[{}]\n{body}[END PARALLEL]", clean(line)), ok })

@@ -270,7 +270,7 @@ impl Constitution {
 
 /// A text for one line of a list.
 fn line(text: &str) -> String {
-    crate::frame::clean(text)
+    crate::frame::clean(&crate::frame::disarmed(text))
 }
 
 #[cfg(test)]

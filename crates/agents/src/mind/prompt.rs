@@ -152,7 +152,7 @@ pub(super) fn text(role: Role, text: impl Into<String>) -> Message {
 
 fn shown(part: &Part, takes_images: bool) -> Content {
     let kind = part.media_type.as_str();
-    let name = if part.filename.is_empty() { "a file" } else { part.filename.as_str() };
+    let name = if part.filename.is_empty() { "a file".to_owned() } else { clean(&disarmed(&part.filename)) };
     let is_image = kind.starts_with("image/");
     match &part.content {
         PartContent::Text(text) => Content::Text(text.clone()),
@@ -161,17 +161,23 @@ fn shown(part: &Part, takes_images: bool) -> Content {
             Content::Image { media_type: kind.to_owned(), data: bytes.clone() }
         }
         PartContent::Raw(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) if !is_image => Content::Text(format!("{}:\n```\n{text}\n```", clean(name))),
-            _ => Content::Text(format!(
-                "({}: {} bytes of {}, which cannot be shown here)",
-                clean(name),
-                bytes.len(),
-                clean(kind)
-            )),
+            Ok(text) if !is_image => {
+                // A fence that nothing inside can close.
+                let fence = "`".repeat(longest_run(text).max(2) + 1);
+                Content::Text(format!("{name}:\n{fence}\n{text}\n{fence}"))
+            }
+            _ => {
+                Content::Text(format!("({name}: {} bytes of {}, which cannot be shown here)", bytes.len(), clean(kind)))
+            }
         },
         PartContent::Url(url) if is_image && takes_images => Content::ImageUrl(url.clone()),
-        PartContent::Url(url) => Content::Text(format!("({}: {})", clean(name), clean(url))),
+        PartContent::Url(url) => Content::Text(format!("({name}: {})", clean(url))),
     }
+}
+
+/// How many backticks stand behind each other at most.
+fn longest_run(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
 /// All commands that an agent may use, and those that there are but not for it.

@@ -14,6 +14,7 @@ use super::{
     writ::Reader,
 };
 use crate::{
+    frame,
     model::{Error, ErrorKind, Message, Model, Piece, Request, Role, Stop},
     remote::Session,
 };
@@ -23,7 +24,7 @@ const MOST_STEPS: usize = 6;
 /// So often a reply that was cut off for its length goes on.
 const MOST_CONTINUED: u32 = 3;
 /// So much of a reply is read.
-const LONGEST_REPLY: usize = 4 << 20;
+const LONGEST_REPLY: usize = 512 << 10;
 /// So many commands of one reply are carried out.
 const MOST_COMMANDS: usize = 32;
 /// So much of what the commands of one reply brought is told.
@@ -91,12 +92,20 @@ impl Thinking<'_> {
             }
             for (number, writ) in writs.iter().enumerate().skip(first).take(MOST_COMMANDS.saturating_sub(first)) {
                 self.carry_out(at, number, writ).await?;
-                self.keep().await;
+                // What has no effect elsewhere is simply done again: the whole state is not written for each.
+                if matches!(writ.verb.name, "/agent" | "/parallel" | "/a2a") {
+                    self.keep().await;
+                }
             }
             if writs.len() > MOST_COMMANDS {
                 let more = writs.len() - MOST_COMMANDS;
-                self.state.steps[at].results.push(format!("[{more} MORE]\nERR: {MOST_COMMANDS} commands in a reply is the limit: these were not carried out\n[END MORE]"));
+                let why =
+                    format!("ERR: {more} more were not carried out: {MOST_COMMANDS} commands in a reply is the limit");
+                self.state.steps[at].results.push(why);
             }
+            // What is not told is not kept either.
+            fit(&mut self.state.steps[at].results);
+            self.keep().await;
             self.state.steps.push(Step::default());
         }
     }
@@ -156,7 +165,7 @@ impl Thinking<'_> {
                 continue;
             }
             step.whole = true;
-            step.cut = stop == Stop::Length;
+            step.cut = stop != Stop::Done;
             let rest = reader.end(step.cut);
             self.say(&rest).await;
             return Ok(reader);
@@ -261,21 +270,26 @@ impl Thinking<'_> {
 
 /// What the commands of a reply brought, as the model is told.
 fn results(results: &[String], is_last: bool) -> String {
-    let mut text = String::new();
-    for result in results {
-        if text.len() + result.len() > RESULTS {
-            text.push_str("[TOOL RESULTS TRUNCATED: budget exhausted]\n\n");
-            break;
-        }
-        text.push_str(result);
-        text.push_str("\n\n");
-    }
-    text.push_str("[END TOOL RESULTS]");
+    let mut text = results.join("\n\n");
+    text.push_str("\n\n[END TOOL RESULTS]");
     if is_last {
         text.push('\n');
         text.push_str(LAST);
     }
     text
+}
+
+/// Cuts results to what may be told of them all.
+fn fit(results: &mut Vec<String>) {
+    let mut left = RESULTS;
+    for at in 0..results.len() {
+        if results[at].len() > left {
+            results[at] = format!("{}\n[TOOL RESULTS TRUNCATED: budget exhausted]", frame::cut(&results[at], left));
+            results.truncate(at + 1);
+            return;
+        }
+        left -= results[at].len();
+    }
 }
 
 pub(super) fn failed(why: String) -> Ends {
@@ -289,9 +303,11 @@ mod tests {
     #[test]
     fn results_have_a_budget() {
         let one = |length: usize| "x".repeat(length);
-        let text = results(&[one(16 << 10), one(15 << 10), one(2 << 10)], false);
-        assert!(text.len() <= RESULTS + 100, "{}", text.len());
-        assert!(text.ends_with("[TOOL RESULTS TRUNCATED: budget exhausted]\n\n[END TOOL RESULTS]"));
+        let mut three = vec![one(16 << 10), one(15 << 10), one(2 << 10), one(1)];
+        fit(&mut three);
+        let text = results(&three, false);
+        assert!(text.len() <= RESULTS + 200, "{}", text.len());
+        assert!(text.ends_with("... [truncated]\n[TOOL RESULTS TRUNCATED: budget exhausted]\n\n[END TOOL RESULTS]"));
         assert!(results(&[one(3)], true).ends_with(&format!("[END TOOL RESULTS]\n{LAST}")));
     }
 }

@@ -73,8 +73,8 @@ pub(crate) fn verb(line: &str) -> Option<(&'static Verb, &str)> {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     writs: Vec<Writ>,
-    /// What the fence that is open was opened with.
-    fence: Option<&'static str>,
+    /// The character of the fence that is open, and how many of them.
+    fence: Option<(char, usize)>,
     /// The line that has begun, as far as it has come.
     line: String,
     /// Nothing of that line was passed on.
@@ -163,12 +163,7 @@ impl Reader {
             }
             return;
         }
-        let opens = FENCES.into_iter().find(|fence| bare.starts_with(fence));
-        match (self.fence, opens) {
-            (None, Some(fence)) => self.fence = Some(fence),
-            (Some(open), Some(fence)) if open == fence => self.fence = None,
-            _ => {}
-        }
+        self.fence = fence_after(self.fence, bare);
         if !self.holds {
             return;
         }
@@ -186,7 +181,21 @@ impl Reader {
     }
 }
 
-const FENCES: [&str; 2] = ["```", "~~~"];
+/// The fence that is open behind a line, as CommonMark has it: one is closed by at least as many of its own character, and nothing behind them.
+fn fence_after(open: Option<(char, usize)>, line: &str) -> Option<(char, usize)> {
+    let text = line.trim_start_matches(' ');
+    let Some(mark) = text.chars().next().filter(|c| matches!(c, '`' | '~') && line.len() - text.len() < 4) else {
+        return open;
+    };
+    let count = text.chars().take_while(|c| *c == mark).count();
+    let behind = text.trim_start_matches(mark);
+    match open {
+        Some((of, least)) if of == mark && count >= least && behind.trim().is_empty() => None,
+        None if count >= 3 && !(mark == '`' && behind.contains('`')) => Some((mark, count)),
+        open => open,
+    }
+}
+
 /// What ends a block says nothing where none is open.
 const CLOSERS: [&str; 5] = ["/endparallel", "/endwrite", "/endmem", "/endtodo", "/endlesson"];
 
@@ -232,6 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn fences_are_those_of_commonmark() {
+        for fenced in [
+            "````\n```\n/agent a b\n```\n/agent a b\n````\n",
+            "```md\n```js\n/agent a b\n```\n",
+            "  ```\n/agent a b\n  ```\n",
+            "~~~\n```\n/agent a b\n~~~\n",
+        ] {
+            assert_eq!(read(fenced, 5).1, [], "{fenced}");
+        }
+        assert_eq!(read("    ```\n/agent a b\n", 5).1.len(), 1, "that is no fence");
+        assert_eq!(read("```x``` is code\n/agent a b\n", 5).1.len(), 1, "nor is that");
+    }
+
+    #[test]
     fn text_is_passed_on_as_it_comes() {
         let mut reader = Reader::default();
         assert_eq!(reader.feed("Hel"), "Hel");
@@ -274,9 +297,7 @@ mod tests {
             prop_assert_eq!(read(&reply, pieces), whole.clone());
             let mut fenced = None;
             for line in whole.0.lines() {
-                if let Some(fence) = FENCES.into_iter().find(|fence| line.starts_with(fence)) {
-                    fenced = match fenced { None => Some(fence), Some(open) if open == fence => None, open => open };
-                }
+                fenced = fence_after(fenced, line);
                 prop_assert!(fenced.is_some() || verb(line).is_none(), "{}", line);
             }
         }

@@ -53,7 +53,8 @@ impl Known {
         let chosen = match (model, &self.default) {
             ("", Some(default)) => self.find(default, tenant),
             ("", None) => Err(self.nothing()),
-            (model, Some(default)) if self.fallback => {
+            // Not where there is a provider whose key is missing, or that does not offer this: that would be another's money.
+            (model, Some(default)) if self.fallback && !self.has_provider_of(model) => {
                 self.find(model, tenant).or_else(|why| self.find(default, tenant).map_err(|_| why))
             }
             (model, _) => self.find(model, tenant),
@@ -68,6 +69,11 @@ impl Known {
                 local: None,
             }))
         })
+    }
+
+    fn has_provider_of(&self, name: &str) -> bool {
+        let first = name.split_once('/').map_or(name, |(first, _)| first);
+        self.providers.contains_key(first) || maker(name).is_some_and(|maker| self.providers.contains_key(maker))
     }
 
     fn find(&self, name: &str, tenant: &str) -> Result<Chosen, String> {

@@ -129,15 +129,18 @@ impl ErrorKind {
 
 /// A text of others for one line of ours: without control characters, not long, and without anything that looks like a key.
 pub(super) fn excerpt(text: &str, key: Option<&client::Secret>) -> String {
+    // A key goes before anything is cut, be it in the middle of it.
+    let mut said = match key.map(client::Secret::expose).filter(|key| !key.is_empty()) {
+        Some(key) => text.replace(key, "…"),
+        None => text.to_owned(),
+    };
     // More than is shown is not looked at, however long it is: every word could be shortened to nothing.
-    let mut end = text.len().min(EXCERPT_BYTES * 8);
-    while !text.is_char_boundary(end) {
+    let mut end = said.len().min(EXCERPT_BYTES * 8);
+    while !said.is_char_boundary(end) {
         end -= 1;
     }
-    let mut said = text[..end].to_owned();
-    if let Some(key) = key.map(client::Secret::expose).filter(|key| !key.is_empty()) {
-        said = said.replace(key, "…");
-    }
+    let is_cut = end < said.len();
+    said.truncate(end);
     let plain: String = said.chars().map(|c| if c.is_control() || is_hidden(c) { ' ' } else { c }).collect();
     let mut line = String::new();
     for word in plain.split_whitespace() {
@@ -152,7 +155,7 @@ pub(super) fn excerpt(text: &str, key: Option<&client::Secret>) -> String {
             line.push_str(word);
         }
     }
-    if line.len() > EXCERPT_BYTES || end < text.len() {
+    if line.len() > EXCERPT_BYTES || is_cut {
         let mut end = line.len().min(EXCERPT_BYTES);
         while !line.is_char_boundary(end) {
             end -= 1;

@@ -283,6 +283,12 @@ fn url_of(known: &WellKnown, variable: &dyn Fn(&str) -> Option<String>) -> Resul
 
 impl Key {
     fn variable(name: &str, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(fits) {
+            // It may be the key itself, and is not repeated.
+            let why = "`key_env` is not the name of a variable (letters, digits and underscores)";
+            return Self { from: Source::Nowhere, value: Err(why.to_owned()) };
+        }
         let value = match variable(name) {
             Some(value) => checked(&value).map_err(|why| format!("the variable {name} {why}")),
             None => Err(format!("the variable {name} is not set")),

@@ -155,12 +155,17 @@ fn learn(status: u16, told: &Told, quirks: Quirks) -> Option<Quirks> {
     if !matches!(status, 400 | 422) {
         return None;
     }
-    let names = |name: &str| told.param.as_deref() == Some(name) || told.message.contains(name);
+    // A name in a URL or a text of the caller's is not what it complains about.
+    let says = |name: &str| {
+        let bare = |word: &str| word.trim_matches(|c: char| !(c.is_alphanumeric() || c == '_')) == name;
+        told.message.split_whitespace().any(bare)
+    };
+    let names = |name: &str| told.param.as_deref() == Some(name) || says(name);
     if names("stream_options") && !quirks.no_stream_options {
         return Some(Quirks { no_stream_options: true, ..quirks });
     }
     // A number that is too large is refused with the name `max_tokens` alone.
-    if told.message.contains("max_completion_tokens") && !quirks.completion_tokens {
+    if says("max_completion_tokens") && !quirks.completion_tokens {
         return Some(Quirks { completion_tokens: true, ..quirks });
     }
     let message = told.message.to_ascii_lowercase();

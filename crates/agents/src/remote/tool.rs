@@ -118,6 +118,10 @@ impl<'a> Session<'a> {
 
     async fn call(&mut self, name: &str, text: &str) -> Result<String, String> {
         let peer = self.find(name)?;
+        if self.remotes.is_here(&peer) {
+            // What is said to a remote says nothing of who has handed it on: a circle would have no end.
+            return Err(format!("'{}' is this server: its agents are asked with /agent", clean(name)));
+        }
         self.ledger.delegate(None).map_err(|refusal| refusal.to_string())?;
         if !peer.breaker.admit() {
             return Err(format!("circuit breaker a2a:{name}: circuit OPEN — call rejected"));
@@ -185,6 +189,12 @@ impl<'a> Session<'a> {
 }
 
 impl Remotes {
+    /// Whether a remote is this very server.
+    fn is_here(&self, peer: &Peer) -> bool {
+        let ours = self.inner.options.base.get().and_then(|base| url::Url::parse(base).ok());
+        matches!((ours, &peer.spec.url), (Some(ours), Ok(theirs)) if ours.origin() == theirs.origin())
+    }
+
     /// The names of those that this caller sees.
     pub(crate) fn names(&self, caller: &Caller) -> Vec<String> {
         self.visible_to(caller).iter().map(|peer| peer.spec.name.clone()).collect()
@@ -213,7 +223,8 @@ async fn ensure(peer: &Peer, first: bool) -> Result<(), Refused> {
 fn line_of(peer: &Peer) -> String {
     let description = peer.description();
     let skills: Vec<String> = peer.skills().into_iter().map(|skill| skill.id).collect();
-    format!("{} — {description} (skills: {})", peer.spec.name, skills.join(", "))
+    // It stands before what the user asks, where nobody else's words may look like ours.
+    frame::disarmed(&format!("{} — {description} (skills: {})", peer.spec.name, skills.join(", ")))
 }
 
 pub(super) fn sees(peer: &Peer, caller: &Caller) -> bool {
