@@ -4,7 +4,11 @@
 //! ([`Lane::has_backlog`]), a message that comes in does not take a free slot by itself but joins the queue, and
 //! claims go through the queue tenant by tenant.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use store::{AgentId, Claim, Room, TenantId, Term, fault};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
@@ -82,8 +86,9 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
         }
         // Slots are taken before the work is: what is claimed can run. Agents that have nothing due keep theirs.
         let mut slots: HashMap<AgentId, (&Offer, Vec<OwnedSemaphorePermit>)> = HashMap::new();
+        let due_now: HashSet<&AgentId> = due.agents.iter().collect();
         for offer in offers.iter() {
-            if !due.agents.contains(&offer.id) {
+            if !due_now.contains(&offer.id) {
                 offer.lane.set_backlog(false);
                 continue;
             }

@@ -93,6 +93,7 @@ macro_rules! for_each_conformance_case {
             due_work_is_leased_once,
             only_ones_own_agents_are_leased,
             the_next_due_time_is_known,
+            of_many_agents_those_with_work_are_found,
             each_agent_has_room_of_its_own,
             a_backlog_holds_up_nobody_else,
             what_a_tenant_leaves_the_others_get,

@@ -50,7 +50,7 @@
 //! policy says about crashes holds for it too. It is a further attempt, and says so, but it is not counted against the agent's
 //! limit ([`Lease::tries`]).
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use crate::{AgentId, InstanceId, TaskId, TenantId, Turn, fault};
 
@@ -156,6 +156,15 @@ pub struct Room {
     pub otherwise: Vec<TenantId>,
     /// Of a queue: how many of its entries may be held at once, by all.
     pub most_held: Option<usize>,
+}
+
+/// Of more agents than so many it is asked first which have any work at all: tenants may define thousands, and most of them rest.
+pub(crate) const MANY: usize = 64;
+
+/// Those of the agents that are among these.
+pub(crate) fn among(agents: &[AgentId], found: &[String]) -> Vec<AgentId> {
+    let found: HashSet<&str> = found.iter().map(String::as_str).collect();
+    agents.iter().filter(|agent| found.contains(agent.as_str())).cloned().collect()
 }
 
 /// What [`crate::Journal::next_due`] found.

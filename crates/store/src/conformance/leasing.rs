@@ -6,7 +6,7 @@ use a2a::TaskState::{Completed, Failed, InputRequired, Working};
 use tokio::time::timeout;
 
 use super::world::*;
-use crate::{Claim, Error, Event, Recent, Room, Store, TaskId, Term, TurnEnd, View};
+use crate::{Claim, Error, Event, Recent, Room, Store, Target, TaskId, Term, TurnEnd, View};
 
 pub(super) async fn due_work_is_leased_once(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -69,6 +69,44 @@ pub(super) async fn the_next_due_time_is_known(store: Arc<dyn Store>) {
     assert!(due.next.is_some_and(|next| next > due.now && next.since(due.now) <= soon), "{due:?}");
     world.end(&leased.lease, Completed, None).await.unwrap();
     assert_eq!(next().await.unwrap().next, None, "it is over");
+}
+
+/// Tenants may define thousands of agents, of which a few have work.
+pub(super) async fn of_many_agents_those_with_work_are_found(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let many: Vec<_> = (0..500).map(|n| agent(&format!("agent-{n}"))).collect();
+    assert_eq!(world.store.next_due(&many).await.unwrap().next, None);
+    for name in ["agent-0", "agent-250", "agent-499", "nobodys", "A"] {
+        world.agent = agent(name);
+        for _ in 0..3 {
+            world.waiting("hello").await;
+        }
+    }
+    world.agent = agent("agent-7");
+    let (task, lease) = world.running("hello").await;
+    world.append(&lease, vec![kept("state")]).await.unwrap();
+    let due = world.store.next_due(&many).await.unwrap();
+    let mut names: Vec<_> = due.agents.iter().map(ToString::to_string).collect();
+    names.sort();
+    assert_eq!(names, ["agent-0", "agent-250", "agent-499"]);
+    assert!(due.next.is_some_and(|next| next <= due.now));
+    let without: Vec<_> = many.iter().filter(|id| !due.agents.contains(*id)).cloned().collect();
+    let due = world.store.next_due(&without).await.unwrap();
+    assert!(due.agents.is_empty() && due.next.is_some_and(|next| next > due.now), "one runs: {due:?}");
+    // The same of those whose cancels are owed.
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    world.store.force_cancel(world.tenant, task).await.unwrap();
+    assert_eq!(world.store.owed_cancels(&many, 9).await.unwrap(), [], "nobody has to be told of it");
+    let (task, mut accept) = world.begin("hello");
+    let Target::New { tells_cancel, .. } = &mut accept.target else { panic!("a new task") };
+    *tells_cancel = true;
+    let lease = world.accept(world.leased(accept)).await.unwrap().lease.unwrap();
+    world.append(&lease, vec![kept("state")]).await.unwrap();
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    world.store.force_cancel(world.tenant, task).await.unwrap();
+    let owed = world.store.owed_cancels(&many, 9).await.unwrap();
+    assert_eq!(owed.iter().map(|owed| (owed.task, &owed.agent)).collect::<Vec<_>>(), [(task, &world.agent)]);
+    assert_eq!(world.store.owed_cancels(&without[8..], 9).await.unwrap(), []);
 }
 
 pub(super) async fn a_lease_that_ran_out_is_taken_over(store: Arc<dyn Store>) {

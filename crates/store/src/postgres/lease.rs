@@ -15,7 +15,10 @@ use super::{
     instances::lock_key,
     pool::Pool,
 };
-use crate::{AgentId, Due, Holder, InstanceId, Lease, LeaseTime, Result, TaskId, codec, fault, lease};
+use crate::{
+    AgentId, Due, Holder, InstanceId, Lease, LeaseTime, Result, TaskId, codec, fault,
+    lease::{self, MANY, among},
+};
 
 /// A lock that is free must still be so after this to prove anything: sessions that a restart has cut off are back by then.
 const SECOND_LOOK: Duration = Duration::from_secs(9);
@@ -55,12 +58,28 @@ impl Suspects {
     }
 }
 
+/// The agents that have anything due or running. Their tasks are stepped over.
+const BUSY: &str = "WITH RECURSIVE busy (agent) AS (
+       (SELECT t.agent_id FROM a2a_tasks t WHERE t.due_at IS NOT NULL AND NOT t.queued ORDER BY t.agent_id LIMIT 1)
+       UNION ALL
+       SELECT (SELECT t.agent_id FROM a2a_tasks t WHERE t.agent_id > b.agent AND t.due_at IS NOT NULL AND NOT t.queued
+          ORDER BY t.agent_id LIMIT 1)
+       FROM busy b WHERE b.agent IS NOT NULL)
+     SELECT agent FROM busy WHERE agent IS NOT NULL";
+
 pub(super) async fn next_due(readers: &Pool, agents: &[AgentId]) -> Result<Due> {
     let sql = concat!(
         line!(),
         "SELECT lease_now(), min(due_at), array_agg(DISTINCT agent) FILTER (WHERE due_at <= lease_now()) FROM line"
     );
-    let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
+    let busy = if agents.len() > MANY {
+        let busy: Vec<String> =
+            readers.query(BUSY, &[]).await?.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        Some(among(agents, &busy))
+    } else {
+        None
+    };
+    let agents: Vec<&str> = busy.as_deref().unwrap_or(agents).iter().map(AgentId::as_str).collect();
     let row = readers.query_one(sql, &[&agents]).await?;
     let due: Option<Vec<&str>> = row.try_get(2)?;
     let agents = due.unwrap_or_default().into_iter().map(codec::parse_agent).collect::<Result<_>>()?;

@@ -6,7 +6,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{clock::Clock, push, row, writer::Batch};
 use crate::{
-    AgentId, Claim, Due, Error, Holder, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault, lease,
+    AgentId, Claim, Due, Error, Holder, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault,
+    lease::{self, MANY, among},
     ops::TaskRow,
 };
 
@@ -18,6 +19,10 @@ pub(super) static DUE: LazyLock<String> = LazyLock::new(|| {
 /// The next tenant that has anything due or running with an agent, and the earliest time of it.
 pub(super) const HEAD: &str = "SELECT tenant_id, due_at FROM a2a_tasks
      WHERE agent_id = ?1 AND tenant_id > ?2 AND due_at IS NOT NULL AND queued = 0 ORDER BY tenant_id, due_at LIMIT 1";
+
+/// The next agent that has anything due or running, by id.
+pub(super) const BUSY: &str = "SELECT agent_id FROM a2a_tasks
+     WHERE agent_id > ?1 AND due_at IS NOT NULL AND queued = 0 ORDER BY agent_id LIMIT 1";
 
 /// Who is known: by itself, or by leases. What is due has an index for each kind of it, and no index has both.
 pub(super) const OTHERS: &str = "SELECT id FROM instances WHERE id <> ?1
@@ -38,7 +43,8 @@ const STEP_ASIDE: Duration = Duration::from_secs(60 * 60);
 /// than it takes to know that.
 pub(super) fn next_due(conn: &Connection, agents: &[AgentId], now: LeaseTime) -> Result<Due> {
     let mut due = Due { now, next: None, agents: Vec::new() };
-    for agent in agents {
+    let busy = if agents.len() > MANY { Some(among(agents, &busy(conn)?)) } else { None };
+    for agent in busy.as_deref().unwrap_or(agents) {
         let mut after = TenantId(i64::MIN);
         while let Some((tenant, at)) = head(conn, agent, after)? {
             due.next = due.next.into_iter().chain([at]).min();
@@ -50,6 +56,17 @@ pub(super) fn next_due(conn: &Connection, agents: &[AgentId], now: LeaseTime) ->
         }
     }
     Ok(due)
+}
+
+/// The agents that have anything due or running. Their tasks are stepped over.
+fn busy(conn: &Connection) -> Result<Vec<String>> {
+    let mut next = conn.prepare_cached(BUSY)?;
+    let mut busy: Vec<String> = Vec::new();
+    loop {
+        let after = busy.last().map_or("", String::as_str);
+        let Some(agent) = next.query_row([after], |row| row.get(0)).optional()? else { return Ok(busy) };
+        busy.push(agent);
+    }
 }
 
 fn head(conn: &Connection, agent: &AgentId, after: TenantId) -> Result<Option<(TenantId, LeaseTime)>> {

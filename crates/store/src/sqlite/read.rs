@@ -10,6 +10,7 @@ use super::{row, tx::positions};
 use crate::{
     AgentId, Event, Filter, OwedCancel, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId,
     View, codec,
+    lease::{MANY, among},
     ops::{Hidden, TaskRow},
     retention::refuse_pruned,
     talk::{Room, Talk},
@@ -323,7 +324,14 @@ pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) 
          ORDER BY status_at LIMIT ?2",
     )?;
     let mut found = Vec::new();
-    for agent in agents {
+    let owing = if agents.len() > MANY {
+        let mut owing = conn.prepare_cached("SELECT DISTINCT agent_id FROM a2a_tasks WHERE aftermath = 2")?;
+        let owing: Vec<String> = owing.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
+        Some(among(agents, &owing))
+    } else {
+        None
+    };
+    for agent in owing.as_deref().unwrap_or(agents) {
         let left = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(i64::MAX);
         let mut rows = owed.query(params![agent.as_str(), left])?;
         while let Some(row) = rows.next()? {

@@ -217,6 +217,10 @@ mod tests {
             .query_row(&format!("EXPLAIN QUERY PLAN {}", crate::sqlite::lease::HEAD), ("a", 0), |row| row.get("detail"))
             .unwrap();
         assert!(plan.contains("a2a_tasks_due") && !plan.contains("TEMP"), "{plan}");
+        let plan: String = conn
+            .query_row(&format!("EXPLAIN QUERY PLAN {}", crate::sqlite::lease::BUSY), ["a"], |row| row.get("detail"))
+            .unwrap();
+        assert!(plan.contains("SEARCH") && plan.contains("COVERING INDEX a2a_tasks_due"), "{plan}");
     }
 
     #[test]
