@@ -33,8 +33,13 @@ const LOOK: Duration = Duration::from_millis(500);
 const AT_ONCE: u32 = 32;
 /// So often its tasks are looked for again, since others may still have sent it something.
 const ROUNDS: usize = 8;
-/// How long after the first look the others follow: by then every instance knows that the agent is gone.
+/// How long after the first look the next one follows: by then every instance knows that the agent is gone.
 const PAUSE: Duration = Duration::from_secs(2);
+/// So long something may still come for it.
+const LATE: Duration = Duration::from_secs(6);
+/// So long it stays at most, for others to be told of what was canceled, and so often that is looked at in the end.
+const TELLING: Duration = Duration::from_secs(3600);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Makes agents of what tenants define.
 pub trait Maker: Send + Sync + 'static {
@@ -123,17 +128,19 @@ impl Exchange {
         let removed = async {
             let mut seen = inner.own.0.lock().await;
             let was_there = inner.store.remove_agent(tenant, &id).await?;
-            seen.marks.remove(&(tenant, id.clone()));
-            inner.agents.dismiss_own(tenant, &id);
-            seen.follow(inner).await;
+            if was_there {
+                seen.marks.remove(&(tenant, id.clone()));
+                inner.agents.dismiss_own(tenant, &id);
+                seen.follow(inner).await;
+            }
             Ok(was_there)
         };
         if !answered(removed).await? {
             return Err(Error::NotDefined(id.to_string()));
         }
-        // On a task of its own: whoever asked may go away.
-        let (here, agent) = (self.clone(), id.clone());
-        let swept = inner.tracker.spawn(async move { here.cancel_all(tenant, &agent).await });
+        // On a task of its own: whoever asked may go away. What comes from here on is for another agent of that id, if there is one.
+        let (here, agent, until) = (self.clone(), id.clone(), TaskId::mint());
+        let swept = inner.tracker.spawn(async move { here.cancel_all(tenant, &agent, until).await });
         let is_over = answered(async { Ok(swept.await.is_ok()) }).await.unwrap_or(false);
         if !is_over {
             tracing::info!(agent.name = %id, "an agent has more to cancel than can be waited for");
@@ -191,21 +198,21 @@ impl Exchange {
         let stored = write.await?;
         match make(inner, &stored) {
             Some(entry) => inner.agents.insert_own(tenant, entry),
-            None => inner.agents.remove_own(tenant, id),
+            None => inner.agents.set_aside(tenant, id),
         }
         seen.marks.insert((tenant, id.clone()), Mark::of(&stored));
         seen.follow(inner).await;
         Ok(stored)
     }
 
-    /// Cancels what an agent that is about to go has not ended, page by page, until none is left.
-    async fn cancel_all(&self, tenant: TenantId, agent: &AgentId) {
+    /// Cancels what an agent that is about to go has not ended and what was begun until then, page by page, until none is left.
+    async fn cancel_all(&self, tenant: TenantId, agent: &AgentId, until: TaskId) {
         let states = [TaskState::Working, TaskState::Submitted, TaskState::InputRequired, TaskState::AuthRequired];
         // What moves from one state to another while it is looked for is found by the next round.
         for _ in 0..ROUNDS {
             let mut found = 0;
             for state in states {
-                match self.cancel_those(tenant, agent, state).await {
+                match self.cancel_those(tenant, agent, state, until).await {
                     Ok(canceled) => found += canceled,
                     Err(error) => {
                         tracing::warn!(agent.name = %agent, %error, "the tasks of an agent that is gone cannot be canceled yet");
@@ -219,7 +226,13 @@ impl Exchange {
         }
     }
 
-    async fn cancel_those(&self, tenant: TenantId, agent: &AgentId, state: TaskState) -> store::Result<usize> {
+    async fn cancel_those(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        state: TaskState,
+        until: TaskId,
+    ) -> store::Result<usize> {
         let mut after: Option<PageKey> = None;
         let mut found = 0;
         // Another agent of that id is another agent: what is sent to it is not canceled.
@@ -234,8 +247,9 @@ impl Exchange {
                 view: View { history: Some(0), artifacts: false },
             };
             let page = self.inner.store.list(tenant, filter).await?;
-            found += page.tasks.len();
-            join_all(page.tasks.iter().map(|task| self.cancel_one(tenant, task.task, task.seq))).await;
+            let begun = page.tasks.iter().filter(|task| task.task <= until);
+            let canceled = join_all(begun.map(|task| self.cancel_one(tenant, task.task, task.seq))).await;
+            found += canceled.len();
             after = page.next;
             if after.is_none() {
                 break;
@@ -283,7 +297,7 @@ pub(crate) async fn load(inner: &Arc<Inner>) -> store::Result<()> {
         }
         match make(inner, &stored) {
             Some(entry) => made.push((stored.tenant, entry)),
-            None => inner.agents.remove_own(stored.tenant, &stored.id),
+            None => inner.agents.set_aside(stored.tenant, &stored.id),
         }
         seen.marks.insert(key, mark);
     }
@@ -349,16 +363,22 @@ fn make(inner: &Inner, stored: &StoredAgent) -> Option<Entry> {
 fn see_off(inner: &Arc<Inner>, tenant: TenantId, id: AgentId) {
     let here = Exchange { inner: Arc::clone(inner) };
     inner.workers.loops.spawn(async move {
-        for _ in 0..ROUNDS {
+        let (mut pause, mut waited) = (PAUSE, Duration::ZERO);
+        while waited < TELLING {
             tokio::select! {
                 () = here.inner.draining.cancelled() => return,
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(pause) => {}
             }
-            here.cancel_all(tenant, &id).await;
+            // Where there is another agent of that id, what comes late is for that one.
+            if waited < LATE && here.inner.agents.common(&id).is_none() {
+                here.cancel_all(tenant, &id, TaskId::mint()).await;
+            }
             let owed = here.inner.store.owed_cancels(std::slice::from_ref(&id), usize::from(u8::MAX)).await;
             if owed.is_ok_and(|owed| owed.iter().all(|owed| owed.tenant != tenant)) {
                 break;
             }
+            waited += pause;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         here.inner.agents.drop_own(tenant, &id);
     });

@@ -5,11 +5,12 @@
 //! their slots**, whosever they are: the journal hands out work by the agent's id, and what is claimed has to find a slot.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -18,6 +19,9 @@ use store::{AgentId, TenantId};
 use tokio::sync::Semaphore;
 
 use crate::{Agent, Caller, Delivery, OnCrash, Outcome, Output, Profile, Turn};
+
+/// How long a turn rests whose agent this instance cannot make.
+const REST: Duration = Duration::from_secs(10);
 
 /// One agent: its profile, its program and its free slots.
 pub struct Entry {
@@ -63,6 +67,8 @@ type Shelf = BTreeMap<AgentId, Arc<Entry>>;
 struct Book {
     common: Shelf,
     own: HashMap<TenantId, Arc<Shelf>>,
+    /// Agents of tenants that this instance cannot make, and another one may.
+    aside: HashSet<(TenantId, AgentId)>,
     offers: Arc<[Offer]>,
 }
 
@@ -103,6 +109,12 @@ impl Entry {
         Self { lane: Arc::clone(lane), ..entry }
     }
 
+    /// Stands where an agent is that this instance cannot make: what is due of it rests until another instance takes it, or until it can.
+    pub(crate) fn unmade(id: &AgentId, lane: &Arc<Lane>) -> Self {
+        let entry = Self::new(Profile::new(id.clone(), "none"), Arc::new(Unmade));
+        Self { lane: Arc::clone(lane), ..entry }
+    }
+
     /// The same agent with these slots.
     fn on(&self, lane: Arc<Lane>) -> Self {
         let (profile, agent) = (self.profile.clone(), Arc::clone(&self.agent));
@@ -116,6 +128,15 @@ struct Gone;
 impl Agent for Gone {
     async fn run(&self, turn: Turn, _out: Output) -> Outcome {
         Outcome::Retry(format!("there is no agent '{}' any more", turn.agent))
+    }
+}
+
+struct Unmade;
+
+#[async_trait]
+impl Agent for Unmade {
+    async fn run(&self, _turn: Turn, _out: Output) -> Outcome {
+        Outcome::Parked { at_most: Some(REST) }
     }
 }
 
@@ -168,19 +189,27 @@ impl Agents {
 
     /// Removes an agent of one tenant.
     pub fn remove_own(&self, tenant: TenantId, id: &AgentId) {
+        self.change(|book, _| take(book, tenant, id));
+    }
+
+    /// Removes an agent of one tenant that this instance cannot make. Its work is left to those who can.
+    pub(crate) fn set_aside(&self, tenant: TenantId, id: &AgentId) {
         self.change(|book, _| {
-            let Some(shelf) = book.own.get_mut(&tenant) else { return };
-            Arc::make_mut(shelf).remove(id);
-            if shelf.is_empty() {
-                book.own.remove(&tenant);
-            }
+            take(book, tenant, id);
+            book.aside.insert((tenant, id.clone()));
         });
+    }
+
+    /// Whether there is such an agent, which this instance cannot make.
+    pub(crate) fn is_aside(&self, tenant: TenantId, id: &AgentId) -> bool {
+        self.book.load().aside.contains(&(tenant, id.clone()))
     }
 
     /// Hides a tenant's own agent from callers: what it has begun can still be ended by it. Says whether there was one.
     pub(crate) fn dismiss_own(&self, tenant: TenantId, id: &AgentId) -> bool {
         let mut was_here = false;
         self.change(|book, _| {
+            book.aside.remove(&(tenant, id.clone()));
             let Some(shelf) = book.own.get_mut(&tenant) else { return };
             let Some(entry) = shelf.get(id).filter(|entry| !entry.leaving) else { return };
             let entry = Entry { leaving: true, ..entry.on(Arc::clone(&entry.lane)) };
@@ -192,14 +221,17 @@ impl Agents {
 
     /// Removes an agent that was dismissed, unless another one has taken its place.
     pub(crate) fn drop_own(&self, tenant: TenantId, id: &AgentId) {
-        if self.is_leaving(tenant, id) {
+        if self.own(tenant, id).is_some_and(|entry| entry.leaving) {
             self.remove_own(tenant, id);
         }
     }
 
-    /// Whether an agent was dismissed, and no other has taken its place.
+    /// Whether what is left of a tenant's agent may be canceled: it was dismissed, or could not be made, and no other has taken its place.
     pub(crate) fn is_leaving(&self, tenant: TenantId, id: &AgentId) -> bool {
-        self.own(tenant, id).is_some_and(|entry| entry.leaving)
+        match self.own(tenant, id) {
+            Some(entry) => entry.leaving,
+            None => self.common(id).is_none(),
+        }
     }
 
     /// A tenant's own agent with this id.
@@ -281,11 +313,21 @@ impl Agents {
 /// Puts a tenant's own agent on its shelf, with the slots that its id has, be they of turns that still run.
 fn put(book: &mut Book, lanes: &mut Lanes, tenant: TenantId, entry: Entry) {
     let id = entry.profile.id.clone();
+    book.aside.remove(&(tenant, id.clone()));
     let shared = lanes.get(&id).and_then(Weak::upgrade);
     let lane = shared.unwrap_or_else(|| Arc::clone(&entry.lane));
     lanes.insert(id.clone(), Arc::downgrade(&lane));
     let shelf = book.own.entry(tenant).or_default();
     Arc::make_mut(shelf).insert(id, Arc::new(Entry { owner: Some(tenant), lane, ..entry }));
+}
+
+fn take(book: &mut Book, tenant: TenantId, id: &AgentId) {
+    book.aside.remove(&(tenant, id.clone()));
+    let Some(shelf) = book.own.get_mut(&tenant) else { return };
+    Arc::make_mut(shelf).remove(id);
+    if shelf.is_empty() {
+        book.own.remove(&tenant);
+    }
 }
 
 fn offers(book: &Book) -> Arc<[Offer]> {

@@ -132,7 +132,11 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             *begun.entry(lease.agent.clone()).or_default() += 1;
             // Whose turn it is says which agent of that id is meant.
             let entry = inner.agents.get(lease.tenant, &lease.agent).filter(|entry| entry.is_run());
-            let entry = entry.unwrap_or_else(|| Arc::new(Entry::gone(&lease.agent, &offer.lane)));
+            let entry = entry.unwrap_or_else(|| {
+                let is_elsewhere = inner.agents.is_aside(lease.tenant, &lease.agent);
+                let stands_in = if is_elsewhere { Entry::unmade } else { Entry::gone };
+                Arc::new(stands_in(&lease.agent, &offer.lane))
+            });
             let (interrupted, rested) = (leased_turn.interrupted, leased_turn.rested);
             let begin = Begin { turn: leased_turn.turn, interrupted, rested, asked };
             let running = inner.workers.register(lease);

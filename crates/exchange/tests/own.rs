@@ -231,6 +231,19 @@ async fn an_own_agent_stands_before_a_common_one_that_comes_later() {
     assert_eq!(rig.exchange.agents().visible(rig.me()).len(), 1);
     rig.exchange.undefine_agent(rig.me(), "poet").await.unwrap();
     assert_eq!(rig.hears(&rig.call, "poet").await.unwrap(), "everybody's");
+    // What the common one does from then on is not the other's.
+    rig.exchange.agents().insert(agent("asks", async |_, _| Outcome::InputRequired(vec![Part::text("which?")])));
+    let asked = task_of(&rig.send("asks", message("hello")).await.unwrap()).id;
+    rig.exchange.agents().remove(&"asks".parse().unwrap());
+    rig.define("asks", json!({"asks": true})).await;
+    let mine = task_of(&rig.send("asks", message("hello")).await.unwrap()).id;
+    rig.exchange.agents().insert(agent("asks", async |_, _| Outcome::InputRequired(vec![Part::text("which?")])));
+    rig.exchange.undefine_agent(rig.me(), "asks").await.unwrap();
+    let later = task_of(&rig.send("asks", message("hello")).await.unwrap()).id;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let state = async |id: &str| rig.get(id).await.status.state;
+    assert_eq!((state(&mine).await, state(&later).await), (TaskState::Canceled, TaskState::InputRequired));
+    assert_eq!(state(&asked).await, TaskState::Canceled, "it was the own one's when that stood before the other");
     assert!(matches!(rig.exchange.undefine_agent(rig.me(), "poet").await, Err(Error::Request(_))));
 }
 
@@ -310,6 +323,27 @@ async fn what_is_due_of_an_own_agent_is_run_after_a_start() {
     assert_eq!(rig.exchange.defined_agents(rig.me()).await.unwrap().len(), 2);
     rig.exchange.redefine_agent(rig.me(), "strange", br#"{"says":"hi"}"#.to_vec()).await.unwrap();
     assert_eq!(rig.hears(&rig.call, "strange").await.unwrap(), "hi");
+}
+
+/// Another instance, of a newer version, may make what this one cannot.
+#[tokio::test]
+async fn a_turn_whose_agent_cannot_be_made_here_rests() {
+    let place = Place::new();
+    let task = Rig::abandon(&place, "poet", message("hello"), Duration::from_millis(200)).await;
+    let store = place.scratch.open().await;
+    let tenant = store.tenants().await.unwrap()[0].id;
+    let poet = "poet".parse().unwrap();
+    store.create_agent(tenant, &poet, br#"{"from":"the future","says":"hi"}"#.to_vec(), 9).await.unwrap();
+    store.close().await;
+    let rig = Rig::at(&place, short(), vec![]).await;
+    let other = rig.other_tenant().await;
+    define(&rig.exchange, &other.caller, "poet", json!({"says": "theirs"})).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(rig.get(&task).await.status.state, TaskState::Working);
+    rig.exchange.redefine_agent(rig.me(), "poet", br#"{"says":"mine"}"#.to_vec()).await.unwrap();
+    rig.store.wake(tenant, TaskId::parse(&task).unwrap()).await.unwrap();
+    let ended = rig.until_terminal(&task).await;
+    assert_eq!(exchange::text_of(&ended.artifacts[0].parts), "mine");
 }
 
 /// Its id is offered by another tenant's agent: it must not wait behind that for ever, and never be run by it.
