@@ -322,10 +322,15 @@ fn the_one_that_routes_is_listed_with_the_others() {
     };
     let is = |kind: &str, state: &str| (kind.to_owned(), state.to_owned());
     assert_eq!((seen(&home, "index"), seen(&home, "helper")), (is("llm", "stopped"), is("llm", "stopped")));
-    let _server = home.serve();
+    let server = home.serve();
     assert_eq!((seen(&home, "index"), seen(&home, "helper")), (is("llm", "running"), is("llm", "running")));
     assert_eq!(find(&home, "index").unwrap()["source"], "built-in");
     let shown = home.ok(&["agent", "show", "helper"]);
     assert!(shown.contains("kind:        llm") && shown.contains("analyst"), "{shown}");
     assert!(home.ok(&["agent", "show", "index"]).contains("orchestrator"));
+
+    let own = serde_json::json!({"id": "own", "role": "clerk"});
+    assert_eq!(server.http("POST", "/v1/agents", Some(&home.token()), Some(&own)).0, 201);
+    assert_eq!(seen(&home, "own"), is("llm", "running"));
+    assert_eq!(find(&home, "own").unwrap()["source"], "/v1/agents", "its tenant has defined it");
 }
