@@ -155,10 +155,10 @@ fn learn(status: u16, told: &Told, quirks: Quirks) -> Option<Quirks> {
     if !matches!(status, 400 | 422) {
         return None;
     }
-    // A name in a URL or a text of the caller's is not what it complains about.
+    // A name in a URL of the caller's is not what it complains about.
     let says = |name: &str| {
-        let bare = |word: &str| word.trim_matches(|c: char| !(c.is_alphanumeric() || c == '_')) == name;
-        told.message.split_whitespace().any(bare)
+        let words = told.message.split_whitespace().filter(|word| !word.contains('/'));
+        words.flat_map(|word| word.split(|c: char| !(c.is_alphanumeric() || c == '_'))).any(|word| word == name)
     };
     let names = |name: &str| told.param.as_deref() == Some(name) || says(name);
     if names("stream_options") && !quirks.no_stream_options {
@@ -511,5 +511,10 @@ mod tests {
         );
         assert_eq!(learn(400, &told("temperature: must be at most 2", None), none), None);
         assert_eq!(learn(500, &wants, none), None);
+        let params = told("UnsupportedParamsError: this model does not support temperature=0.5.", None);
+        assert!(learn(400, &params, none).unwrap().no_temperature);
+        // What a caller has put into its message teaches nothing.
+        let url = "Error while downloading https://x.example/stream_options.png?max_completion_tokens";
+        assert_eq!(learn(400, &told(url, None), none), None);
     }
 }
