@@ -154,6 +154,13 @@ impl Handed {
         self.task
     }
 
+    /// Its end, if it has come to one.
+    pub async fn look(&self) -> Result<Option<Answer>, Error> {
+        let chatted = self.exchange.chatted(&self.call, self.task, Some(1)).await?;
+        let state = chatted.state;
+        Ok((!chatted.is_pending()).then(|| Answer { state, text: chatted.response.unwrap_or_default() }))
+    }
+
     /// Waits for its end, but no longer than that.
     pub async fn wait(&self, at_most: Duration) -> Result<Option<Answer>, Error> {
         let inner = &self.exchange.inner;
@@ -164,9 +171,7 @@ impl Handed {
             Ok(waited) => drop(waited?),
             Err(_) => return Ok(None),
         }
-        let chatted = self.exchange.chatted(&self.call, self.task, Some(1)).await?;
-        let state = chatted.state;
-        Ok((!chatted.is_pending()).then(|| Answer { state, text: chatted.response.unwrap_or_default() }))
+        self.look().await
     }
 }
 

@@ -58,10 +58,11 @@ impl Thinking<'_> {
             });
         }
         // Who comes back only looks: those who wait must not take the slots of those who work.
-        let patience = if self.state.rests > 0 { Duration::ZERO } else { PATIENCE };
+        let only_looks = self.state.rests > 0;
         let waits = handed.iter().map(|handed| async {
             match handed {
-                Ok(handed) => handed.wait(patience).await.map(|answer| answer.map(Ok)),
+                Ok(handed) if only_looks => handed.look().await.map(|answer| answer.map(Ok)),
+                Ok(handed) => handed.wait(PATIENCE).await.map(|answer| answer.map(Ok)),
                 Err(why) => Ok(Some(Err(why.clone()))),
             }
         });
