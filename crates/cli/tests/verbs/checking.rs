@@ -171,7 +171,7 @@ const SCRIPTED: &str = "default = \"script/m\"\n[providers.script]\napi = \"scri
 
 #[test]
 fn models_are_checked_and_no_key_is_told() {
-    let home = Home::new();
+    let home = Home::on_sqlite();
     let check = |home: &Home, key: Option<&str>| {
         let mut command = home.command(&["config", "check", "-o", "json"]);
         let output = command.envs(key.map(|key| ("ANTHROPIC_API_KEY", key))).output().unwrap();
