@@ -2,7 +2,6 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
-use serde_json::value::RawValue;
 
 use crate::error::{Error, ErrorKind, clean};
 
@@ -18,11 +17,6 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
         Ok(value) => Ok(value),
         Err(error) => Err(explain::<T>(bytes, &error)),
     }
-}
-
-/// Reads the parameters of a JSON-RPC request. Missing parameters are read as `{}`.
-pub fn decode_params<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Error> {
-    decode(params.map_or("{}", RawValue::get).as_bytes())
 }
 
 fn explain<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Error {
@@ -142,11 +136,5 @@ mod tests {
         assert!(decode::<crate::GetTaskRequest>(deep.as_bytes()).is_ok());
         let deep = deep.replace("unknown", "metadata");
         assert!(decode::<crate::CancelTaskRequest>(deep.as_bytes()).is_err());
-    }
-
-    #[test]
-    fn missing_parameters_are_an_empty_object() {
-        assert_eq!(decode_params::<crate::ListTasksRequest>(None).unwrap(), crate::ListTasksRequest::default());
-        assert_eq!(decode_params::<SendMessageRequest>(None).unwrap_err().violations[0].field, "message");
     }
 }

@@ -35,7 +35,7 @@ mod wire;
 pub use card::{
     AgentCapabilities, AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill,
 };
-pub use decode::{decode, decode_params};
+pub use decode::decode;
 pub use error::{Error, ErrorKind, FieldViolation};
 pub use json::{Json, JsonObject};
 pub use method::Method;

@@ -87,7 +87,56 @@ pub fn sign(card: &[u8], key: &SigningKey, jku: Option<&str>) -> Result<Vec<u8>,
     Ok(signed)
 }
 
+/// A detached signature of something that is no card, such as an archive. `kind` is what it is of: a signature of one kind is
+/// none of another, and none of a card.
+pub fn sign_other(kind: &str, payload: &[u8], key: &SigningKey) -> Result<AgentCardSignature, Malformed> {
+    let header = serde_json::json!({"alg": key.algorithm().name(), "kid": key.kid(), "typ": kind});
+    let protected = URL_SAFE_NO_PAD.encode(header.to_string());
+    let signature = URL_SAFE_NO_PAD.encode(key.sign(signing_input(&protected, payload).as_bytes())?);
+    Ok(AgentCardSignature { protected, signature, header: None })
+}
+
+/// Whether [`sign_other`] made this signature of this payload with this key.
+pub fn verifies_other(kind: &str, payload: &[u8], signed: &AgentCardSignature, key: &PublicKey) -> bool {
+    let Some(header) = URL_SAFE_NO_PAD.decode(&signed.protected).ok() else { return false };
+    let Ok(header) = serde_json::from_slice::<Value>(&header) else { return false };
+    let text = |name: &str| header.get(name).and_then(Value::as_str);
+    let fits = text("typ") == Some(kind) && text("alg").and_then(Algorithm::named) == Some(key.algorithm);
+    // What has to be understood and is not (RFC 7515, 4.1.11).
+    let demands = header.get("crit").is_some();
+    let Some(signature) = URL_SAFE_NO_PAD.decode(&signed.signature).ok() else { return false };
+    fits && !demands && key.verifies(signing_input(&signed.protected, payload).as_bytes(), &signature)
+}
+
 /// What a JSON Web Signature is over (RFC 7515, 5.1).
-fn signing_input(protected: &str, payload: &str) -> String {
+fn signing_input(protected: &str, payload: impl AsRef<[u8]>) -> String {
     format!("{protected}.{}", URL_SAFE_NO_PAD.encode(payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_signed_as_one_kind_is_none_of_another() {
+        for algorithm in [Algorithm::Es256, Algorithm::EdDsa] {
+            let key = SigningKey::generate(algorithm).unwrap();
+            let signed = sign_other("archive", b"payload", &key).unwrap();
+            assert!(verifies_other("archive", b"payload", &signed, &key.public()));
+            assert!(!verifies_other("card", b"payload", &signed, &key.public()));
+            assert!(!verifies_other("archive", b"other", &signed, &key.public()));
+            let other = SigningKey::generate(algorithm).unwrap();
+            assert!(!verifies_other("archive", b"payload", &signed, &other.public()));
+            let card = signatures(br#"{"name":"a"}"#, &key, None).unwrap().remove(0);
+            assert!(!verifies_other("archive", br#"{"name":"a"}"#, &card, &key.public()));
+            for broken in [
+                AgentCardSignature { protected: "!".into(), ..signed.clone() },
+                AgentCardSignature { protected: String::new(), ..signed.clone() },
+                AgentCardSignature { signature: "!".into(), ..signed.clone() },
+                AgentCardSignature { signature: String::new(), ..signed.clone() },
+            ] {
+                assert!(!verifies_other("archive", b"payload", &broken, &key.public()));
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use crate::{
     CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Error, GetTaskPushNotificationConfigRequest,
     GetTaskRequest, Json, JsonObject, ListTaskPushNotificationConfigsRequest, ListTasksRequest, Message, Part,
-    PartContent, Role, SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
+    PartContent, Role, SendMessageRequest, SubscribeToTaskRequest, TaskPushNotificationConfig, wire,
 };
 
 /// How big things may be.
@@ -23,6 +23,13 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { id_bytes: 1024, metadata_bytes: 1 << 20, parts: 1000, json_depth: 100 }
+    }
+}
+
+impl Limits {
+    /// Reads something whose lists are no longer than that: whoever sends more entries is refused before there is a place for all of them.
+    pub fn reading<T>(&self, read: impl FnOnce() -> T) -> T {
+        wire::within(self.parts, read)
     }
 }
 

@@ -9,6 +9,7 @@
 //! - `implicit`: no presence, not printed when it is the default,
 //! - `optional`: presence is tracked, the Rust field is an `Option`.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,6 +19,24 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 /// A value as it stands in a field. `null` never reaches it: for a field that means unset.
 pub(crate) trait Value<'de>: Sized {
     fn read<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
+}
+
+thread_local! {
+    /// How many entries a list may have while something is read here.
+    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Reads something whose lists have at most so many entries. More of them are an error as soon as they are met, before they take any room.
+pub(crate) fn within<T>(most: usize, read: impl FnOnce() -> T) -> T {
+    /// Sets it back, come what may.
+    struct Before(usize);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            MOST.set(self.0);
+        }
+    }
+    let _before = Before(MOST.replace(most));
+    read()
 }
 
 /// Reads the value of a field; `None` stands for null.
@@ -309,8 +328,12 @@ impl<'de, T: Value<'de>> Visitor<'de> for List<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+        let most = MOST.get();
         let mut list = Vec::new();
         while let Some(element) = seq.next_element_seed(Element(PhantomData))? {
+            if list.len() == most {
+                return Err(de::Error::custom(format_args!("must hold at most {most} entries")));
+            }
             list.push(element);
         }
         Ok(list)

@@ -1,10 +1,12 @@
 //! Programs as agents: each turn starts the program, hands it one JSON object and journals what it prints.
 //!
-//! A program runs in a process group of its own, with a cleared environment and capped output, and it
-//! never outlives its turn: when the turn's future ends or is dropped, the group is killed.
+//! A program runs in a cage ([`cage`]): with a cleared environment, a home of its own, limits and capped output. It never
+//! outlives its turn: when the turn's future ends or is dropped, it is killed with all that it started ([`crate::launch`]).
 
+mod cage;
 mod events;
 mod process;
+mod quarters;
 mod text;
 
 use std::{
@@ -18,21 +20,27 @@ use std::{
 
 use a2a::{Message, Part};
 use async_trait::async_trait;
-use exchange::{Agent, Delivery, Outcome, Output, Turn};
+use exchange::{Agent, Delivery, Outcome, Output, Profile, Turn};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use store::AgentId;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::ChildStdin,
     time::Instant,
 };
 
+pub use self::{
+    cage::{Isolation, Limits, Stderr},
+    quarters::Quarters,
+};
 use self::{
     events::Events,
     process::{Process, Tail, refused, unread},
     text::Text,
 };
 use crate::{
+    environment,
     file::Table,
     kind::{Built, Context, Kind},
     units::{Size, Span},
@@ -40,7 +48,10 @@ use crate::{
 
 /// Programs, described by the table `[command]`.
 pub const KIND: Kind =
-    Kind { name: "command", moved: &["timeout", "concurrency", "max_attempts", "on_crash"], prepare: |_| {}, build };
+    Kind { name: "command", moved: &["timeout", "concurrency", "max_attempts", "on_crash"], prepare, build };
+
+/// How long a turn may take, unless the file says.
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Bytes taken from the program at once.
 const READ_BYTES: usize = 16 << 10;
@@ -69,6 +80,27 @@ pub struct Program {
     /// Names of this process's variables that it gets.
     #[serde(default)]
     pub pass_env: Vec<String>,
+    /// How it is kept from the rest of the machine.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// Whether it has the machine's network, under strict isolation.
+    #[serde(default)]
+    pub network: Option<bool>,
+    /// What it may read beside the system and its own, under strict isolation.
+    #[serde(default)]
+    pub readable: Vec<PathBuf>,
+    /// The user that runs it, where the server is root.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// The group of that user, if it has not the same number.
+    #[serde(default)]
+    pub gid: Option<u32>,
+    /// What it may use up.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Who gets what it complains.
+    #[serde(default)]
+    pub stderr: Stderr,
 }
 
 /// What a program's output means.
@@ -84,8 +116,9 @@ pub enum OutputMode {
 
 /// A program that takes turns.
 struct CommandAgent {
+    id: AgentId,
     program: Program,
-    instance: Arc<str>,
+    quarters: Quarters,
 }
 
 /// What the program reads on its standard input.
@@ -125,10 +158,19 @@ fn default_max_output() -> Size {
     Size(64 << 20)
 }
 
+fn prepare(profile: &mut Profile) {
+    profile.timeout = Some(TIMEOUT);
+}
+
 fn build(table: Table<'_>, context: &Context) -> Result<Built, String> {
     let mut program: Program = table.read()?;
-    program.cwd = context.resolve(&program.cwd);
-    program.into_agent(Arc::clone(&context.instance))
+    let own_world = program.isolation == Isolation::Strict && program.cwd.as_os_str().is_empty();
+    // The file's directory has the files of other agents.
+    program.cwd = match context.quarters.home_of(&context.id).filter(|_| own_world) {
+        Some(home) => home,
+        None => context.resolve(&program.cwd),
+    };
+    program.into_agent(context.id.clone(), context.quarters.clone())
 }
 
 impl Program {
@@ -142,14 +184,22 @@ impl Program {
             max_output: default_max_output(),
             env: BTreeMap::new(),
             pass_env: Vec::new(),
+            isolation: Isolation::default(),
+            network: None,
+            readable: Vec::new(),
+            uid: None,
+            gid: None,
+            limits: Limits::default(),
+            stderr: Stderr::default(),
         }
     }
 
-    /// Makes an agent of it. What it starts carries the mark of the instance, for [`crate::guard`].
-    pub fn into_agent(self, instance: Arc<str>) -> Result<Built, String> {
+    /// Makes an agent of it, which lives there.
+    pub fn into_agent(self, id: AgentId, quarters: Quarters) -> Result<Built, String> {
         self.check()?;
-        let warnings = self.problems();
-        let agent = Arc::new(CommandAgent { program: self, instance });
+        let mut warnings = self.check_cage(&id, &quarters)?;
+        warnings.extend(self.problems(quarters.home_of(&id).as_deref()));
+        let agent = Arc::new(CommandAgent { id, program: self, quarters });
         Ok(Built { agent, delivery: Delivery::Run, described: None, warnings })
     }
 
@@ -174,16 +224,18 @@ impl Program {
     }
 
     /// What will go wrong when it is run: a program or a directory that is not there.
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self, home: Option<&Path>) -> Vec<String> {
         let mut problems = Vec::new();
-        if !self.cwd.is_dir() {
+        // Its home is there when it is needed.
+        if !self.cwd.is_dir() && home != Some(&self.cwd) {
             problems.push(format!("tasks will fail: `{}` is not a directory", self.cwd.display()));
         }
         let program = self.path();
         let (found, place) = if program.is_absolute() {
             (program.is_file(), "there")
         } else {
-            let path = self.env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+            let path =
+                self.env.get("PATH").map(Into::into).or_else(|| environment::variable_os("PATH")).unwrap_or_default();
             (std::env::split_paths(&path).any(|directory| directory.join(&program).is_file()), "in PATH")
         };
         if !found {
@@ -206,7 +258,7 @@ impl Agent for CommandAgent {
             Ok(input) => input,
             Err(why) => return Outcome::Retry(why),
         };
-        let mut process = match Process::spawn(&self.program, &self.instance) {
+        let mut process = match Process::spawn(&self.program, &self.id, &self.quarters) {
             Ok(process) => process,
             Err(error) => return refused(&self.program, &error),
         };
@@ -217,6 +269,10 @@ impl Agent for CommandAgent {
         };
         let mut tail = Tail::new(&turn);
         let end = self.attend(&mut process, input, &mut reader, &mut tail, &turn, &out).await;
+        if let Some(error) = process.refusal(&end, &tail) {
+            return refused(&self.program, &error);
+        }
+        tail.record(&self.quarters);
         let status = match end {
             End::Canceled => return Outcome::Canceled,
             End::Broken(why) => return Outcome::Broken(why),
@@ -227,7 +283,7 @@ impl Agent for CommandAgent {
             Err(why) => Outcome::Broken(why),
             Ok(Some(outcome)) if status.success() || !matches!(outcome, Outcome::AuthRequired(_)) => outcome,
             Ok(None) if status.success() => Outcome::Completed(Vec::new()),
-            Ok(_) => Outcome::Failed(vec![Part::text(tail.explain(status))]),
+            Ok(_) => Outcome::Failed(vec![Part::text(tail.explain(status, self.program.stderr))]),
         }
     }
 }
@@ -252,7 +308,7 @@ impl CommandAgent {
         let mut complained = vec![0; READ_BYTES];
         let mut total = 0;
         let mut canceled = false;
-        let mut kill_at: Option<Instant> = None;
+        let (mut kill_at, mut killed): (Option<Instant>, bool) = (None, false);
 
         let status = loop {
             tokio::select! {
@@ -264,8 +320,12 @@ impl CommandAgent {
                     kill_at = Some(Instant::now() + self.program.grace.0);
                 }
                 () = at(kill_at) => {
-                    kill_at = None;
+                    kill_at = Some(Instant::now() + process::KEEPER);
+                    if killed {
+                        process.force().await;
+                    }
                     process.kill();
+                    killed = true;
                 }
                 () = &mut feed, if !fed => fed = true,
                 read = stdout.read(&mut printed), if stdout_open => {

@@ -19,17 +19,19 @@ use store::AgentId;
 pub use self::table::Table;
 use self::{common::Common, table::unknown};
 use crate::{
+    command::Quarters,
     kind::{Context, KINDS, Kind},
     mind,
     model::Models,
     remote::Remotes,
+    settled,
 };
 
 /// Reads agent files.
 #[derive(Clone)]
 pub struct Reader {
     kinds: &'static [Kind],
-    instance: Arc<str>,
+    quarters: Quarters,
     remotes: Option<Remotes>,
     models: Option<Models>,
 }
@@ -86,7 +88,14 @@ pub enum Error {
 impl Reader {
     /// A reader that knows these kinds. `instance` marks what the agents start, see [`crate::guard`].
     pub fn new(kinds: &'static [Kind], instance: impl Into<Arc<str>>) -> Self {
-        Self { kinds, instance: instance.into(), remotes: None, models: None }
+        let quarters = Quarters { mark: instance.into(), ..Quarters::default() };
+        Self { kinds, quarters, remotes: None, models: None }
+    }
+
+    /// Programs of the agents that it reads live here.
+    #[must_use]
+    pub fn with_quarters(self, quarters: Quarters) -> Self {
+        Self { quarters, ..self }
     }
 
     /// Agents that it reads can be those of remotes, which are these.
@@ -134,7 +143,7 @@ impl Reader {
         let context = Context {
             id,
             tenants: profile.tenants.clone(),
-            instance: Arc::clone(&self.instance),
+            quarters: self.quarters.clone(),
             remotes: self.remotes.clone(),
             models: self.models.clone(),
             directory,
@@ -238,5 +247,5 @@ pub(crate) fn list_ending(directory: &Path, endings: &[&str]) -> io::Result<Vec<
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+    settled::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }

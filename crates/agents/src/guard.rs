@@ -1,6 +1,6 @@
 //! Programs never outlive the server, not even after kill -9 of it.
 //!
-//! Each program carries [`MARK`] with the id of the server's instance in its environment. A second
+//! Each program carries [`MARK`] with the id of the server's instance and the number of its run in its environment. A second
 //! process, the guard, waits for the end of a pipe that only the server holds; when the server is gone, in
 //! whatever way, it kills whoever carries the mark. The guard has a process group of its own, so that what
 //! is sent to the server's terminal or group does not reach it.
@@ -97,8 +97,10 @@ fn spawn(instance: &str) -> io::Result<(Child, ChildStdin)> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["guard", instance])
-        // A server that is itself somebody's program has a mark; its guard must survive it for a moment.
-        .env_remove(MARK)
+        // It needs nothing, least of all what is secret. A server that is itself somebody's program has a mark, which its guard
+        // must survive for a moment.
+        .env_clear()
+        .current_dir("/")
         .stdin(Stdio::piped())
         // Whoever reads the server's output waits for its end, and must not wait for the guard's.
         .stdout(Stdio::null())
@@ -173,6 +175,8 @@ mod linux {
         let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
         // A process of somebody else's, or one that is gone.
         let Ok(environment) = fs::read(path) else { return false };
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        // A mark may go on with the number of a run.
+        let is_mark = |rest: &[u8]| rest.first().is_none_or(|next| *next == b'/');
+        environment.split(|byte| *byte == 0).any(|variable| variable.strip_prefix(mark.as_bytes()).is_some_and(is_mark))
     }
 }

@@ -14,7 +14,7 @@ use exchange::{Agent, Delivery, Profile};
 use store::AgentId;
 
 use crate::{
-    command,
+    command::{self, Quarters},
     file::Table,
     mind,
     model::Models,
@@ -68,8 +68,8 @@ pub struct Context {
     pub id: AgentId,
     /// Names of the tenants that see it.
     pub tenants: Option<BTreeSet<String>>,
-    /// The mark of this server's programs, see [`crate::guard`].
-    pub instance: Arc<str>,
+    /// Where its programs live.
+    pub quarters: Quarters,
     /// The remotes that there are, where agents run.
     pub remotes: Option<Remotes>,
     /// The models that there are, where agents run.

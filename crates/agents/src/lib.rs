@@ -3,15 +3,19 @@
 mod breaker;
 pub mod command;
 mod demo;
+pub mod environment;
 pub mod file;
 mod frame;
 pub mod guard;
 pub mod kind;
+#[cfg(target_os = "linux")]
+pub mod launch;
 pub mod mind;
 pub mod model;
 mod numbers;
 pub mod queue;
 pub mod remote;
+pub mod settled;
 pub mod units;
 mod watch;
 

@@ -65,6 +65,8 @@ struct Stamp {
     modified: Option<SystemTime>,
     bytes: u64,
     inode: u64,
+    /// Who may change the file and its directory decides whether it is read.
+    modes: (u32, u32),
 }
 
 impl AgentFiles {
@@ -193,9 +195,12 @@ impl Files {
 /// The agent files of a directory, with what changes when they do.
 fn stamps(directory: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
     let mut found = BTreeMap::new();
+    let place = fs::metadata(directory).map_or(0, |metadata| metadata.mode());
     for path in file::list(directory)? {
         if let Ok(metadata) = fs::metadata(&path) {
-            let stamp = Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino() };
+            let modes = (metadata.mode(), place);
+            let stamp =
+                Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino(), modes };
             found.insert(path, stamp);
         }
     }

@@ -183,11 +183,11 @@ async fn authorization_is_seen_at_once() {
 }
 
 #[tokio::test]
-async fn a_failing_exit_shows_the_end_of_stderr() {
+async fn a_failing_exit_shows_the_end_of_stderr_to_callers_that_may_see_it() {
     let rig = Rig::new().await;
     rig.shell(
         "fails",
-        "",
+        "command.stderr = \"caller\"",
         "echo partial\nfor n in $(seq 2000); do echo \"noise $n\" >&2; done\necho 'no such word' >&2\nexit 3",
     );
     let task = rig.say("fails", "x").await;
@@ -196,6 +196,9 @@ async fn a_failing_exit_shows_the_end_of_stderr() {
     assert!(said.starts_with("exit code 3: ") && said.ends_with("noise 2000\nno such word"), "{said}");
     assert!(said.len() < 4200);
     assert_eq!(text(&task), "partial\n");
+    rig.shell("discreet", "", "echo 'no such word' >&2\nexit 3");
+    let told = "exit code 3; its operator finds what it said in the log".to_owned();
+    assert_eq!(status(&rig.say("discreet", "x").await), (TaskState::Failed, told));
     rig.shell("dies", EVENTS, "kill -9 $$");
     assert_eq!(status(&rig.say("dies", "x").await), (TaskState::Failed, "killed by signal 9".to_owned()));
 }

@@ -4,11 +4,11 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use agents::units::Span;
+use agents::{environment::secret, units::Span};
 use client::{Connector, Limits, Policy, Secret, call_json, parse_url, same_origin};
 use exchange::admin::{
-    Administration, AuditEntry, CreateTenant, CreateToken, Error, Key, RotateKey, SignCard, SignedCard, Stats, Tenant,
-    Token, UpdateTenant,
+    AdminToken, Administration, AuditEntry, CreateAdminToken, CreateTenant, CreateToken, Error, Key, RotateKey,
+    SignCard, SignedCard, Stats, Tenant, Token, UpdateTenant,
 };
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
@@ -97,7 +97,7 @@ impl AdminArgs {
         let flags = Layer { data_dir: self.data_dir.clone(), store: self.store.clone(), ..Layer::default() };
         let layer = config::load(flags, self.config.as_deref(), &process_environment)?;
         let data_dir = layer.data_dir(&process_environment);
-        let given = process_environment("SB_ADMIN_TOKEN");
+        let given = secret("SB_ADMIN_TOKEN");
         if let Some(named) = self.url.clone().or_else(|| process_environment("SB_URL")) {
             return named_server(&named, data_dir.ok(), given);
         }
@@ -122,7 +122,7 @@ impl AdminArgs {
 pub(crate) fn of_server(base: &str, data_dir: Option<PathBuf>) -> Option<Admin> {
     let layer = config::load(Layer { data_dir, ..Layer::default() }, None, &process_environment).ok()?;
     let data_dir = layer.data_dir(&process_environment).ok();
-    named_server(base, data_dir, process_environment("SB_ADMIN_TOKEN")).ok()
+    named_server(base, data_dir, secret("SB_ADMIN_TOKEN")).ok()
 }
 
 /// Whether there is a journal already. Looking makes none.
@@ -138,12 +138,15 @@ async fn has_journal(location: &Location) -> Result<bool, Failure> {
 
 /// A server that the caller names. The stored token goes to the server that it belongs to only.
 fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -> Result<Admin, Failure> {
-    let base = parse_url(named)?;
-    let home = match &data_dir {
-        Some(directory) => Local::load(directory)?.url.and_then(|url| parse_url(&url).ok()),
-        None => None,
-    };
-    let data_dir = data_dir.filter(|_| home.is_some_and(|home| same_origin(&home, &base)));
+    let mut base = parse_url(named)?;
+    let local = data_dir.as_deref().map(Local::load).transpose()?.unwrap_or_default();
+    let [home, admin] = [local.url, local.admin_url].map(|url| url.and_then(|url| parse_url(&url).ok()));
+    let is_here = |url: &Option<Url>| url.as_ref().is_some_and(|url| same_origin(url, &base));
+    let data_dir = data_dir.filter(|_| is_here(&home) || is_here(&admin));
+    // Who names the local server means the address at which it is administered.
+    if let (Some(_), Some(admin)) = (&data_dir, admin) {
+        base = admin;
+    }
     let stored = match &data_dir {
         Some(directory) if given.is_none() => AdminFile::load(directory)?.token,
         _ => None,
@@ -165,7 +168,8 @@ async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Res
         Some(token) => Some(token),
         None => AdminFile::load(data_dir)?.token,
     };
-    let (Some(url), Some(token)) = (Local::load(data_dir)?.url, token) else {
+    let local = Local::load(data_dir)?;
+    let (Some(url), Some(token)) = (local.admin_url.or(local.url), token) else {
         return Ok(None);
     };
     let base = parse_url(&url)?;
@@ -242,6 +246,27 @@ impl Admin {
                 server.call(Method::DELETE, &format!("/tenants/{}/tokens/{id}", tenant.0), NOTHING).await
             }
             Way::Journal(store) => Ok(on(store).revoke_token(tenant, id).await?),
+        }
+    }
+
+    pub(crate) async fn admin_tokens(&self) -> Result<Vec<AdminToken>, Failure> {
+        match &self.way {
+            Way::Server(server) => server.list("/tokens", "tokens").await,
+            Way::Journal(store) => Ok(on(store).admin_tokens().await?),
+        }
+    }
+
+    pub(crate) async fn create_admin_token(&self, request: CreateAdminToken) -> Result<AdminToken, Failure> {
+        match &self.way {
+            Way::Server(server) => server.call(Method::POST, "/tokens", Some(&request)).await,
+            Way::Journal(store) => Ok(on(store).create_admin_token(request).await?),
+        }
+    }
+
+    pub(crate) async fn revoke_admin_token(&self, id: i64) -> Result<AdminToken, Failure> {
+        match &self.way {
+            Way::Server(server) => server.call(Method::DELETE, &format!("/tokens/{id}"), NOTHING).await,
+            Way::Journal(store) => Ok(on(store).revoke_admin_token(id).await?),
         }
     }
 

@@ -1,4 +1,5 @@
-//! The admin token: made on the first start, kept as a hash in the store and in the clear only in `admin.json`.
+//! The admin token: made on the first start, kept as a hash in the store and in the clear only in `admin.json`. One that is given
+//! stays with whoever gave it: nothing writes it down.
 //!
 //! The file is written before the store hears of the hash, so that a start that is interrupted in between is
 //! finished by the next one.
@@ -25,7 +26,8 @@ pub(crate) async fn ensure(store: &dyn Store, directory: &Path, given: Option<St
         if store.find_setting(ADMIN_TOKEN).await.map_err(failure)?.as_deref() != Some(&hash) {
             store.set_setting(ACTOR, ADMIN_TOKEN, hash.to_vec()).await.map_err(failure)?;
         }
-        return AdminFile { token: Some(token) }.save(directory);
+        // Whatever another start has written there opens nothing any more, or is not ours to keep.
+        return AdminFile::remove(directory);
     }
     let known = AdminFile::load(directory)?;
     let fresh = known.token.is_none();
@@ -95,6 +97,7 @@ mod tests {
         assert_eq!(store.audit(None, 10).await.unwrap().len(), 1, "setting what is set is no change");
         ensure(store.as_ref(), directory.path(), None).await.unwrap();
         assert_eq!(installed(&*store).await, hash("an-admin-token-of-mine"));
+        assert!(AdminFile::load(directory.path()).unwrap().token.is_none(), "what is given is not written");
         assert!(ensure(store.as_ref(), directory.path(), Some("short".to_owned())).await.is_err());
     }
 

@@ -422,7 +422,7 @@ fn remove(args: &Remove) -> Result<(), Failure> {
 
 fn check(args: &Check) -> Result<(), Failure> {
     let mut checked = Vec::new();
-    let reader = Reader::default().with_models(args.common.models()?);
+    let reader = findings::reader().with_models(args.common.models()?);
     if args.files.is_empty() {
         checked = args.common.directory()?.agents(&reader)?;
     }

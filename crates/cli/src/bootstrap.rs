@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use exchange::admin::{TOKEN_PREFIX, hash, mint};
-use store::{NewToken, Store, TenantId};
+use store::{NewToken, Reach, Store, TenantId};
 
 use crate::{
     failure::{Exit, Failure},
@@ -59,9 +59,9 @@ async fn with_given(
         return Err(Failure::new(Exit::Failed, "SB_BOOTSTRAP_TOKEN is a token that was revoked")
             .hint("set another one, or unset it"));
     }
+    // It stays with whoever gave it. An older file may hold it still.
     let mut local = Local::load(directory)?;
-    local.token = Some(token);
-    local.save(directory)?;
+    local.token.take_if(|written| *written == token);
     Ok(Bootstrap { local, fresh: None })
 }
 
@@ -112,7 +112,7 @@ async fn default_tenant(store: &dyn Store) -> Result<TenantId, Failure> {
 
 /// Adds a token; `false` when its hash is known already, be it revoked.
 async fn add(store: &dyn Store, tenant: TenantId, hash: [u8; 32]) -> Result<bool, Failure> {
-    let token = NewToken { tenant, hash, name: "bootstrap".to_owned(), expires: None };
+    let token = NewToken { tenant, hash, name: "bootstrap".to_owned(), expires: None, reach: Reach::default() };
     match store.add_token(token).await {
         Ok(_) => Ok(true),
         Err(store::Error::Exists) => Ok(false),
@@ -158,7 +158,7 @@ mod tests {
         let homes: Vec<_> = (0..8).map(|_| tempfile::tempdir().unwrap()).collect();
         let starts = homes.iter().map(|home| start(&store, home.path(), Some("a-token-for-all-of-them")));
         for begun in futures_util::future::join_all(starts).await {
-            assert_eq!(begun.local.token.as_deref(), Some("a-token-for-all-of-them"));
+            assert_eq!(begun.local.token, None, "what is given is not written");
         }
         assert_eq!(store.tokens(store.tenants().await.unwrap()[0].id).await.unwrap().len(), 1);
     }
@@ -206,7 +206,7 @@ mod tests {
         for _ in 0..2 {
             let started = start(&store, directory.path(), Some(given)).await;
             assert!(started.fresh.is_none());
-            assert_eq!(started.local.token.as_deref(), Some(given));
+            assert_eq!(started.local.token, None, "what is given is not written");
         }
         assert!(store.token(&hash(given)).await.unwrap().is_some());
         let later = start(&store, directory.path(), None).await;

@@ -14,7 +14,7 @@ use std::{
     str::FromStr,
 };
 
-use agents::units::nearest;
+use agents::{environment, units::nearest};
 use exchange::{Keep, RetentionRule, RetentionRules};
 use server::{Cors, Rate};
 use store::{AgentId, Location, Wake, check_tenant_name};
@@ -75,7 +75,7 @@ pub(crate) struct Config {
 
 /// The variables of this process; an empty one counts as unset.
 pub(crate) fn process_environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+    environment::variable(name)
 }
 
 /// All layers as one. `file` is the `--config` flag.
@@ -95,7 +95,12 @@ pub(crate) fn load(mut flags: Layer, file: Option<&Path>, environment: Environme
         if value.shown().is_some() {
             sources.insert(key.name, Source::File);
         }
-        if let Some(text) = environment(&key.variable) {
+        let given = if value.is_secret() {
+            environment::secret_from(&key.variable, environment).map_err(Failure::usage)?
+        } else {
+            environment(&key.variable)
+        };
+        if let Some(text) = given {
             value.read(&text).map_err(|reason| {
                 Failure::usage(format!("cannot use {}={}", key.variable, masked(&text))).because(reason)
             })?;
@@ -114,11 +119,13 @@ impl Config {
     /// Says what is wrong with the files of the certificate, if there are any.
     pub(crate) fn check_certificate(&self) -> Result<(), Failure> {
         let Some(files) = &self.edge.tls else { return Ok(()) };
-        files.check().map_err(|error| {
-            Failure::usage("cannot use the certificate")
-                .caused_by(&error)
-                .hint("--tls-cert is a file of PEM certificates, the server's own first, and --tls-key its private key")
-        })
+        let hint = "--tls-cert is a file of PEM certificates, the server's own first, and --tls-key its private key";
+        for file in [&files.cert, &files.key] {
+            agents::settled::read(file).map_err(|error| {
+                Failure::usage(format!("cannot use `{}`", file.display())).caused_by(&error).hint(hint)
+            })?;
+        }
+        files.check().map_err(|error| Failure::usage("cannot use the certificate").caused_by(&error).hint(hint))
     }
 }
 
@@ -191,10 +198,13 @@ impl Settings {
         let listen = address(&keys.listen())?;
         let public_url = keys.public_url.as_deref().map(public_url).transpose()?;
         let auth = !keys.no_auth();
-        if !auth && !listen.ip().is_loopback() {
-            return Err(Failure::usage(format!("refusing to serve {listen} without authentication"))
-                .because("--no-auth is accepted on a loopback address only")
-                .hint("leave --no-auth out, or listen on 127.0.0.1"));
+        let admin_listen = keys.admin.listen.as_deref().map(address).transpose()?;
+        for listen in [Some(listen), admin_listen].into_iter().flatten() {
+            if !auth && !listen.ip().is_loopback() {
+                return Err(Failure::usage(format!("refusing to serve {listen} without authentication"))
+                    .because("--no-auth is accepted on a loopback address only")
+                    .hint("leave --no-auth out, or listen on 127.0.0.1"));
+            }
         }
         if listen.ip().is_unspecified() && public_url.is_none() {
             return Err(Failure::usage(format!("listening on {listen} needs a public URL"))
@@ -222,11 +232,14 @@ impl Settings {
         keys.store = Some(Masked::new(location.to_string()));
         keys.wake = Some(Masked::new(wake.to_string()));
         keys.listen = Some(listen.to_string());
+        keys.admin.listen = admin_listen.map(|address| address.to_string());
         keys.public_url.clone_from(&public_url);
         keys.default_agent = default_agent.as_ref().map(AgentId::to_string);
         let limits = &mut keys.limits;
         let (requests, failed_auth) = (limits.requests_per_second(), limits.failed_auth_per_second());
         let request_rate = rate(requests, limits.request_burst.get_or_insert((requests * 2).max(1)));
+        let connections = limits.connections();
+        let per_address = *limits.connections_per_address.get_or_insert((connections / 4).max(64).min(connections));
         let failed_auth_rate = rate(failed_auth, limits.failed_auth_burst.get_or_insert((failed_auth * 5).max(1)));
 
         let bound = |limit: u64| (limit > 0).then_some(limit);
@@ -243,6 +256,7 @@ impl Settings {
             },
             quota: store::Quota { tasks: bound(keys.limits.tasks()), bytes: bound(keys.limits.stored_bytes().0) },
             max_streams: bound(keys.limits.streams()).map(count),
+            bytes_in_flight: bound(keys.limits.bytes_in_flight().0),
             retention: retention(&keys.retention)?,
             chat_wait: keys.chat_wait().0,
             delegation: exchange::DelegationLimits {
@@ -269,7 +283,12 @@ impl Settings {
             body_limit: count(keys.limits.body_bytes().0),
             header_timeout: keys.limits.header_timeout().0,
             body_timeout: keys.limits.body_timeout().0,
+            body_rate: keys.limits.body_rate().0,
             max_connections: count(keys.limits.connections()),
+            max_connections_per_address: count(per_address),
+            unauthenticated_timeout: keys.limits.unauthenticated_timeout().0,
+            stall: keys.limits.stall_timeout().0,
+            admin_listen,
             request_rate,
             failed_auth_rate,
             cors,
@@ -326,7 +345,7 @@ impl Settings {
 /// What a file says. `None` when there is no such file.
 fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
     let failure = || Failure::usage(format!("cannot use the configuration file `{}`", path.display()));
-    let text = match std::fs::read_to_string(path) {
+    let text = match agents::settled::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failure().caused_by(&error)),

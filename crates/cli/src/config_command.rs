@@ -167,8 +167,9 @@ the file is.
 | a size | a number of bytes, or `"64KiB"`, `"10MiB"`, `"1GiB"` | `10MiB` |
 | yes or no | `true`, `false` | `true`, `false`, also `1`, `0`, `yes`, `no`, `on`, `off`; a flag alone says yes |
 
-An empty variable counts as unset. A password in a flag is seen by everybody who can list processes: put it into the variable.
-None is ever printed. What the bounds of `[limits]` mean for callers is in [limits.md](limits.md), what goes and what stays by
+An empty variable counts as unset. A password in a flag is seen by everybody who can list processes: put it into the variable,
+or better into a file: `SB_STORE_FILE`, `SB_WAKE_FILE`, `SB_ADMIN_TOKEN_FILE` and `SB_BOOTSTRAP_TOKEN_FILE` name files whose content is the
+value, and a credential of systemd (`LoadCredential=SB_STORE:…`) that has the variable's name is read as well. None is ever printed. What the bounds of `[limits]` mean for callers is in [limits.md](limits.md), what goes and what stays by
 `[retention]` in [retention.md](retention.md).
 
 This page is printed by `sb config docs`.

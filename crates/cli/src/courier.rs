@@ -1,11 +1,11 @@
 //! Who brings notifications to webhooks: over the guarded connector, with what the configuration allows.
 
 use std::{
-    fs,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use agents::settled;
 use async_trait::async_trait;
 use client::{
     Error,
@@ -56,7 +56,7 @@ pub(crate) fn options(config: &Config) -> Result<Option<PushOptions>, Failure> {
         let failure = || Failure::usage(format!("cannot use the key file {}", file.display()));
         let hint =
             "it is given by --key-file, SB_KEY_FILE or `key_file`; make one with `head -c 32 /dev/urandom > FILE`";
-        let content = fs::read(file).map_err(|error| failure().caused_by(&error).hint(hint))?;
+        let content = settled::read(file).map_err(|error| failure().caused_by(&error).hint(hint))?;
         if content.len() < KEY_BYTES {
             return Err(failure().because(format!("it has fewer than {KEY_BYTES} bytes")).hint(hint));
         }

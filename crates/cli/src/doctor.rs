@@ -63,6 +63,7 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
     findings.push(server::port(&config, running.as_ref()));
     findings.push(machine::clock(running.as_ref().and_then(|server| server.date)).await);
     findings.push(server::public_url(&config, running.as_ref()).await);
+    findings.extend(machine::programs());
     let models = findings::known_models(config.models);
     findings.extend(findings::models(&models).await);
     findings.extend(findings::agent_files(config.agents_dir, &models));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use agents::{
     Reader,
+    command::Quarters,
     model::{self, Models, ProviderState},
 };
 use serde_json::{Value, json};
@@ -158,6 +159,11 @@ fn provider(state: &ProviderState) -> Finding {
     }
 }
 
+/// Reads agent files to tell what a server on this machine would make of them.
+pub(crate) fn reader() -> Reader {
+    Reader::default().with_quarters(Quarters::launched())
+}
+
 /// The agents' files of a directory, each checked as a server with these models would.
 pub(crate) fn agent_files(directory: Option<PathBuf>, models: &Models) -> Vec<Finding> {
     let subject = "agents";
@@ -165,7 +171,7 @@ pub(crate) fn agent_files(directory: Option<PathBuf>, models: &Models) -> Vec<Fi
         return vec![Finding::ok(subject, "no directory for agent files: neither --config nor a home is there")];
     };
     let place = directory.display().to_string();
-    let files = match Directory::new(directory).agents(&Reader::default().with_models(models.clone())) {
+    let files = match Directory::new(directory).agents(&reader().with_models(models.clone())) {
         Ok(files) => files,
         Err(failure) => return vec![Finding::failure(subject, failure)],
     };

@@ -52,6 +52,10 @@ fn postgres_hint(shown: &str, database: Option<&str>, error: &Error) -> String {
         Some("28000") => "the server does not let this user in from here: look at its roles and its pg_hba.conf".into(),
         Some("3D000") => format!("create the database: {}", createdb(shown, database)),
         Some("42501") => "give the role what it needs: it has to own the database, or its schema `public`".into(),
+        _ if error.to_string().contains("server does not support TLS") => {
+            "let the server offer TLS; only for a line that nobody else can read, write ?sslmode=disable into the URL"
+                .into()
+        }
         _ if matches!(error, Error::Unavailable(_)) => {
             "check that the server runs, and its host and port in --store, SB_STORE or the configuration file".into()
         }

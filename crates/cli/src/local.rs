@@ -17,6 +17,9 @@ pub(crate) struct Local {
     /// Where the server answered when it last started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
+    /// Where it is administered, if that is another address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) admin_url: Option<String>,
     /// A token that the server knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
@@ -58,6 +61,17 @@ pub(crate) trait PrivateFile: Clone + Default + Serialize + DeserializeOwned {
         let path = directory.join(Self::NAME);
         let written = write_beside(self, &path).and_then(|beside| fs::rename(&beside, &path));
         written.map_err(|error| not_written(&path, &error))
+    }
+
+    /// Removes the file, if there is one.
+    fn remove(directory: &Path) -> Result<(), Failure> {
+        let path = directory.join(Self::NAME);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Failure::failed(format!("cannot remove `{}`", path.display())).caused_by(&error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes the file unless there is one: of several servers that start at once, one wins.
@@ -113,7 +127,7 @@ mod tests {
     fn what_is_saved_is_private_and_comes_back() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Local::load(directory.path()).unwrap().token.is_none());
-        let local = Local { url: Some("http://h".to_owned()), token: Some("t".to_owned()), agents: None };
+        let local = Local { url: Some("http://h".to_owned()), token: Some("t".to_owned()), ..Local::default() };
         local.save(directory.path()).unwrap();
         let loaded = Local::load(directory.path()).unwrap();
         assert_eq!((loaded.url.as_deref(), loaded.token.as_deref()), (Some("http://h"), Some("t")));

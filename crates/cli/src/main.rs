@@ -24,6 +24,7 @@ mod local;
 mod logging;
 mod output;
 mod parts;
+mod privacy;
 mod push;
 mod relay;
 mod remote;
@@ -111,7 +112,7 @@ enum Command {
     Backup(transfer::To),
     /// Put a backup into an empty store
     #[command(
-        after_help = "Examples:\n  sb restore /backup/switchboard-2026-01-31 --data-dir /var/lib/switchboard\n  \
+        after_help = "Examples:\n  sb restore /backup/switchboard-2026-01-31 --data-dir /var/lib/switchboard --with-credentials\n  \
                             sb restore backup.archive --store postgres://switchboard@db/switchboard"
     )]
     Restore(transfer::From),
@@ -121,8 +122,8 @@ enum Command {
     Export(transfer::To),
     /// Take an archive into an empty store
     #[command(
-        after_help = "Examples:\n  sb import switchboard.archive --store postgres://switchboard@db/switchboard\n  \
-                            sb export - | sb import - --store postgres://switchboard@db/switchboard"
+        after_help = "Examples:\n  sb import switchboard.archive --verify jwks.json --store postgres://switchboard@db/switchboard\n  \
+                            sb export - | sb import - --with-credentials --store postgres://switchboard@db/switchboard"
     )]
     Import(transfer::From),
     /// Print the completion script of a shell
@@ -146,6 +147,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: it is started for every turn of a program, and has nothing to hide.
+    #[cfg(target_os = "linux")]
+    if std::env::args_os().nth(1).is_some_and(|verb| verb == agents::launch::VERB) {
+        return agents::launch::run(std::env::args_os().skip(2));
+    }
+    privacy::close();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -166,7 +173,10 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     let log = cli.log.as_deref();
     match cli.command {
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => {
+            privacy::hide_environment()?;
+            serve::run(&args)
+        }
         Command::Send(args) => send::run(args, log),
         Command::Chat(args) => chat::run(args, log),
         Command::Task(args) => task::run(args, log),

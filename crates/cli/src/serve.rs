@@ -1,9 +1,15 @@
 //! `sb serve`: everything wired together, from the configuration to the last connection.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use agents::{
     AgentFiles, KINDS, Reader,
+    command::Quarters,
     guard::{self, Guard},
     mind::Maker,
     model::{self, Models},
@@ -25,7 +31,7 @@ use crate::{
     courier,
     failure::Failure,
     journal,
-    local::PrivateFile,
+    local::{Local, PrivateFile},
     logging, output, relay, trust,
 };
 
@@ -83,7 +89,19 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let remotes = Remotes::new(config.remotes.clone(), agents.clone());
     let models = Models::new(model::Options { file: config.models.clone(), ..model::Options::default() });
     let maker = Maker::new(models.clone(), remotes.clone());
-    let reader = Reader::new(KINDS, instance).with_remotes(remotes.clone()).with_models(models.clone());
+    let quarters = Quarters {
+        mark: instance.as_str().into(),
+        data: Some(config.data_dir.clone()),
+        configuration: config
+            .agents_dir
+            .iter()
+            .flat_map(|agents| agents.ancestors().take(2))
+            .map(Path::to_owned)
+            .collect(),
+        ..Quarters::launched()
+    };
+    let reader = Reader::new(KINDS, instance).with_quarters(quarters);
+    let reader = reader.with_remotes(remotes.clone()).with_models(models.clone());
     let _files = load_agents(&config, &agents, reader, maker.index())?;
     models.start();
     remotes.start();
@@ -117,9 +135,10 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let _ = config.remotes.base.set(server.base_url().to_owned());
     let mut local = bootstrap.local;
     local.url = Some(server.base_url().to_owned());
+    local.admin_url = server.admin_url();
     local.agents.clone_from(&config.agents_dir);
     local.save(&config.data_dir)?;
-    announce(&server, bootstrap.fresh.as_deref());
+    announce(&server, bootstrap.fresh.as_deref(), &config.data_dir);
 
     let stop = CancellationToken::new();
     let mut running = tokio::spawn(server.run(stop.clone()));
@@ -219,20 +238,30 @@ fn bind_failure(config: &Config, error: &io::Error) -> Failure {
 }
 
 /// Says that the server is ready, and on the first start how to call it.
-fn announce(server: &Server, fresh: Option<&str>) {
+fn announce(server: &Server, fresh: Option<&str>, data: &Path) {
     if let Some(address) = server.grpc_addr() {
         output::line(&format!("gRPC on {address}"));
+    }
+    if let Some(url) = server.admin_url() {
+        output::line(&format!("administration on {url}"));
     }
     output::line(&format!("listening on {}", server.local_url()));
     let Some(token) = fresh else {
         return;
     };
     let base = server.base_url();
+    // What is no terminal is a log, and logs are kept and read by others.
+    let (said, token) = if io::stdout().is_terminal() {
+        let said = "The token below is shown only this once; the CLI on this machine has it already.";
+        (format!("{said}\n\n  token: {token}"), token)
+    } else {
+        let file = data.join(Local::NAME);
+        let said = "Its token is not printed, since this is no terminal. It is in the file below, which only its owner can read.";
+        (format!("{said}\n\n  token file: {}", file.display()), "TOKEN")
+    };
     output::print(&format!(
         r#"
-This is the first start. The token below is shown only this once; the CLI on this machine has it already.
-
-  token: {token}
+This is the first start. {said}
 
 Administration on this machine needs none: `sb tenant add NAME`, `sb token add`.
 

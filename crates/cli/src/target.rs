@@ -139,7 +139,10 @@ impl TargetArgs {
         };
         let named = url.map(str::to_owned).or_else(|| environment("SB_URL"));
         let is_named = named.is_some();
-        let token = self.token.clone().or_else(|| environment("SB_TOKEN"));
+        let token = match &self.token {
+            Some(token) => Some(token.clone()),
+            None => agents::environment::secret_from("SB_TOKEN", environment).map_err(Failure::usage)?,
+        };
         let (base, token) = match (named, token) {
             (Some(base), Some(token)) => (parse_url(&base)?, Some(token)),
             (Some(base), None) => {
@@ -241,7 +244,7 @@ mod tests {
     fn the_stored_token_goes_only_where_it_belongs() {
         let directory = tempfile::tempdir().unwrap();
         let local =
-            Local { url: Some("http://127.0.0.1:1".to_owned()), token: Some("stored".to_owned()), agents: None };
+            Local { url: Some("http://127.0.0.1:1".to_owned()), token: Some("stored".to_owned()), ..Local::default() };
         local.save(directory.path()).unwrap();
         let args = args(directory.path());
         let stored = Some("stored".to_owned());

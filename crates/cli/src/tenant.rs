@@ -118,6 +118,7 @@ async fn rotate(args: &Rotate, admin: &Admin) -> Result<(), Failure> {
     let new = CreateToken {
         name: args.token_name.clone(),
         expires_in_seconds: args.expires.map(|life| life.0.as_secs().max(1)),
+        ..CreateToken::default()
     };
     let changed = admin.rotate(id, new).await?;
     // Printed first: whatever goes wrong after this, the only copy of the token is not lost.

@@ -9,10 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use a2a::signature::SigningKey;
+use exchange::card_keys::{self, CardKeys};
 use serde_json::{Value, json};
 use store::{
     Location,
-    archive::{self, Error, Phase, Sums},
+    archive::{self, Error, Imported, Phase, Sums, Terms},
 };
 
 use crate::{
@@ -22,6 +24,7 @@ use crate::{
     output::{self, Format},
     table::table,
     target::block_on,
+    trust,
 };
 
 /// The name that stands for standard input or output.
@@ -41,6 +44,9 @@ const DIGITS: usize = 16;
 pub(crate) struct To {
     /// The file to write, which must not exist; `-` is standard output
     file: PathBuf,
+    /// Sign it with the key that signs this installation's cards; of SQLite too it is an archive then
+    #[arg(long)]
+    sign: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -50,6 +56,12 @@ pub(crate) struct To {
 pub(crate) struct From {
     /// The file to read; `-` is standard input
     file: PathBuf,
+    /// Also take what gives rights: tokens, the admin token's hash, keys, push configurations and agents of tenants
+    #[arg(long)]
+    with_credentials: bool,
+    /// Take it only if one of the keys in this file has signed it, such as /.well-known/jwks.json has
+    #[arg(long, value_name = "KEYS")]
+    verify: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
 }
@@ -71,6 +83,14 @@ struct Place {
     output: Format,
 }
 
+impl From {
+    fn terms(&self) -> Result<Terms, Failure> {
+        let keys = self.verify.as_deref().map(|file| trust::read_keys(file, None)).transpose()?;
+        let signed_by = keys.map(|keys| keys.into_iter().map(|trusted| trusted.key).collect());
+        Ok(Terms { credentials: self.with_credentials, signed_by })
+    }
+}
+
 impl Place {
     fn location(&self, log: Option<&str>) -> Result<Location, Failure> {
         logging::start(log, "warn", LogFormat::Human)?;
@@ -81,7 +101,7 @@ impl Place {
 
 pub(crate) fn export(args: &To, log: Option<&str>) -> Result<(), Failure> {
     let location = args.place.location(log)?;
-    let sums = write_archive(&location, &args.file)?;
+    let sums = write_archive(&location, args)?;
     report(&args.place, "exported", &args.file, &location, &sums, None);
     Ok(())
 }
@@ -99,7 +119,9 @@ pub(crate) fn import(args: &From, log: Option<&str>) -> Result<(), Failure> {
 pub(crate) fn backup(args: &To, log: Option<&str>) -> Result<(), Failure> {
     let location = args.place.location(log)?;
     let sums = match &location {
-        Location::Postgres(_) => write_archive(&location, &args.file)?,
+        Location::Postgres(_) => write_archive(&location, args)?,
+        // A file of SQLite has no place for a signature.
+        Location::Sqlite(_) if args.sign => write_archive(&location, args)?,
         Location::Sqlite(_) if is_standard(&args.file) => {
             return Err(Failure::usage("a backup of SQLite is made into a file")
                 .hint("name a file, or write an archive with `sb export -`"));
@@ -127,31 +149,66 @@ pub(crate) fn restore(args: &From, log: Option<&str>) -> Result<(), Failure> {
         return Err(Failure::usage("a backup of SQLite is restored from a file").hint("write it to a file first"));
     }
     drop(input);
+    let terms = args.terms()?;
     let telling = Telling::new("restored");
     let progress = |phase, records| telling.tell(phase, records);
     let restored = block_on(async {
-        archive::restore(&location, &args.file, &progress).await.map_err(|error| failure(&location, &args.file, error))
+        let restored = archive::restore(&location, &args.file, &terms, &progress).await;
+        restored.map_err(|error| failure(&location, &args.file, error))
     })?;
-    report(&args.place, "restored", &args.file, &location, &restored.backup, Some(&restored.stored));
+    taken(args, "restored", &location, &restored);
     Ok(())
 }
 
 fn import_archive(args: &From, location: &Location, input: &mut Input, done: &str) -> Result<(), Failure> {
+    let terms = args.terms()?;
     let telling = Telling::new(done);
     let progress = |phase, records| telling.tell(phase, records);
     let imported = block_on(async {
-        archive::import(location, input, &progress).await.map_err(|error| failure(location, &args.file, error))
+        archive::import(location, input, &terms, &progress).await.map_err(|error| failure(location, &args.file, error))
     })?;
-    report(&args.place, done, &args.file, location, &imported.archive, Some(&imported.stored));
+    taken(args, done, location, &imported);
     Ok(())
 }
 
-fn write_archive(location: &Location, file: &Path) -> Result<Sums, Failure> {
+/// Says what was taken in, who has signed it, and what was left out.
+fn taken(args: &From, done: &str, location: &Location, imported: &Imported) {
+    report(&args.place, done, &args.file, location, &imported.archive, Some(imported));
+    if let (Some(kid), None) = (&imported.signer, &args.verify) {
+        let note =
+            format!("signed by the key `{kid}`, which nobody was asked about: --verify KEYS says whom to believe");
+        output::error_line("note", &note);
+    }
+    let left_out = imported.archive.records() - imported.stored.records();
+    if left_out > 0 {
+        let note = format!(
+            "left out {left_out} records that give rights (tokens, settings and keys, push configurations, agents of tenants): \
+             --with-credentials takes them too, of a file whose origin is known"
+        );
+        output::error_line("note", &note);
+    }
+}
+
+/// The key with which the installation signs.
+async fn signing_key(location: &Location, file: &Path) -> Result<SigningKey, Failure> {
+    let stored =
+        archive::setting(location, card_keys::SETTING).await.map_err(|error| failure(location, file, error))?;
+    let Some(stored) = stored else {
+        return Err(Failure::failed("this installation has no key yet that signs").hint("`sb key list` makes one"));
+    };
+    let keys = CardKeys::read(stored).map_err(|error| Failure::failed("cannot sign").caused_by(&error))?;
+    Ok(keys.into_active().key)
+}
+
+fn write_archive(location: &Location, args: &To) -> Result<Sums, Failure> {
+    let file = args.file.as_path();
+    let signer = if args.sign { Some(block_on(signing_key(location, file))?) } else { None };
     let telling = Telling::new("exported");
     let progress = |phase, records| telling.tell(phase, records);
     let write = async |out: &mut dyn Write| {
         let mut out = BufWriter::with_capacity(BUFFER, out);
-        archive::export(location, &mut out, &progress).await.map_err(|error| failure(location, file, error))
+        let exported = archive::export(location, &mut out, signer.as_ref(), &progress).await;
+        exported.map_err(|error| failure(location, file, error))
     };
     if is_standard(file) {
         return block_on(async { write(&mut io::stdout().lock()).await });
@@ -245,8 +302,9 @@ impl Telling {
     }
 }
 
-/// Says what was done: how much of each kind, and its sum. With `stored`, also what was read back.
-fn report(place: &Place, done: &str, file: &Path, location: &Location, sums: &Sums, stored: Option<&Sums>) {
+/// Says what was done: how much of each kind, and its sum. Of what was taken in, also what was read back.
+fn report(place: &Place, done: &str, file: &Path, location: &Location, sums: &Sums, imported: Option<&Imported>) {
+    let stored = imported.map(|imported| &imported.stored);
     let text = match place.output {
         Format::Json => {
             let kinds: Vec<Value> = sums
@@ -262,9 +320,10 @@ fn report(place: &Place, done: &str, file: &Path, location: &Location, sums: &Su
                 })
                 .collect();
             let stored = stored.map(|stored| stored.sha256.as_str());
+            let signer = imported.and_then(|imported| imported.signer.as_deref());
             let (file, store) = (file.display().to_string(), location.to_string());
             let object = json!({"file": file, "store": store, "records": sums.records(), "kinds": kinds,
-                "sha256": sums.sha256, "stored_sha256": stored});
+                "sha256": sums.sha256, "stored_sha256": stored, "signed_by": signer});
             format!("{object}\n")
         }
         Format::Text => {
@@ -287,7 +346,8 @@ fn report(place: &Place, done: &str, file: &Path, location: &Location, sums: &Su
             }
             rows.push(row);
             let way = if stored.is_some() { "into" } else { "from" };
-            format!("{done} {} records {way} {location}\n{}", sums.records(), table(headings, &rows))
+            let records = stored.unwrap_or(sums).records();
+            format!("{done} {records} records {way} {location}\n{}", table(headings, &rows))
         }
     };
     if is_standard(file) && stored.is_none() {
@@ -319,6 +379,8 @@ fn failure(location: &Location, file: &Path, error: Error) -> Failure {
             .hint("start `sb serve` of this version once, which brings it up to date; or use the `sb` that wrote it"),
         Error::FromTheFuture { .. } => refused(&error).hint("use the version of `sb` that made it, or a newer one"),
         Error::NotAnArchive(_) => refused(&error).hint("give it a file that `sb export` or `sb backup` has made"),
+        Error::Unsigned | Error::BadSignature(_) => refused(&error)
+            .hint("nothing was written; use a copy that `sb export --sign` has made, and the keys of who made it"),
         Error::Truncated { .. } | Error::Damaged { .. } | Error::Altered(_) | Error::BadBackup(_) => {
             refused(&error).hint("nothing was written; use another copy of the file")
         }

@@ -18,7 +18,7 @@ use std::{
 
 use a2a::Part;
 use agents::{
-    command::{OutputMode, Program},
+    command::{OutputMode, Program, Quarters},
     guard,
 };
 use exchange::{Agent, Ledger, Origin, Outcome, Output, Past, Turn, text_of};
@@ -37,6 +37,7 @@ use crate::{
     failure::Failure,
     logging,
     output::{self, Format},
+    privacy,
     routes::RouteArgs,
     serve::Signals,
     target,
@@ -130,7 +131,9 @@ enum Run {
 }
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
-    logging::start(log, "warn", LogFormat::Human)?;
+    privacy::hide_environment()?;
+    // What programs complain is for who runs the worker.
+    logging::start(log, "warn,agents::command=info", LogFormat::Human)?;
     target::block_on(work(args))
 }
 
@@ -197,7 +200,8 @@ impl Args {
                 None => program.pass_env.push(variable.clone()),
             }
         }
-        let built = program.into_agent(Arc::from(instance)).map_err(unusable)?;
+        let quarters = Quarters { mark: instance.into(), ..Quarters::launched() };
+        let built = program.into_agent(self.agent.clone(), quarters).map_err(unusable)?;
         match built.warnings.into_iter().next() {
             Some(problem) => Err(unusable(problem)),
             None => Ok(built.agent),

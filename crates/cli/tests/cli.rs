@@ -2,11 +2,15 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     process::Stdio,
     time::{Duration, Instant},
 };
 
-use crate::harness::{Home, text, worked};
+use crate::{
+    harness::{Home, text, worked},
+    verbs::terminal::Terminal,
+};
 
 fn token_in(text: &str) -> Option<&str> {
     let start = text.find("sb_")?;
@@ -14,15 +18,18 @@ fn token_in(text: &str) -> Option<&str> {
 }
 
 #[test]
-fn the_first_start_prints_its_token_once() {
+fn the_first_start_names_the_file_with_its_token() {
     let home = Home::new();
     let server = home.serve();
     let url = server.url.clone();
     let (code, text) = server.stop_with("TERM");
     assert_eq!(code, Some(0));
-    let token = token_in(&text).expect("the first start shows a token");
+    assert_eq!(token_in(&text), None, "this is no terminal: {text}");
     assert!(text.contains("sb send") && text.contains("curl"), "{text}");
-    assert_eq!(home.token(), token);
+    let file = home.path("data/cli.json");
+    assert!(text.contains(&format!("token file: {}\n", file.display())), "{text}");
+    assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    let token = home.token();
     assert_eq!(home.stored("data/cli.json", "url"), url);
 
     let server = home.serve();
@@ -31,6 +38,17 @@ fn the_first_start_prints_its_token_once() {
     assert_eq!((code, text.as_str()), (Some(0), ""));
     assert_eq!(home.token(), token);
     assert_eq!(home.stored("data/cli.json", "url"), url);
+}
+
+#[test]
+fn the_first_start_shows_its_token_on_a_terminal() {
+    let home = Home::new();
+    let mut terminal = Terminal::start(&mut home.serving(&[], &[]));
+    terminal.shows("Try it from another terminal");
+    terminal.interrupt();
+    let (code, screen) = terminal.ends();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains(&format!("token: {}\n", home.token())), "{screen}");
 }
 
 #[test]
@@ -184,7 +202,7 @@ fn a_start_that_cannot_work_says_why() {
     assert!(text.contains("cannot listen on") && text.contains("hint: "), "{text}");
     // That was no start: the first one is still to come.
     let (_, text) = second.serve().stop_with("TERM");
-    assert!(token_in(&text).is_some(), "{text}");
+    assert!(text.contains("token file: "), "{text}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! they share is written, compiled and linked once: `cargo nextest run -p sb scale::` runs one of them.
 
 mod acceptance;
+mod attacks;
 mod bench;
 mod cli;
 mod grpc;

@@ -18,7 +18,7 @@ mod sending;
 mod signing;
 mod tasks;
 mod tenants;
-mod terminal;
+pub(crate) mod terminal;
 mod thinking;
 mod tokens;
 mod transfer;

@@ -12,8 +12,9 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
-use store::{Change, Changed, Installation, NewToken, Store, TenantId, check_tenant_name, clock};
-use subtle::ConstantTimeEq;
+use store::{
+    AgentId, Change, Changed, NewAdminToken, NewToken, Reach, Scope, Scopes, Store, TenantId, check_tenant_name, clock,
+};
 
 use crate::card_keys::{self, CardKey, CardKeys, OVERLAP, seconds_now};
 
@@ -32,12 +33,14 @@ const AUDIT_MAX: usize = 200;
 const MAX_LIFE_SECONDS: u64 = 10 * 365 * 24 * 3600;
 /// The longest name of a token, in characters.
 const NAME_CHARS: usize = 64;
+/// The most agents that a token is bound to.
+const MOST_AGENTS: usize = 64;
 
 /// The operations, over a store and in somebody's name.
 #[derive(Clone, Copy)]
 pub struct Administration<'a> {
     store: &'a dyn Store,
-    actor: &'static str,
+    actor: &'a str,
 }
 
 /// A tenant to make.
@@ -63,6 +66,23 @@ pub struct CreateToken {
     /// What to call it.
     pub name: Option<String>,
     /// When it ends; never, when nothing is said.
+    pub expires_in_seconds: Option<u64>,
+    /// What it is for, of `read`, `send`, `cancel` and `admin`; all of them when none is named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// The agents that it is bound to; none when it is for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<String>,
+}
+
+/// A token of an administrator to make.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateAdminToken {
+    /// What the audit log calls who has it. No other ever has the same.
+    pub name: String,
+    /// When it ends; never, when nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_seconds: Option<u64>,
 }
 
@@ -106,6 +126,32 @@ pub struct Token {
     pub revoked_at: Option<i64>,
     /// When it was last seen.
     pub last_used_at: Option<i64>,
+    /// What it is for.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    /// The agents that it is bound to; none when it is for all.
+    #[serde(default)]
+    pub agents: Vec<String>,
+    /// The token itself, when the call made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// What is known of a token of an administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdminToken {
+    /// Its number.
+    pub id: i64,
+    /// What the audit log calls who has it, behind `admin:`.
+    pub name: String,
+    /// `live`, `revoked` or `expired`.
+    pub state: String,
+    /// Since when it exists.
+    pub created_at: i64,
+    /// When it ends.
+    pub expires_at: Option<i64>,
+    /// Since when it is not honoured any more.
+    pub revoked_at: Option<i64>,
     /// The token itself, when the call made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
@@ -186,6 +232,20 @@ pub struct Stats {
     pub commits: u64,
     /// Events appended.
     pub events: u64,
+    /// Who could not authenticate.
+    #[serde(default)]
+    pub failed_authentications: FailedAuthentications,
+}
+
+/// How many requests could not be authenticated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedAuthentications {
+    /// Those that came with no token.
+    pub missing: u64,
+    /// Those that came with a wrong one.
+    pub wrong: u64,
+    /// Of both, those that were told that their address fails too often.
+    pub refused: u64,
 }
 
 /// Why something was not done.
@@ -206,6 +266,12 @@ pub enum Error {
     /// The token does not exist, or is another tenant's.
     #[error("this tenant has no such token")]
     NoToken,
+    /// A token of an administrator does not exist.
+    #[error("there is no such admin token")]
+    NoSuchAdmin,
+    /// The name was an administrator's.
+    #[error("there is, or was, an admin token `{0}`")]
+    AdminExists(String),
     /// The name is taken.
     #[error("there is a tenant `{0}` already")]
     TenantExists(String),
@@ -235,15 +301,9 @@ pub fn hash(token: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-/// Whether this is the admin token. It is read from the store each time: another instance may have replaced it.
-pub async fn is_admin_token(store: &dyn Installation, given: &[u8]) -> Result<bool, Error> {
-    let known = store.find_setting(ADMIN_TOKEN).await?.ok_or(Error::NoAdminToken)?;
-    Ok(hash(given).as_slice().ct_eq(&known).into())
-}
-
 impl<'a> Administration<'a> {
     /// Over this store; the audit log will name the actor.
-    pub fn new(store: &'a dyn Store, actor: &'static str) -> Self {
+    pub fn new(store: &'a dyn Store, actor: &'a str) -> Self {
         Self { store, actor }
     }
 
@@ -311,6 +371,37 @@ impl<'a> Administration<'a> {
         token_of(&self.change(Change::RevokeToken { tenant, token: id }, Error::NoToken).await?)
     }
 
+    /// The tokens of administrators, oldest first. The one that the server was started with is not among them.
+    pub async fn admin_tokens(&self) -> Result<Vec<AdminToken>, Error> {
+        Ok(self.store.admin_tokens().await?.iter().map(AdminToken::from).collect())
+    }
+
+    /// One of them.
+    pub async fn admin_token(&self, id: i64) -> Result<AdminToken, Error> {
+        self.admin_tokens().await?.into_iter().find(|token| token.id == id).ok_or(Error::NoSuchAdmin)
+    }
+
+    /// Makes one.
+    pub async fn create_admin_token(&self, request: CreateAdminToken) -> Result<AdminToken, Error> {
+        let CreateAdminToken { name, expires_in_seconds } = request;
+        let wrong = |_| invalid("name", "has 1 to 64 letters, digits, '.', '_' and '-'");
+        check_tenant_name(&name).map_err(wrong)?;
+        let secret = mint(ADMIN_PREFIX)?;
+        let new = NewAdminToken { hash: hash(&secret), name: name.clone(), expires: end_of(expires_in_seconds)? };
+        match self.store.add_admin_token(self.actor, new).await {
+            Err(store::Error::Exists) => Err(Error::AdminExists(name)),
+            created => Ok(AdminToken { token: Some(secret), ..AdminToken::from(&created?) }),
+        }
+    }
+
+    /// Ends one. One that has been ended stays as it is.
+    pub async fn revoke_admin_token(&self, id: i64) -> Result<AdminToken, Error> {
+        match self.store.revoke_admin_token(self.actor, id).await {
+            Err(store::Error::NotFound) => Err(Error::NoSuchAdmin),
+            revoked => Ok(AdminToken::from(&revoked?)),
+        }
+    }
+
     /// The keys that sign cards, newest first.
     pub async fn keys(&self) -> Result<Vec<Key>, Error> {
         Ok(shown_keys(&CardKeys::load(self.store).await?))
@@ -351,7 +442,12 @@ impl<'a> Administration<'a> {
     /// What this instance has counted.
     pub fn stats(&self) -> Stats {
         let stats = self.store.stats();
-        Stats { instance: self.store.instance().to_string(), commits: stats.commits, events: stats.events }
+        Stats {
+            instance: self.store.instance().to_string(),
+            commits: stats.commits,
+            events: stats.events,
+            failed_authentications: FailedAuthentications::default(),
+        }
     }
 
     /// `refusal` is for what is taken, or not there.
@@ -401,17 +497,41 @@ fn new_token(tenant: TenantId, request: CreateToken, default_name: &str) -> Resu
     if name.chars().count() > NAME_CHARS || name.chars().any(char::is_control) {
         return Err(invalid("name", format!("must have at most {NAME_CHARS} visible characters")));
     }
-    let expires = match request.expires_in_seconds {
-        None => None,
-        Some(seconds @ 1..=MAX_LIFE_SECONDS) => {
-            let millis = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
-            Some(Timestamp::from_millis(clock::now().as_millis().saturating_add(millis)))
-        }
-        Some(_) => return Err(invalid("expires_in_seconds", format!("must be 1 to {MAX_LIFE_SECONDS}"))),
-    };
+    let expires = end_of(request.expires_in_seconds)?;
+    let reach = reach_of(&request.scopes, &request.agents)?;
     let secret = mint(TOKEN_PREFIX)?;
     let hash = hash(&secret);
-    Ok((secret, NewToken { tenant, hash, name, expires }))
+    Ok((secret, NewToken { tenant, hash, name, expires, reach }))
+}
+
+fn end_of(life_seconds: Option<u64>) -> Result<Option<Timestamp>, Error> {
+    match life_seconds {
+        None => Ok(None),
+        Some(seconds @ 1..=MAX_LIFE_SECONDS) => {
+            let millis = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
+            Ok(Some(Timestamp::from_millis(clock::now().as_millis().saturating_add(millis))))
+        }
+        Some(_) => Err(invalid("expires_in_seconds", format!("must be 1 to {MAX_LIFE_SECONDS}"))),
+    }
+}
+
+/// How far a token is to reach. What is not said is not bound.
+fn reach_of(scopes: &[String], agents: &[String]) -> Result<Reach, Error> {
+    let mut reach = Reach::default();
+    if !scopes.is_empty() {
+        let scopes: Result<Scopes, &str> = scopes.iter().map(|name| name.parse::<Scope>()).collect();
+        reach.scopes = scopes.map_err(|why| invalid("scopes", why))?;
+    }
+    if agents.len() > MOST_AGENTS {
+        return Err(invalid("agents", format!("must be at most {MOST_AGENTS}")));
+    }
+    for id in agents {
+        let id: AgentId = id.parse().map_err(|why: &str| invalid("agents", why))?;
+        if !reach.agents.contains(&id) {
+            reach.agents.push(id);
+        }
+    }
+    Ok(reach)
 }
 
 fn with_token(tenant: Tenant, secret: String, changed: &Changed) -> Tenant {
@@ -446,11 +566,7 @@ impl From<&store::Tenant> for Tenant {
 
 impl From<&store::Token> for Token {
     fn from(token: &store::Token) -> Self {
-        let state = match token.revoked_at {
-            Some(_) => "revoked",
-            None if token.is_live(clock::now()) => "live",
-            None => "expired",
-        };
+        let state = state_of(token.revoked_at, token.is_live(clock::now()));
         Self {
             id: token.id,
             tenant_id: token.tenant.0,
@@ -460,8 +576,32 @@ impl From<&store::Token> for Token {
             expires_at: token.expires.map(seconds),
             revoked_at: token.revoked_at.map(seconds),
             last_used_at: token.used_at.map(seconds),
+            scopes: token.reach.scopes.iter().map(|scope| scope.to_string()).collect(),
+            agents: token.reach.agents.iter().map(AgentId::to_string).collect(),
             token: None,
         }
+    }
+}
+
+impl From<&store::AdminToken> for AdminToken {
+    fn from(token: &store::AdminToken) -> Self {
+        Self {
+            id: token.id,
+            name: token.name.clone(),
+            state: state_of(token.revoked_at, token.is_live(clock::now())).to_owned(),
+            created_at: seconds(token.created_at),
+            expires_at: token.expires.map(seconds),
+            revoked_at: token.revoked_at.map(seconds),
+            token: None,
+        }
+    }
+}
+
+fn state_of(revoked_at: Option<Timestamp>, is_live: bool) -> &'static str {
+    match revoked_at {
+        Some(_) => "revoked",
+        None if is_live => "live",
+        None => "expired",
     }
 }
 
@@ -488,8 +628,8 @@ impl From<Error> for a2a::Error {
         let told = |kind| Self::new(kind, error.to_string());
         match &error {
             Error::Invalid { field, why } => Self::invalid(field, why),
-            Error::NoTenant | Error::NoToken => told(ErrorKind::NotFound),
-            Error::TenantExists(_) => told(ErrorKind::AlreadyExists),
+            Error::NoTenant | Error::NoToken | Error::NoSuchAdmin => told(ErrorKind::NotFound),
+            Error::TenantExists(_) | Error::AdminExists(_) => told(ErrorKind::AlreadyExists),
             Error::NoAdminToken => told(ErrorKind::Unavailable),
             Error::NoRandomness(_) => {
                 tracing::error!(%error, "no token can be made");
@@ -528,11 +668,22 @@ mod tests {
         let admin = Administration::new(store.as_ref(), "test");
         let acme = admin.create_tenant(CreateTenant { name: "acme".into() }).await.unwrap();
         let (id, nobody) = (TenantId(acme.id), TenantId(acme.id + 1));
-        let token = |name: &str, life| CreateToken { name: Some(name.to_owned()), expires_in_seconds: life };
+        let token = |name: &str, life| CreateToken {
+            name: Some(name.to_owned()),
+            expires_in_seconds: life,
+            ..CreateToken::default()
+        };
 
         let mut refused = Vec::new();
         for name in ["acme", "", "a b"] {
             refused.push(admin.create_tenant(CreateTenant { name: name.into() }).await.err());
+        }
+        let reach = |scopes: &[&str], agents: &[&str]| {
+            let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            CreateToken { scopes: all(scopes), agents: all(agents), ..CreateToken::default() }
+        };
+        for wrong in [reach(&["write"], &[]), reach(&["read", ""], &[]), reach(&[], &["a/b"]), reach(&[], &["a"; 65])] {
+            assert!(matches!(admin.create_token(id, wrong).await, Err(Error::Invalid { .. })));
         }
         for wrong in
             [token(&"n".repeat(65), None), token("a\u{1b}", None), token("a", Some(0)), token("a", Some(u64::MAX))]

@@ -94,6 +94,8 @@ pub struct Profile {
     pub delivery: Delivery,
     /// How many of its turns run at once on this instance.
     pub concurrency: usize,
+    /// How many of them one tenant may have, on each instance; where nothing is said, not all of them once there is more than one tenant.
+    pub per_tenant: Option<usize>,
     /// How often a turn is tried.
     pub max_attempts: u32,
     /// What happens to a turn that a crash, or a stop on purpose, interrupted.
@@ -472,6 +474,7 @@ impl Profile {
             reply_text: ReplyText::Artifact,
             delivery: Delivery::Run,
             concurrency: 8,
+            per_tenant: None,
             max_attempts: 3,
             on_crash: OnCrash::Retry,
             reveal_after: Duration::from_secs(1),

@@ -3,18 +3,9 @@
 use std::sync::Arc;
 
 use a2a::Dialect;
-use store::{TaskId, TenantId};
+use store::TaskId;
 
-use crate::Origin;
-
-/// The owner of the token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
-    /// Its id.
-    pub tenant: TenantId,
-    /// Its name.
-    pub name: Arc<str>,
-}
+use crate::{Caller, Luggage, Origin};
 
 /// A call's surroundings, the same for every binding.
 #[derive(Debug, Clone)]
@@ -35,6 +26,8 @@ pub struct Call {
     pub origin: Origin,
     /// The id of a task that it makes, where that had to be known before. No surface lets its callers choose one.
     pub task: Option<TaskId>,
+    /// What it has in flight.
+    pub luggage: Arc<Luggage>,
 }
 
 /// Where a surface departs from A2A 1.0. The default departs nowhere.
@@ -68,6 +61,7 @@ impl Call {
             rules: Rules::default(),
             origin: Origin::default(),
             task: None,
+            luggage: Arc::default(),
         }
     }
 }

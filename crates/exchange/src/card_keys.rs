@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use store::{Installation, clock};
 
 /// The setting.
-const SETTING: &str = "card.keys";
+pub const SETTING: &str = "card.keys";
 
 /// How long a key that was replaced is still published and signs.
 pub const OVERLAP: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -125,6 +125,11 @@ impl CardKeys {
         &self.keys[0]
     }
 
+    /// The same, to sign with it.
+    pub fn into_active(mut self) -> CardKey {
+        self.keys.swap_remove(0)
+    }
+
     /// All that are kept, newest first.
     pub fn all(&self) -> impl Iterator<Item = &CardKey> {
         self.keys.iter()
@@ -155,7 +160,8 @@ impl CardKeys {
         Ok(signed)
     }
 
-    fn read(stored: Vec<u8>) -> Result<Self, Error> {
+    /// The keys as the store has them.
+    pub fn read(stored: Vec<u8>) -> Result<Self, Error> {
         // What serde_json says of an error may hold a piece of what it read.
         let parsed: Stored = serde_json::from_slice(&stored)
             .map_err(|_| Error::Unreadable("they are not in a form known here".into()))?;

@@ -4,7 +4,7 @@
 //! interface of its own, `SECOND_BRAIN_LOCAL`, and is never presented as an address of HTTP (X-29, S3-23).
 
 use a2a::{AgentCard, AgentInterface, Error as Refusal};
-use store::{AgentId, StoredCard};
+use store::{AgentId, Scope, StoredCard};
 
 use crate::{Caller, Error, Exchange};
 
@@ -33,7 +33,11 @@ pub fn local_interface(target: &str) -> AgentInterface {
 impl Exchange {
     /// Keeps a card, in the place of the one that was there; says whether it is new.
     pub async fn put_card(&self, caller: &Caller, id: &str, card: AgentCard) -> Result<(StoredCard, bool), Error> {
+        caller.needs(Scope::Admin)?;
         let agent = agent_id(id)?;
+        if !caller.covers(id) {
+            return Err(Error::agent_not_found(id));
+        }
         if self.agents().find(caller, id).is_some() {
             let why = "is served here, and its card is made of what it is; change the agent instead";
             return Err(Refusal::invalid("id", why).into());
@@ -48,17 +52,20 @@ impl Exchange {
 
     /// The cards that are kept, by id.
     pub async fn kept_cards(&self, caller: &Caller) -> Result<Vec<StoredCard>, Error> {
-        Ok(self.store().cards(caller.tenant).await?)
+        let mut all = self.store().cards(caller.tenant).await?;
+        all.retain(|card| caller.covers(card.agent.as_str()));
+        Ok(all)
     }
 
     /// One that is kept.
     pub async fn kept_card(&self, caller: &Caller, id: &str) -> Result<StoredCard, Error> {
-        let agent = id.parse().map_err(|_| Error::agent_not_found(id))?;
+        let agent = id.parse().ok().filter(|_| caller.covers(id)).ok_or_else(|| Error::agent_not_found(id))?;
         self.store().card(caller.tenant, &agent).await?.ok_or_else(|| Error::agent_not_found(id))
     }
 
     /// Forgets one, and gives what it was.
     pub async fn remove_card(&self, caller: &Caller, id: &str) -> Result<StoredCard, Error> {
+        caller.needs(Scope::Admin)?;
         let card = self.kept_card(caller, id).await?;
         if self.store().remove_card(caller.tenant, &card.agent).await? {
             Ok(card)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use a2a::{Artifact, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, Task, TaskState};
-use store::{AgentId, TaskHead, TaskId, View};
+use store::{AgentId, Scope, TaskHead, TaskId, View};
 use uuid::Uuid;
 
 use crate::{
@@ -62,6 +62,7 @@ impl Chatted {
 impl Exchange {
     /// Says something to an agent, and waits a while for the answer.
     pub async fn chat(&self, call: &Call, chat: Chat) -> Result<Chatted, Error> {
+        call.caller.needs(Scope::Send)?;
         if chat.message.trim().is_empty() {
             return Err(Error::invalid("message", "is required"));
         }
@@ -116,6 +117,7 @@ impl Exchange {
 
     /// How a chat stands.
     pub async fn chat_state(&self, call: &Call, task: &str) -> Result<Chatted, Error> {
+        call.caller.needs(Scope::Read)?;
         self.chatted(call, convert::task_id(task)?, None).await
     }
 
@@ -150,7 +152,7 @@ impl Exchange {
     /// How a task stands, as the answer to one of its turns; the last one where none is named.
     pub(crate) async fn chatted(&self, call: &Call, task: TaskId, turn: Option<u32>) -> Result<Chatted, Error> {
         let head = self.head(call, task).await?;
-        let snapshot = self.snapshot(call, task, View { history: Some(0), artifacts: true }).await?;
+        let snapshot = self.snapshot(call, task, View { history: Some(0), artifacts: true, ..View::FULL }).await?;
         let entry = self.inner.agents.get(call.caller.tenant, &head.agent);
         let elsewhere = match (&entry, head.kept.checked_sub(1)) {
             (Some(entry), Some(before)) => {

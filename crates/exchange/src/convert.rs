@@ -4,7 +4,7 @@ use a2a::{ErrorKind, Message, Part, PartContent};
 use sha2::{Digest, Sha256};
 use store::TaskId;
 
-use crate::Error;
+use crate::{Error, canonical};
 
 /// A caller's task id, or the not-found that any unknown id gets.
 pub(crate) fn task_id(text: &str) -> Result<TaskId, Error> {
@@ -24,14 +24,10 @@ pub(crate) fn digest(fields: &[&[u8]]) -> [u8; 32] {
 /// A hash of what a message says, whatever its spelling: key order, white space and the names a
 /// binding allows do not count.
 pub(crate) fn fingerprint(agent: &str, message: &Message) -> Result<[u8; 32], Error> {
-    // A `Value` keeps its keys sorted, so that this is canonical.
     let bytes = serde_json::to_vec(message).map_err(store::Error::from)?;
-    let canonical = match serde_json::from_slice::<serde_json::Value>(&bytes) {
-        Ok(value) => serde_json::to_vec(&value).map_err(store::Error::from)?,
-        // A number that no double can hold: only the same spelling counts as the same message.
-        Err(_) => bytes,
-    };
-    Ok(digest(&[agent.as_bytes(), &canonical]))
+    // A number that no double can hold: only the same spelling counts as the same message.
+    let spelled = canonical::spelled(&bytes).unwrap_or(bytes);
+    Ok(digest(&[agent.as_bytes(), &spelled]))
 }
 
 /// The media type of a part, said or implied.

@@ -3,14 +3,14 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use a2a::{StreamResponse, TaskState};
-use store::{Event, EventKind, Journal, Recent, Snapshot, TaskId, TenantId, View, Watch};
+use store::{Event, EventKind, Journal, Most, Recent, Snapshot, TaskId, TenantId, View, Watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Note, streams::Place};
+use crate::{Error, Flight, Load, Luggage, Note, streams::Place};
 
-/// How many events one read of the log takes.
-const BATCH: usize = 256;
+/// How much one read of the log takes. An event that is more by itself has to find room first.
+const BATCH: Most = Most { events: 256, bytes: 64 << 10 };
 
 /// How much longer than a worker others wait before they show a task that is held.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(500);
@@ -24,6 +24,11 @@ pub(crate) struct Cursor {
     watch: Watch,
     ready: VecDeque<Arc<Event>>,
     read_log: bool,
+    flight: Flight,
+    /// Room for a large event that is to be read next, and how large it is.
+    room: Option<(Load, u64)>,
+    /// The same of the event that was given last: its reader has it.
+    load: Option<Load>,
 }
 
 /// One frame of a stream.
@@ -50,8 +55,10 @@ pub struct Frames {
     is_cut: bool,
     /// What agents do on the way is told too.
     notes: bool,
-    /// Held for as long as this stream counts.
-    _place: Option<Place>,
+    /// What its first frame takes while its reader has it.
+    luggage: Option<Arc<Luggage>>,
+    /// Held for as long as this stream counts. It is over when its caller's token is.
+    place: Option<Place>,
 }
 
 /// When a stream is over.
@@ -65,14 +72,25 @@ pub(crate) enum Until {
 
 impl Cursor {
     /// Begins after `after`. Begun before the log is read or the task even exists, it misses nothing.
-    pub(crate) fn new(store: Arc<dyn Journal>, tenant: TenantId, task: TaskId, after: u64) -> Self {
+    pub(crate) fn new(store: Arc<dyn Journal>, flight: Flight, tenant: TenantId, task: TaskId, after: u64) -> Self {
         let watch = store.hub().watch(task);
-        Self { store, tenant, task, after, watch, ready: VecDeque::new(), read_log: true }
+        Self {
+            store,
+            tenant,
+            task,
+            after,
+            watch,
+            ready: VecDeque::new(),
+            read_log: true,
+            flight,
+            room: None,
+            load: None,
+        }
     }
 
     /// The same for a task that does not exist yet: the hub will see all of it.
-    pub(crate) fn before_birth(store: Arc<dyn Journal>, tenant: TenantId, task: TaskId) -> Self {
-        Self { read_log: false, ..Self::new(store, tenant, task, 0) }
+    pub(crate) fn before_birth(self) -> Self {
+        Self { read_log: false, ..self }
     }
 
     /// Moves on to `after`.
@@ -88,8 +106,10 @@ impl Cursor {
                 self.after = event.seq;
                 return Ok(event);
             }
+            self.load = None;
             match self.watch.recent(self.after) {
                 Recent::Events(events) if !events.is_empty() => {
+                    self.room = None;
                     self.ready = events.into();
                     continue;
                 }
@@ -105,8 +125,18 @@ impl Cursor {
                 Recent::Behind => self.read_log = true,
                 Recent::Events(_) => {}
             }
-            let events = self.store.events(self.tenant, self.task, self.after, BATCH).await?;
-            self.read_log = events.len() == BATCH;
+            let bytes = self.room.as_ref().map_or(BATCH.bytes, |(_, bytes)| *bytes);
+            let (events, more) =
+                match self.store.read(self.tenant, self.task, self.after, Most { bytes, ..BATCH }).await {
+                    Err(store::Error::Heavy { bytes }) => {
+                        self.room = None;
+                        self.room = Some((self.flight.wait(self.tenant, bytes).await, bytes));
+                        continue;
+                    }
+                    read => read?,
+                };
+            self.read_log = more;
+            self.load = self.room.take().map(|(load, _)| load);
             self.ready = events.into_iter().map(Arc::new).collect();
         }
     }
@@ -128,9 +158,7 @@ impl Frame {
             Self::Event(event) => event.response(),
         }
     }
-}
 
-impl Frame {
     /// What an agent did on the way, if it is that: it has no response then.
     pub fn note(&self) -> Option<Note> {
         match self {
@@ -165,13 +193,19 @@ impl Frames {
             draining,
             is_cut: false,
             notes: false,
-            _place: None,
+            luggage: None,
+            place: None,
         }
     }
 
     /// Counts as one of its tenant's streams.
     pub(crate) fn in_place(self, place: Place) -> Self {
-        Self { _place: Some(place), ..self }
+        Self { place: Some(place), ..self }
+    }
+
+    /// Keeps what the call has in flight until its first frames are read.
+    pub(crate) fn with_luggage(self, luggage: &Arc<Luggage>) -> Self {
+        Self { luggage: Some(Arc::clone(luggage)), ..self }
     }
 
     pub(crate) fn with_extensions(self, extensions: Vec<String>) -> Self {
@@ -203,9 +237,16 @@ impl Frames {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(Ok(frame));
             }
+            if let Some(luggage) = self.luggage.take() {
+                luggage.leave();
+            }
             let cursor = self.cursor.as_mut()?;
             let event = tokio::select! {
                 biased;
+                () = ended(self.place.as_ref()) => {
+                    self.cursor = None;
+                    return Some(Err(Error::TokenEnded));
+                }
                 event = cursor.next() => event,
                 () = self.draining.cancelled() => return self.drain().await,
                 () = until(self.patience.filter(|_| self.held.is_some() && !store::fault::is_on("stay-held"))) => {
@@ -285,6 +326,14 @@ impl Frames {
             Err(error) => return Some(Err(error.into())),
         }
         self.ready.pop_front().map(Ok)
+    }
+}
+
+/// When whoever follows may not do so any more.
+async fn ended(place: Option<&Place>) {
+    match place {
+        Some(place) => place.pass.ended().cancelled().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 use a2a::{CancelTaskRequest, ErrorKind, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, TaskState};
 use store::{TaskId, TenantId};
 
-use crate::{Call, Caller, Delegation, Entry, Error, Exchange, Inner, Origin, Rules, Trace, cursor::Cursor};
+use crate::{Call, Caller, Delegation, Entry, Error, Exchange, Inner, Origin, Rules, Trace};
 
 /// What tenants are called: that never changes.
 #[derive(Default)]
@@ -67,12 +67,12 @@ impl Errands {
     pub async fn caller(&self) -> store::Result<Caller> {
         let known = |names: &Names| names.lock().get(&self.tenant).cloned();
         if let Some(name) = known(&self.inner.names) {
-            return Ok(Caller { tenant: self.tenant, name });
+            return Ok(Caller::new(self.tenant, name));
         }
         let tenants = self.inner.store.tenants().await?;
         self.inner.names.lock().extend(tenants.into_iter().map(|tenant| (tenant.id, Arc::from(tenant.name))));
         let name = known(&self.inner.names).ok_or(store::Error::NotFound)?;
-        Ok(Caller { tenant: self.tenant, name })
+        Ok(Caller::new(self.tenant, name))
     }
 
     /// The agents that may be asked, by id.
@@ -156,7 +156,10 @@ impl Handed {
 
     /// Its end, if it has come to one.
     pub async fn look(&self) -> Result<Option<Answer>, Error> {
-        let chatted = self.exchange.chatted(&self.call, self.task, Some(1)).await?;
+        let chatted = self.exchange.chatted(&self.call, self.task, Some(1)).await;
+        // Its text is all that is left of it.
+        self.call.luggage.leave();
+        let chatted = chatted?;
         let state = chatted.state;
         Ok((!chatted.is_pending()).then(|| Answer { state, text: chatted.response.unwrap_or_default() }))
     }
@@ -164,7 +167,7 @@ impl Handed {
     /// Waits for its end, but no longer than that.
     pub async fn wait(&self, at_most: Duration) -> Result<Option<Answer>, Error> {
         let inner = &self.exchange.inner;
-        let mut cursor = Cursor::new(inner.journal(), self.call.caller.tenant, self.task, 0);
+        let mut cursor = inner.cursor(self.call.caller.tenant, self.task, 0);
         let joined = self.exchange.join(&self.call, self.task, &mut cursor);
         // What is not there by then can be asked for again.
         match tokio::time::timeout(at_most, joined).await {

@@ -1,7 +1,7 @@
 //! Why an operation was not carried out, and the one place that says it in the protocol's words.
 
 use a2a::{ErrorKind, TaskState};
-use store::TaskId;
+use store::{Scope, TaskId};
 
 /// When trying again makes sense, in seconds: tasks and streams end all the time, storage is made free by people.
 const RETRY_SOON: u32 = 5;
@@ -47,6 +47,15 @@ pub enum Error {
     /// No push notification configuration of that id, or none that this caller sees.
     #[error("no push notification configuration `{0}`")]
     PushNotFound(String),
+    /// The caller's token is not for this.
+    #[error("this takes a token with the scope `{0}`")]
+    MissingScope(Scope),
+    /// The caller's token is bound to some agents, and this is about all of them.
+    #[error("a token that is bound to agents cannot do this, since it concerns others too")]
+    Bound,
+    /// The caller's token was revoked or has expired, or its tenant was disabled.
+    #[error("the token is not valid any more")]
+    TokenEnded,
     /// The tenant has as many streams open as it may have.
     #[error("{limit} streams are open already; close one, or poll with GetTask")]
     TooManyStreams {
@@ -119,6 +128,8 @@ impl Error {
             Self::NotCancelable(_) => ErrorKind::TaskNotCancelable,
             Self::NothingToFollow(_) => ErrorKind::UnsupportedOperation,
             Self::PushNotSupported => ErrorKind::PushNotificationNotSupported,
+            Self::MissingScope(_) | Self::Bound => ErrorKind::PermissionDenied,
+            Self::TokenEnded => ErrorKind::Unauthenticated,
             Self::TooManyStreams { .. } => ErrorKind::ResourceExhausted,
             Self::LeaseLost(_) | Self::NotWaiting(_) | Self::NotDead(_) | Self::NotRun(_) => ErrorKind::Conflict,
             Self::Stopping => ErrorKind::Unavailable,
@@ -159,6 +170,9 @@ impl From<Error> for a2a::Error {
             Error::TooManyStreams { limit } => {
                 plain(&error).with_metadata("limitStreams", limit.to_string()).with_retry_after(RETRY_SOON)
             }
+            Error::MissingScope(scope) => {
+                plain(&error).with_reason("MISSING_SCOPE").with_metadata("scope", scope.name())
+            }
             Error::LeaseLost(_) => plain(&error).with_reason("LEASE_LOST"),
             Error::NotWaiting(_) => plain(&error).with_reason("NOT_WAITING"),
             Error::NotDead(_) => plain(&error).with_reason("NOT_A_DEAD_LETTER"),
@@ -189,7 +203,10 @@ fn of_store(error: &store::Error) -> a2a::Error {
                 .with_metadata("limitTasks", limit.to_string())
                 .with_retry_after(RETRY_SOON)
         }
-        store::Error::TooMuchStored { limit } => new(format!("the {limit} bytes that may be stored are used up"))
+        store::Error::TooMuchStored { limit } => new(format!(
+            "the {limit} bytes that this tenant may store are used up: delete tasks or contexts, or ask the operator for a shorter \
+             retention or a higher limits.stored_bytes"
+        ))
             .with_metadata("limitStoredBytes", limit.to_string())
             .with_retry_after(RETRY_STORED),
         store::Error::TooManyCards { limit } => {

@@ -1,28 +1,33 @@
 //! Taking a message in: check it, find out what it is about, commit it once, and start its turn if there is a free slot.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
-use a2a::{ErrorKind, Message, SendMessageRequest, TaskState, Timestamp};
+use a2a::{ErrorKind, Message, PartContent, SendMessageRequest, TaskState, Timestamp};
 use bytes::Bytes;
 use store::{
     Accept, Accepted, AgentId, Draft, IdempotencyKey, NewPush, Post, Snapshot, Target, TaskHead, TaskId, TenantId,
     Term, Turn, clock,
 };
-use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
 use crate::{
     Call, Entry, Error, Exchange, Origin, ReplyMode, convert,
     cursor::Cursor,
+    heavy,
     operations::{history_length, in_scope},
+    registry::Slot,
     worker::{self, Begin},
 };
 
 /// How long an `Idempotency-Key` is remembered.
 pub(crate) const KEEP_KEYS: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A message of more bytes is not kept to be shown.
+const LARGE: usize = 64 << 10;
 
 /// Every call is answered within 20 s, even while it is in doubt whether the journal has taken it.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -45,7 +50,7 @@ pub(crate) struct Taken {
 /// What a turn needs to start at once.
 struct Start {
     entry: Option<Arc<Entry>>,
-    permit: Option<OwnedSemaphorePermit>,
+    slot: Option<Slot>,
     message: a2a::Message,
 }
 
@@ -84,16 +89,23 @@ impl Exchange {
         let extensions = subject.agree(call, &message)?;
         let push = self.inline_push(call, subject.task, configuration.task_push_notification_config).await?;
         let reveal_after = subject.entry.as_ref().map_or(Duration::ZERO, |entry| entry.profile.reveal_after);
-        let key = idempotency(call, &subject, &mut message)?;
-        let message = subject.address(message);
-        let (accept, taking) = self.compose(call, subject, message, key, push, &origin)?;
+        let size = size_of(&message);
+        let (accept, taking) = heavy(size, || {
+            let key = idempotency(call, &subject, &mut message)?;
+            let message = subject.address(message);
+            self.compose(call, subject, message, key, push, &origin)
+        })?;
         let Taking { task, mut newborn, held, cursor, start } = taking;
         let accepted = self.accept(call.caller.tenant, accept, start).await;
         let accepted = accepted.map_err(|error| Error::of_task(error, task))?;
 
+        // What is large is read back when it is shown, and not kept while its turn is waited for: a call would hold its tenant's room all the while.
+        if size > LARGE && !held {
+            newborn = None;
+            call.luggage.leave();
+        }
         if accepted.duplicate {
-            let store = Arc::clone(&self.inner.store);
-            let cursor = Cursor::new(store, call.caller.tenant, accepted.task, accepted.seq);
+            let cursor = self.inner.cursor(call.caller.tenant, accepted.task, accepted.seq);
             return Ok(Taken { cursor, newborn: None, held: false, reveal_after, accepted, history, extensions });
         }
         if let (Some(_), Some(newborn)) = (&accepted.lease, &mut newborn) {
@@ -142,7 +154,11 @@ impl Exchange {
             return Err(Error::invalid("message.contextId", "is not the context of the task"));
         }
         let (agent, context) = (head.agent.clone(), Arc::clone(&head.context));
-        let entry = self.inner.agents.get(call.caller.tenant, &agent);
+        let entry = self.inner.agents.find_any(&call.caller, agent.as_str());
+        // An agent that was withdrawn is withdrawn for what it has begun too. One that only another instance can make is not.
+        if entry.is_none() && !self.inner.agents.is_aside(call.caller.tenant, &agent) {
+            return Err(Error::agent_not_found(agent.as_str()));
+        }
         Ok(Subject { task, agent, context, entry, continued: Some(head) })
     }
 
@@ -159,17 +175,17 @@ impl Exchange {
         let inner = &self.inner;
         let at = clock::now();
         let body = Bytes::from(serde_json::to_vec(&message).map_err(store::Error::from)?);
-        let permit = self.try_slot(subject.entry.as_deref());
-        let held = permit.is_some() && subject.may_be_held(call);
+        let slot = self.try_slot(call.caller.tenant, subject.entry.as_deref());
+        let held = slot.is_some() && subject.may_be_held(call);
         let Subject { task, agent, context, entry, continued } = subject;
         let status = |state| Draft::status(task, &context, state, None, None, at);
         let working = status(TaskState::Working)?;
-        let (store, tenant) = (Arc::clone(&inner.store), call.caller.tenant);
+        let tenant = call.caller.tenant;
         let (target, cursor, newborn) = match continued {
             Some(head) => {
                 let submitted = status(TaskState::Submitted)?;
                 let target = Target::Continue { task, max_waiting: inner.options.max_waiting, submitted };
-                (target, Cursor::new(store, tenant, task, head.seq), None)
+                (target, inner.cursor(tenant, task, head.seq), None)
             }
             None => {
                 let newborn = newborn_snapshot(task, &agent, &context, at, &body);
@@ -188,7 +204,7 @@ impl Exchange {
                     origin: origin.stored().map(Into::into),
                     tells_cancel: entry.as_ref().is_some_and(|entry| entry.profile.tells_cancel),
                 };
-                (target, Cursor::before_birth(store, tenant, task), Some(newborn))
+                (target, inner.cursor(tenant, task, 0).before_birth(), Some(newborn))
             }
         };
         let term = Term { holder: inner.holder.clone(), lasts: inner.options.lease };
@@ -197,13 +213,13 @@ impl Exchange {
             message_id: message.message_id.clone(),
             message: body,
             idempotency,
-            lease: permit.is_some().then_some(term),
+            lease: slot.is_some().then_some(term),
             working,
             push,
             quota: inner.options.quota,
             at,
         };
-        Ok((accept, Taking { task, newborn, held, cursor, start: Start { entry, permit, message } }))
+        Ok((accept, Taking { task, newborn, held, cursor, start: Start { entry, slot, message } }))
     }
 
     /// Commits a message and runs its turn, on a task of its own: a caller that goes away while this
@@ -224,10 +240,10 @@ impl Exchange {
             drop(starting);
             // Whoever asked may be gone; the turn runs all the same.
             let _ = reply.send(accepted);
-            if let (Some((running, number)), Some(entry), Some(permit)) = (running, start.entry, start.permit) {
+            if let (Some((running, number)), Some(entry), Some(slot)) = (running, start.entry, start.slot) {
                 let begin =
                     Begin { turn: Turn { message: start.message, number }, interrupted: false, rested: false, asked };
-                worker::run(Arc::clone(&inner), entry, running, begin, permit).await;
+                worker::run(Arc::clone(&inner), entry, running, begin, slot).await;
             }
         });
         answered(async { accepted.await.unwrap_or_else(|_| Err(stopping())) }).await
@@ -240,15 +256,16 @@ impl Exchange {
         self.inner.agents.find(&call.caller, id.as_str()).ok_or_else(|| Error::agent_not_found(id.as_str()))
     }
 
-    /// A free slot of the agent, unless others wait for one.
-    fn try_slot(&self, entry: Option<&Entry>) -> Option<OwnedSemaphorePermit> {
+    /// A free slot of the agent, unless others wait for one, or the tenant has as many as it may.
+    fn try_slot(&self, tenant: TenantId, entry: Option<&Entry>) -> Option<Slot> {
         let entry = entry.filter(|entry| entry.is_run())?;
-        let permit =
-            if entry.lane.has_backlog() { None } else { Arc::clone(&entry.lane.slots).try_acquire_owned().ok() };
-        if permit.is_none() {
+        let others = !entry.is_own() && self.inner.has_tenants.load(Relaxed);
+        let slot = if entry.lane.has_backlog() { None } else { entry.lane.try_give(tenant, others) };
+        // Who has as many as it may waits, and nobody else behind it.
+        if slot.is_none() && entry.lane.slots.available_permits() == 0 {
             entry.lane.set_backlog(true);
         }
-        permit
+        slot
     }
 }
 
@@ -306,6 +323,16 @@ pub(crate) fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<Strin
     let is_known =
         |uri: &String| ours.contains(&uri.as_str()) || declared.iter().any(|extension| extension.uri == *uri);
     Ok(requested.iter().filter(|uri| is_known(uri)).cloned().collect())
+}
+
+/// About how many bytes a message has.
+fn size_of(message: &Message) -> usize {
+    let content = |part: &a2a::Part| match &part.content {
+        PartContent::Text(text) | PartContent::Url(text) => text.len(),
+        PartContent::Raw(bytes) => bytes.len(),
+        PartContent::Data(data) => data.get().len(),
+    };
+    message.parts.iter().map(content).sum()
 }
 
 /// The idempotency key, where the caller made one. It is made of what the caller sent, before anything is filled in.

@@ -8,6 +8,7 @@ mod aftermath;
 mod agent;
 mod attempts;
 mod call;
+mod canonical;
 pub mod card_keys;
 pub mod card_registry;
 mod chat;
@@ -16,12 +17,15 @@ mod cursor;
 mod delegation;
 mod errand;
 mod error;
+mod flight;
 mod fold;
+mod heavy;
 mod intake;
 mod operations;
 mod origin;
 pub mod own;
 mod page_token;
+mod pass;
 pub mod push;
 pub mod queue;
 mod registry;
@@ -36,26 +40,34 @@ mod wake;
 pub mod words;
 mod worker;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 pub use a2a::RESUME_CURSOR;
 pub use agent::{
     Agent, Delivery, Elsewhere, Note, OnCrash, Outcome, Output, Past, Profile, ReplyMode, ReplyText, Said, Turn,
     text_of,
 };
-pub use call::{Call, Caller, Rules};
+pub use call::{Call, Rules};
 pub use chat::{Chat, Chatted, REMOTE_FAILED};
 pub use cursor::{Frame, Frames};
 pub use delegation::{Delegation, DelegationLimits, Ledger, Refusal};
 pub use errand::{Answer, Errand, Errands, Handed};
 pub use error::Error;
+pub use flight::{Flight, Load, Luggage};
+pub use heavy::heavy;
 pub use operations::{Listing, Reply, Sent};
 pub use origin::{DELEGATION, Origin, Trace};
+pub use pass::{Caller, Pass};
 pub use registry::{Agents, Entry};
 pub use retention::{Keep, RetentionRule, RetentionRules};
 pub use scribe::NOT_CONFIGURED;
-use store::{Journal, Store};
+use store::{Journal, Store, TaskId, TenantId};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::cursor::Cursor;
 
 /// Bounds and times.
 #[derive(Debug, Clone)]
@@ -80,6 +92,8 @@ pub struct Options {
     pub quota: store::Quota,
     /// How many streams each tenant may have open.
     pub max_streams: Option<usize>,
+    /// How many bytes of requests and answers may be in memory at once.
+    pub bytes_in_flight: Option<u64>,
     /// Who is told of what is published.
     pub relay: Option<queue::RelayTo>,
     /// How notifications are sent; none are when nothing is said.
@@ -107,8 +121,9 @@ impl Default for Options {
             context_limit: 100,
             default_agent: None,
             limits: a2a::Limits::default(),
-            quota: store::Quota { tasks: Some(10_000), bytes: None },
-            max_streams: Some(10_000),
+            quota: store::Quota { tasks: Some(10_000), bytes: Some(10 << 30) },
+            max_streams: Some(1000),
+            bytes_in_flight: Some(64 << 20),
             relay: None,
             push: None,
             retention: RetentionRules::default(),
@@ -134,6 +149,9 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) workers: worker::Workers,
     pub(crate) streams: streams::Streams,
+    pub(crate) flight: Flight,
+    /// Whether there is more than one tenant.
+    pub(crate) has_tenants: AtomicBool,
     pub(crate) page_key: page_token::Key,
     /// The installation's name in chains of delegations.
     installation: String,
@@ -151,6 +169,11 @@ impl Inner {
     /// The part of the store that has the tasks.
     pub(crate) fn journal(&self) -> Arc<dyn Journal> {
         self.store.clone()
+    }
+
+    /// Follows a task from after `after` on.
+    pub(crate) fn cursor(&self, tenant: TenantId, task: TaskId, after: u64) -> Cursor {
+        Cursor::new(self.journal(), self.flight.clone(), tenant, task, after)
     }
 
     /// What an agent may hand on of a task that came from there.
@@ -171,6 +194,8 @@ impl Exchange {
         let inner = Arc::new(Inner {
             workers: worker::Workers::default(),
             streams: streams::Streams::new(options.max_streams),
+            flight: Flight::new(options.bytes_in_flight),
+            has_tenants: AtomicBool::new(false),
             draining: CancellationToken::new(),
             tracker: TaskTracker::new(),
             holder: store.instance().into(),
@@ -214,6 +239,11 @@ impl Exchange {
     /// The bounds of what callers send.
     pub fn limits(&self) -> &a2a::Limits {
         &self.inner.options.limits
+    }
+
+    /// What of requests and answers is in memory.
+    pub fn flight(&self) -> &Flight {
+        &self.inner.flight
     }
 
     /// Set when the exchange takes no more work: streams end, readiness is gone.

@@ -6,11 +6,11 @@ use a2a::{
     CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest,
     TaskState, validate,
 };
-use store::{AgentId, CancelMark, Event, Filter, Page, Snapshot, TaskHead, TaskId, TenantId, View};
+use store::{AgentId, CancelMark, Event, Filter, Page, Scope, Snapshot, TaskHead, TaskId, TenantId, View};
 
 use crate::{
     Call, Entry, Error, Exchange, Frame, Frames, convert,
-    cursor::{Cursor, Until},
+    cursor::Until,
     errand,
     intake::{answered, negotiate},
 };
@@ -60,6 +60,13 @@ pub struct Listing {
 }
 
 const DEFAULT_PAGE: i32 = 50;
+/// So many bytes of a task are read before it is known how many there are.
+const SNAPSHOT: u64 = 256 << 10;
+/// Without messages and artifacts it is mostly little, and then needs no room.
+const BARE: u64 = 16 << 10;
+const BARE_PAGE: u64 = 1 << 20;
+/// A page has no more bytes than that, unless its first task has more by itself.
+const PAGE: u64 = 4 << 20;
 
 impl Exchange {
     /// The agent that a call means: the one of its URL, the one of its `tenant` field, or none.
@@ -87,10 +94,11 @@ impl Exchange {
 
     /// GetTask.
     pub async fn get(&self, call: &Call, request: GetTaskRequest) -> Result<Snapshot, Error> {
+        call.caller.needs(Scope::Read)?;
         validate::validate_get(&request, &self.inner.options.limits)?;
         let target = self.target(call, &request.tenant)?;
         let id = convert::task_id(&request.id)?;
-        let view = View { history: history_length(request.history_length)?, artifacts: true };
+        let view = View { history: history_length(request.history_length)?, artifacts: true, ..View::FULL };
         let snapshot = self.snapshot(call, id, view).await?;
         in_scope(target.as_deref(), &snapshot.agent, id)?;
         self.require(call, &snapshot.agent)?;
@@ -99,6 +107,7 @@ impl Exchange {
 
     /// ListTasks.
     pub async fn list(&self, call: &Call, request: ListTasksRequest) -> Result<Listing, Error> {
+        call.caller.needs(Scope::Read)?;
         validate::validate_list(&request, &self.inner.options.limits)?;
         let target = self.target(call, &request.tenant)?;
         if let Some(entry) = &target {
@@ -123,12 +132,13 @@ impl Exchange {
         };
         let filter = Filter {
             agent,
+            among: Vec::new(),
             context: Some(request.context_id).filter(|context| !context.is_empty()),
             state: Some(request.status).filter(|state| *state != TaskState::Unspecified),
             since,
             after,
             limit: page_size.unsigned_abs(),
-            view: View { history, artifacts },
+            view: View { history, artifacts, ..View::FULL },
         };
         let page = self.page(call, filter).await?;
 
@@ -136,13 +146,31 @@ impl Exchange {
         Ok(Listing { tasks: page.tasks, next_page_token, page_size, total: page.total })
     }
 
-    /// A page of the caller's tasks, for surfaces whose lists are not the protocol's.
+    /// A page of the caller's tasks, for surfaces whose lists are not the protocol's. Those of agents that its token is not for are not
+    /// among them.
     pub async fn page(&self, call: &Call, filter: Filter) -> Result<Page, Error> {
-        Ok(self.inner.store.list(call.caller.tenant, filter).await?)
+        call.caller.needs(Scope::Read)?;
+        let filter = Filter { among: call.caller.bound_to().to_vec(), ..filter };
+        let tenant = call.caller.tenant;
+        let mut room = if filter.view.history == Some(0) && !filter.view.artifacts { BARE_PAGE } else { PAGE };
+        loop {
+            let mut load = self.inner.flight.take(tenant, room).await?;
+            let filter = Filter { view: View { most: room, ..filter.view }, ..filter.clone() };
+            match self.inner.store.list(tenant, filter).await {
+                Err(store::Error::Heavy { bytes }) => room = bytes,
+                Err(error) => return Err(error.into()),
+                Ok(page) => {
+                    load.keep(page.tasks.iter().map(|task| task.size_hint() as u64).sum());
+                    call.luggage.put(load);
+                    return Ok(page);
+                }
+            }
+        }
     }
 
     /// CancelTask. The durable mark decides; the running turn has a grace to end by itself.
     pub async fn cancel(&self, call: &Call, request: CancelTaskRequest) -> Result<Snapshot, Error> {
+        call.caller.needs(Scope::Cancel)?;
         validate::validate_cancel(&request, &self.inner.options.limits)?;
         let target = self.target(call, &request.tenant)?;
         let id = convert::task_id(&request.id)?;
@@ -163,7 +191,7 @@ impl Exchange {
     /// Marks a task and waits for its end: a turn that runs has a grace, and is then ended without being asked. What the mark found is said.
     pub(crate) async fn stop(&self, tenant: TenantId, id: TaskId, after: u64) -> store::Result<CancelMark> {
         let store = &self.inner.store;
-        let mut cursor = Cursor::new(self.inner.journal(), tenant, id, after);
+        let mut cursor = self.inner.cursor(tenant, id, after);
         let mark = answered(store.mark_cancel(tenant, id)).await?;
         if mark == CancelMark::Running {
             self.inner.workers.cancel(id);
@@ -192,14 +220,15 @@ impl Exchange {
         request: SubscribeToTaskRequest,
         after: Option<u64>,
     ) -> Result<Frames, Error> {
+        call.caller.needs(Scope::Read)?;
         validate::validate_subscribe(&request, &self.inner.options.limits)?;
         let target = self.target(call, &request.tenant)?;
         let id = convert::task_id(&request.id)?;
         let head = self.head(call, id).await?;
         in_scope(target.as_deref(), &head.agent, id)?;
         self.require(call, &head.agent)?;
-        let place = self.inner.streams.enter(call.caller.tenant)?;
-        Ok(self.frames(call, id, &head, after).await?.in_place(place))
+        let place = self.inner.streams.enter(&call.caller)?;
+        Ok(self.frames(call, id, &head, after).await?.with_luggage(&call.luggage).in_place(place))
     }
 
     async fn frames(&self, call: &Call, id: TaskId, head: &TaskHead, after: Option<u64>) -> Result<Frames, Error> {
@@ -213,7 +242,7 @@ impl Exchange {
             }
             if !self.is_pruned(call, id, after, head.seq).await? {
                 let after = after + u64::from(store::fault::is_on("skip-one"));
-                let cursor = Cursor::new(self.inner.journal(), tenant, id, after);
+                let cursor = self.inner.cursor(tenant, id, after);
                 return Ok(Frames::new(Vec::new(), Some(cursor), Until::TaskEnd, draining));
             }
         } else if head.state.is_terminal() {
@@ -221,7 +250,7 @@ impl Exchange {
         }
 
         // Follow first, then read, so that nothing falls between.
-        let mut cursor = Cursor::new(self.inner.journal(), tenant, id, head.seq);
+        let mut cursor = self.inner.cursor(tenant, id, head.seq);
         let snapshot = self.snapshot(call, id, View::FULL).await?;
         cursor.skip_to(snapshot.seq);
         let cursor = (!snapshot.state.is_terminal()).then_some(cursor);
@@ -240,18 +269,33 @@ impl Exchange {
         }
     }
 
-    /// A task's head, if its tenant may see it.
+    /// A task's head, if its tenant may see it and the token is for its agent.
     pub(crate) async fn head(&self, call: &Call, id: TaskId) -> Result<TaskHead, Error> {
         let head = self.inner.store.head(call.caller.tenant, id).await;
         match head.map_err(|error| Error::of_task(error, id))? {
-            head if head.hidden => Err(Error::TaskNotFound(id.to_string())),
+            head if head.hidden || !call.caller.covers(head.agent.as_str()) => Err(Error::TaskNotFound(id.to_string())),
             head => Ok(head),
         }
     }
 
     pub(crate) async fn snapshot(&self, call: &Call, id: TaskId, view: View) -> Result<Snapshot, Error> {
-        let snapshot = self.inner.store.task(call.caller.tenant, id, view).await;
-        snapshot.map_err(|error| Error::of_task(error, id))
+        let tenant = call.caller.tenant;
+        let mut room = if view.history == Some(0) && !view.artifacts { BARE } else { SNAPSHOT };
+        loop {
+            let mut load = self.inner.flight.take(tenant, room).await?;
+            match self.inner.store.task(tenant, id, View { most: room, ..view }).await {
+                Err(store::Error::Heavy { bytes }) => room = bytes,
+                Err(error) => return Err(Error::of_task(error, id)),
+                Ok(snapshot) if !call.caller.covers(snapshot.agent.as_str()) => {
+                    return Err(Error::TaskNotFound(id.to_string()));
+                }
+                Ok(snapshot) => {
+                    load.keep(snapshot.size_hint() as u64);
+                    call.luggage.put(load);
+                    return Ok(snapshot);
+                }
+            }
+        }
     }
 }
 

@@ -3,8 +3,11 @@
 //! It is stored with the task where a caller said anything of it, so that what the task causes, now or after a restart, belongs to the
 //! same trace. A task whose caller said nothing is the begin of a trace of its own, which is made of the task's id.
 
+use std::borrow::Cow;
+
 use a2a::JsonObject;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use store::TaskId;
 
@@ -54,12 +57,15 @@ pub struct Trace {
 /// What a request's metadata may say of where it comes from.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Said {
-    skill_hint: Option<serde_json::Value>,
-    correlation_id: Option<serde_json::Value>,
-    parent_id: Option<serde_json::Value>,
-    #[serde(rename = "urn:switchboard:a2a:delegation:v1")]
-    delegation: Option<serde_json::Value>,
+struct Said<'a> {
+    #[serde(borrow)]
+    skill_hint: Option<&'a RawValue>,
+    #[serde(borrow)]
+    correlation_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    parent_id: Option<&'a RawValue>,
+    #[serde(rename = "urn:switchboard:a2a:delegation:v1", borrow)]
+    delegation: Option<&'a RawValue>,
 }
 
 impl Origin {
@@ -75,12 +81,13 @@ impl Origin {
 
     /// What metadata say beside that: headers count first.
     pub(crate) fn hear(&mut self, metadata: Option<&JsonObject>) {
-        let Some(said) = metadata.and_then(|it| serde_json::from_str::<Said>(it.get()).ok()) else { return };
-        let text = |value: Option<serde_json::Value>| value.as_ref().and_then(|value| value.as_str()).and_then(id);
+        let Some(said) = metadata.and_then(|it| serde_json::from_str::<Said<'_>>(it.get()).ok()) else { return };
+        let text =
+            |value: Option<&RawValue>| serde_json::from_str::<Cow<'_, str>>(value?.get()).ok().and_then(|it| id(&it));
         self.correlation = self.correlation.take().or_else(|| text(said.correlation_id));
         self.parent = self.parent.take().or_else(|| text(said.parent_id));
         self.skill = self.skill.take().or_else(|| text(said.skill_hint));
-        if let Some(delegation) = said.delegation.and_then(|value| serde_json::from_value(value).ok()) {
+        if let Some(delegation) = said.delegation.and_then(|value| serde_json::from_str(value.get()).ok()) {
             self.delegation = Delegation::bounded(delegation);
         }
     }

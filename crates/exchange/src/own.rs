@@ -17,7 +17,7 @@ use std::{
 use a2a::{TaskState, Timestamp};
 use futures_util::future::join_all;
 use serde_json::Value;
-use store::{AgentId, Filter, PageKey, StoredAgent, TaskId, TenantId, View, clock};
+use store::{AgentId, Filter, PageKey, Scope, StoredAgent, TaskId, TenantId, View, clock};
 use tokio::sync::Mutex;
 
 use crate::{Caller, Entry, Error, Exchange, Inner, convert, intake::answered};
@@ -90,6 +90,7 @@ impl Exchange {
     /// Keeps an agent that a tenant defines, and makes it. [`Error::AgentExists`] when the tenant has one of that id, or sees one.
     pub async fn define_agent(&self, caller: &Caller, id: &str, definition: Vec<u8>) -> Result<StoredAgent, Error> {
         let id: AgentId = id.parse().map_err(|why: &str| Error::invalid("id", why))?;
+        may_define(caller, id.as_str())?;
         let maker = self.maker()?;
         self.refuse_builtin(id.as_str())?;
         check_size(&definition)?;
@@ -108,6 +109,7 @@ impl Exchange {
 
     /// Replaces what a tenant has defined, wholly. Turns that run go on as they were.
     pub async fn redefine_agent(&self, caller: &Caller, id: &str, definition: Vec<u8>) -> Result<StoredAgent, Error> {
+        may_define(caller, id)?;
         let maker = self.maker()?;
         let id = self.own_id(caller, id)?;
         check_size(&definition)?;
@@ -123,6 +125,7 @@ impl Exchange {
     /// Forgets an agent that a tenant has defined, and cancels what it has not ended. With very much of that it is not all canceled when this
     /// returns.
     pub async fn undefine_agent(&self, caller: &Caller, id: &str) -> Result<(), Error> {
+        may_define(caller, id)?;
         let id = self.own_id(caller, id)?;
         let (inner, tenant) = (&self.inner, caller.tenant);
         let removed = async {
@@ -151,7 +154,10 @@ impl Exchange {
 
     /// What a tenant has defined, by id.
     pub async fn defined_agents(&self, caller: &Caller) -> Result<Vec<StoredAgent>, Error> {
-        Ok(self.inner.store.own_agents(caller.tenant).await?)
+        caller.needs(Scope::Read)?;
+        let mut all = self.inner.store.own_agents(caller.tenant).await?;
+        all.retain(|agent| caller.covers(agent.id.as_str()));
+        Ok(all)
     }
 
     /// One that a tenant has defined.
@@ -239,12 +245,13 @@ impl Exchange {
         while self.inner.agents.is_leaving(tenant, agent) {
             let filter = Filter {
                 agent: Some(agent.clone()),
+                among: Vec::new(),
                 context: None,
                 state: Some(state),
                 since: None,
                 after,
                 limit: AT_ONCE,
-                view: View { history: Some(0), artifacts: false },
+                view: View { history: Some(0), artifacts: false, ..View::FULL },
             };
             let page = self.inner.store.list(tenant, filter).await?;
             let begun = page.tasks.iter().filter(|task| task.task <= until);
@@ -382,6 +389,12 @@ fn see_off(inner: &Arc<Inner>, tenant: TenantId, id: AgentId) {
         }
         here.inner.agents.drop_own(tenant, &id);
     });
+}
+
+/// Refuses whoever may not change the tenant's agents; one that the token is not for is not there.
+fn may_define(caller: &Caller, id: &str) -> Result<(), Error> {
+    caller.needs(Scope::Admin)?;
+    if caller.covers(id) { Ok(()) } else { Err(Error::not_defined(id)) }
 }
 
 fn check_size(definition: &[u8]) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use a2a::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use store::{Installation, NewPush, PushConfig, PushFilter, Replay, TaskId};
+use store::{Installation, NewPush, PushConfig, PushFilter, Replay, Scope, TaskId};
 use uuid::Uuid;
 
 pub(crate) use self::delivery::start;
@@ -177,6 +177,7 @@ impl Exchange {
         call: &Call,
         mut config: TaskPushNotificationConfig,
     ) -> Result<TaskPushNotificationConfig, Error> {
+        call.caller.needs(Scope::Send)?;
         let push = self.push_of(call, &config.tenant)?;
         validate::validate_push_config(&config, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &config.tenant, &config.task_id).await?;
@@ -217,6 +218,7 @@ impl Exchange {
         call: &Call,
         request: GetTaskPushNotificationConfigRequest,
     ) -> Result<TaskPushNotificationConfig, Error> {
+        call.caller.needs(Scope::Read)?;
         self.push_of(call, &request.tenant)?;
         validate::validate_get_push_config(&request, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
@@ -231,6 +233,7 @@ impl Exchange {
         call: &Call,
         request: ListTaskPushNotificationConfigsRequest,
     ) -> Result<ListTaskPushNotificationConfigsResponse, Error> {
+        call.caller.needs(Scope::Read)?;
         self.push_of(call, &request.tenant)?;
         validate::validate_list_push_configs(&request, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
@@ -258,6 +261,7 @@ impl Exchange {
         call: &Call,
         request: DeleteTaskPushNotificationConfigRequest,
     ) -> Result<(), Error> {
+        call.caller.needs(Scope::Send)?;
         self.push_of(call, &request.tenant)?;
         validate::validate_delete_push_config(&request, &self.inner.options.limits)?;
         let task = self.pushed_task(call, &request.tenant, &request.task_id).await?;
@@ -268,21 +272,50 @@ impl Exchange {
 
     /// The caller's configurations, with what happened to them.
     pub async fn outboxes(&self, caller: &Caller, filter: PushFilter) -> Result<Vec<PushConfig>, Error> {
+        caller.needs(Scope::Read)?;
         self.push()?;
-        Ok(self.inner.store.pushes(caller.tenant, filter).await?)
+        let found = self.inner.store.pushes(caller.tenant, filter).await?;
+        if caller.bound_to().is_empty() {
+            return Ok(found);
+        }
+        let mut seen = Vec::with_capacity(found.len());
+        for config in found {
+            if self.may_see(caller, config.task).await? {
+                seen.push(config);
+            }
+        }
+        Ok(seen)
     }
 
     /// One of them.
     pub async fn outbox(&self, caller: &Caller, task: &str, id: &str) -> Result<PushConfig, Error> {
+        caller.needs(Scope::Read)?;
+        self.outbox_of(caller, task, id).await
+    }
+
+    /// Whether the caller's token is for the agent of a task of its tenant.
+    async fn may_see(&self, caller: &Caller, task: TaskId) -> Result<bool, Error> {
+        match self.head(&Call::new(caller.clone()), task).await {
+            Ok(_) => Ok(true),
+            Err(Error::TaskNotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn outbox_of(&self, caller: &Caller, task: &str, id: &str) -> Result<PushConfig, Error> {
         self.push()?;
         let not_found = || Error::push_not_found(id);
         let task = TaskId::parse(task).ok_or_else(not_found)?;
+        if !caller.bound_to().is_empty() && !self.may_see(caller, task).await? {
+            return Err(not_found());
+        }
         self.inner.store.push(caller.tenant, task, id).await?.ok_or_else(not_found)
     }
 
     /// Has dead letters sent again, and one that had stopped go on. Says how many letters.
     pub async fn replay(&self, caller: &Caller, task: &str, id: &str, which: Replay) -> Result<usize, Error> {
-        let config = self.outbox(caller, task, id).await?;
+        caller.needs(Scope::Send)?;
+        let config = self.outbox_of(caller, task, id).await?;
         match self.inner.store.replay_pushes(caller.tenant, config.task, id, which).await {
             Err(store::Error::NotFound) => Err(Error::push_not_found(id)),
             replayed => Ok(replayed?),
@@ -291,6 +324,8 @@ impl Exchange {
 
     /// What the caller's receivers verify signatures with.
     pub fn push_secret(&self, caller: &Caller) -> Result<String, Error> {
+        // With it whoever has it can speak to all receivers in the tenant's name.
+        caller.needs(Scope::Admin)?;
         Ok(self.push()?.keys.secret(caller.tenant))
     }
 }

@@ -16,7 +16,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use a2a::{Json, Message, Part, PartContent, TaskState};
 use bytes::Bytes;
-use store::{AgentId, AgentQueue, Letters, QueueEntry, TaskId, TenantId};
+use store::{AgentId, AgentQueue, Letters, QueueEntry, Scope, TaskId, TenantId};
 
 pub(crate) use self::desk::Desk;
 use self::ticket::LONGEST_NAME;
@@ -162,6 +162,26 @@ impl Worker {
             Self::Operator => None,
         }
     }
+
+    /// Refuses whoever may not work: that is seeing what was said, and answering it.
+    fn may_work(&self) -> Result<(), Error> {
+        self.needs(Scope::Read)?;
+        self.needs(Scope::Send)
+    }
+
+    fn needs(&self, scope: Scope) -> Result<(), Error> {
+        match self {
+            Self::Tenant(caller) => caller.needs(scope),
+            Self::Operator => Ok(()),
+        }
+    }
+
+    fn covers(&self, agent: &AgentId) -> bool {
+        match self {
+            Self::Tenant(caller) => caller.covers(agent.as_str()),
+            Self::Operator => true,
+        }
+    }
 }
 
 /// Starts the loops.
@@ -193,22 +213,46 @@ pub fn correlation_id(entry: &QueueEntry) -> Option<&str> {
 impl Exchange {
     /// A task as the queue sees it.
     pub async fn queue_entry(&self, worker: &Worker, id: &str) -> Result<QueueEntry, Error> {
+        worker.needs(Scope::Read)?;
         self.entry(worker, convert::task_id(id)?).await
     }
 
     /// How the tenant's queues stand, agent by agent.
     pub async fn queue_status(&self, caller: &Caller) -> Result<Vec<AgentQueue>, Error> {
-        Ok(self.inner.store.agent_queues(caller.tenant).await?)
+        caller.needs(Scope::Read)?;
+        let mut all = self.inner.store.agent_queues(caller.tenant).await?;
+        all.retain(|queue| caller.covers(queue.agent.as_str()));
+        Ok(all)
     }
 
     /// The tenant's dead letters, the oldest first.
     pub async fn dead_letters(&self, caller: &Caller, letters: Letters) -> Result<Vec<QueueEntry>, Error> {
-        Ok(self.inner.store.dead_letters(caller.tenant, letters).await?)
+        caller.needs(Scope::Read)?;
+        self.letters(caller, letters).await
+    }
+
+    async fn letters(&self, caller: &Caller, letters: Letters) -> Result<Vec<QueueEntry>, Error> {
+        let store = &self.inner.store;
+        let bound = caller.bound_to();
+        if bound.is_empty() {
+            return Ok(store.dead_letters(caller.tenant, letters).await?);
+        }
+        let mut found = Vec::new();
+        for agent in bound.iter().filter(|agent| letters.agent.as_ref().is_none_or(|one| one == *agent)) {
+            let of_agent = Letters { agent: Some(agent.clone()), ..letters.clone() };
+            found.extend(store.dead_letters(caller.tenant, of_agent).await?);
+        }
+        found.sort_by_key(|letter| (letter.status_at, letter.task));
+        found.truncate(letters.limit);
+        Ok(found)
     }
 
     async fn entry(&self, worker: &Worker, task: TaskId) -> Result<QueueEntry, Error> {
         let entry = self.inner.store.entry(worker.tenant(), task).await;
-        entry.map_err(|error| Error::of_task(error, task))
+        match entry.map_err(|error| Error::of_task(error, task))? {
+            entry if !worker.covers(&entry.agent) => Err(Error::TaskNotFound(task.to_string())),
+            entry => Ok(entry),
+        }
     }
 
     fn most_held(&self, agent: &AgentId) -> Option<usize> {

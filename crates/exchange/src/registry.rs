@@ -1,13 +1,13 @@
 //! The agents this instance can run: those that all tenants share, as far as they may see them, and those that one tenant has defined for
 //! itself.
 //!
-//! A tenant's own agent stands before a common one of the same id, for that tenant and for nobody else. **All agents of one id share
-//! their slots**, whosever they are: the journal hands out work by the agent's id, and what is claimed has to find a slot.
+//! A tenant's own agent stands before a common one of the same id, for that tenant and for nobody else. **Its slots are its own**: agents of
+//! two tenants, or a tenant's and a common one, that have the same id by chance, never wait for each other.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -15,8 +15,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use store::{AgentId, TenantId};
-use tokio::sync::Semaphore;
+use store::{AgentId, TenantId, Tenants};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Agent, Caller, Delivery, OnCrash, Outcome, Output, Profile, Turn};
 
@@ -36,31 +36,45 @@ pub struct Entry {
     leaving: bool,
 }
 
-/// The slots of all agents of one id.
+/// The slots of an agent, and of those that have taken its place while it still runs.
 pub(crate) struct Lane {
     pub(crate) slots: Arc<Semaphore>,
+    /// How many there are, and how many of them one tenant may have, if that was said.
+    most: usize,
+    per_tenant: Option<usize>,
     backlog: AtomicBool,
+    running: Mutex<HashMap<TenantId, usize>>,
+    /// Those who had as many as they may when they came with more: what comes now stands behind that.
+    held_back: Mutex<HashSet<TenantId>>,
 }
 
-/// An id whose work is claimed by this instance.
+/// A slot that a tenant's turn has.
+pub(crate) struct Slot {
+    lane: Arc<Lane>,
+    tenant: TenantId,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// An agent whose work is claimed by this instance.
 pub(crate) struct Offer {
     pub(crate) id: AgentId,
     pub(crate) lane: Arc<Lane>,
-    /// All agents of that id go on where they last kept their state.
+    /// It goes on where it last kept its state.
     pub(crate) resumes: bool,
-    /// Tenants whose agent of this id does the other of the two.
-    pub(crate) otherwise: Vec<TenantId>,
+    /// Whose work it is: its owner's, or that of all who have no agent of their own by this id.
+    pub(crate) tenants: Tenants,
 }
 
 /// All agents. Cheap to clone; changes are seen by everyone at once.
 #[derive(Clone, Default)]
 pub struct Agents {
     book: Arc<ArcSwap<Book>>,
-    /// The slots of every id that has an agent or a turn that still runs. Whoever changes the book holds it.
+    /// The slots of every agent that there is, or that has a turn that still runs. Whoever changes the book holds it.
     lanes: Arc<Mutex<Lanes>>,
 }
 
-type Lanes = HashMap<AgentId, Weak<Lane>>;
+/// By owner, if there is one, and id.
+type Lanes = HashMap<(Option<TenantId>, AgentId), Weak<Lane>>;
 type Shelf = BTreeMap<AgentId, Arc<Entry>>;
 
 #[derive(Clone, Default)]
@@ -75,8 +89,15 @@ struct Book {
 impl Entry {
     /// An agent with all its slots free.
     pub fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
-        let lane =
-            Lane { slots: Arc::new(Semaphore::new(profile.concurrency.max(1))), backlog: AtomicBool::new(false) };
+        let most = profile.concurrency.max(1);
+        let lane = Lane {
+            slots: Arc::new(Semaphore::new(most)),
+            most,
+            per_tenant: profile.per_tenant,
+            backlog: AtomicBool::new(false),
+            running: Mutex::default(),
+            held_back: Mutex::default(),
+        };
         Self { profile, agent, lane: Arc::new(lane), owner: None, leaving: false }
     }
 
@@ -85,8 +106,11 @@ impl Entry {
         self.profile.delivery == Delivery::Run
     }
 
-    /// Whether this tenant may see it.
+    /// Whether this caller may see it: its tenant may, and its token is for it.
     pub fn visible_to(&self, caller: &Caller) -> bool {
+        if !caller.covers(self.profile.id.as_str()) {
+            return false;
+        }
         match self.owner {
             Some(owner) => owner == caller.tenant,
             None => self.profile.tenants.as_ref().is_none_or(|names| names.contains(caller.name.as_ref())),
@@ -141,6 +165,73 @@ impl Agent for Unmade {
 }
 
 impl Lane {
+    /// How many slots one tenant may have, where that is not all of them. `others` is whether there is more than one tenant at all: then
+    /// a quarter is left for whoever comes next, and at least one.
+    pub(crate) fn each(&self, others: bool) -> Option<usize> {
+        let reserved = || self.most.saturating_sub((self.most / 4).max(1)).max(1);
+        self.per_tenant.or_else(|| others.then(reserved)).filter(|each| *each < self.most)
+    }
+
+    /// Gives a free slot to a turn of this tenant.
+    pub(crate) fn give(self: &Arc<Self>, permit: OwnedSemaphorePermit, tenant: TenantId) -> Slot {
+        *self.count().entry(tenant).or_default() += 1;
+        Slot { lane: Arc::clone(self), tenant, _permit: permit }
+    }
+
+    /// A free slot for a turn of this tenant, if it may have one more.
+    pub(crate) fn try_give(self: &Arc<Self>, tenant: TenantId, others: bool) -> Option<Slot> {
+        // Counted first, so that many at once do not pass the bound together.
+        let mut count = self.count();
+        let mut held_back = self.held_back();
+        let has = count.entry(tenant).or_default();
+        if self.each(others).is_some_and(|each| *has >= each) {
+            held_back.insert(tenant);
+        }
+        let may_have = !held_back.contains(&tenant);
+        let permit = may_have.then(|| Arc::clone(&self.slots).try_acquire_owned().ok()).flatten();
+        match permit {
+            Some(permit) => {
+                *has += 1;
+                Some(Slot { lane: Arc::clone(self), tenant, _permit: permit })
+            }
+            None => {
+                if *has == 0 {
+                    count.remove(&tenant);
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether a tenant may have one more.
+    pub(crate) fn may_have(&self, tenant: TenantId, others: bool) -> bool {
+        let has = self.count().get(&tenant).copied().unwrap_or_default();
+        self.each(others).is_none_or(|each| has < each)
+    }
+
+    /// After what waits was looked at: who may have more has nothing that waits.
+    pub(crate) fn settle(&self, others: bool) {
+        let count = self.count();
+        let each = self.each(others);
+        self.held_back().retain(|tenant| {
+            let has = count.get(tenant).copied().unwrap_or_default();
+            each.is_some_and(|each| has >= each)
+        });
+    }
+
+    fn held_back(&self) -> MutexGuard<'_, HashSet<TenantId>> {
+        self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each tenant has running.
+    pub(crate) fn running(&self) -> Vec<(TenantId, usize)> {
+        self.count().iter().map(|(tenant, running)| (*tenant, *running)).collect()
+    }
+
+    fn count(&self) -> MutexGuard<'_, HashMap<TenantId, usize>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether work of this id waits in the journal, as far as this instance knows: who comes now stands behind it.
     pub(crate) fn has_backlog(&self) -> bool {
         self.backlog.load(Relaxed)
@@ -151,17 +242,31 @@ impl Lane {
     }
 }
 
+impl Slot {
+    /// Whether its tenant may have no other beside those that it has.
+    pub(crate) fn was_last(&self, others: bool) -> bool {
+        !self.lane.may_have(self.tenant, others)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut count = self.lane.count();
+        if let Some(running) = count.get_mut(&self.tenant) {
+            *running -= 1;
+            if *running == 0 {
+                count.remove(&self.tenant);
+            }
+        }
+    }
+}
+
 impl Agents {
     /// Adds or replaces an agent. Turns of the old one that run are not disturbed.
     pub fn insert(&self, entry: Entry) {
         self.change(|book, lanes| {
-            let (id, lane) = (entry.profile.id.clone(), Arc::clone(&entry.lane));
-            for shelf in book.own.values_mut() {
-                if let Some(own) = shelf.get(&id).map(|own| own.on(Arc::clone(&lane))) {
-                    Arc::make_mut(shelf).insert(id.clone(), Arc::new(own));
-                }
-            }
-            lanes.insert(id.clone(), Arc::downgrade(&lane));
+            let id = entry.profile.id.clone();
+            lanes.insert((None, id.clone()), Arc::downgrade(&entry.lane));
             book.common.insert(id, Arc::new(entry));
         });
     }
@@ -295,7 +400,7 @@ impl Agents {
         book.common.values().chain(own).cloned().collect()
     }
 
-    /// The ids that this instance runs agents of, each once.
+    /// The agents that this instance runs.
     pub(crate) fn offers(&self) -> Arc<[Offer]> {
         Arc::clone(&self.book.load().offers)
     }
@@ -310,13 +415,14 @@ impl Agents {
     }
 }
 
-/// Puts a tenant's own agent on its shelf, with the slots that its id has, be they of turns that still run.
+/// Puts a tenant's own agent on its shelf, with the slots of the one before it, be they of turns that still run.
 fn put(book: &mut Book, lanes: &mut Lanes, tenant: TenantId, entry: Entry) {
     let id = entry.profile.id.clone();
     book.aside.remove(&(tenant, id.clone()));
-    let shared = lanes.get(&id).and_then(Weak::upgrade);
+    let place = (Some(tenant), id.clone());
+    let shared = lanes.get(&place).and_then(Weak::upgrade);
     let lane = shared.unwrap_or_else(|| Arc::clone(&entry.lane));
-    lanes.insert(id.clone(), Arc::downgrade(&lane));
+    lanes.insert(place, Arc::downgrade(&lane));
     let shelf = book.own.entry(tenant).or_default();
     Arc::make_mut(shelf).insert(id, Arc::new(Entry { owner: Some(tenant), lane, ..entry }));
 }
@@ -331,24 +437,32 @@ fn take(book: &mut Book, tenant: TenantId, id: &AgentId) {
 }
 
 fn offers(book: &Book) -> Arc<[Offer]> {
-    let resumes = |entry: &Entry| entry.profile.on_crash == OnCrash::Resume;
-    let mut offers: BTreeMap<&AgentId, Offer> = BTreeMap::new();
-    let offer = |id: &AgentId, entry: &Entry| Offer {
+    let offer = |id: &AgentId, entry: &Entry, tenants: Tenants| Offer {
         id: id.clone(),
         lane: Arc::clone(&entry.lane),
-        resumes: resumes(entry),
-        otherwise: Vec::new(),
+        resumes: entry.profile.on_crash == OnCrash::Resume,
+        tenants,
     };
+    // Who has an agent of its own by that id, be it that this instance cannot make it.
+    let mut owners: HashMap<&AgentId, Vec<TenantId>> = HashMap::new();
+    for (tenant, shelf) in &book.own {
+        shelf.keys().for_each(|id| owners.entry(id).or_default().push(*tenant));
+    }
+    book.aside.iter().for_each(|(tenant, id)| owners.entry(id).or_default().push(*tenant));
+    let mut offers = Vec::new();
     for (id, entry) in book.common.iter().filter(|(_, entry)| entry.is_run()) {
-        offers.insert(id, offer(id, entry));
+        let others = owners.get(id).cloned().unwrap_or_default();
+        offers.push(offer(id, entry, Tenants::AllBut(others)));
     }
     for (tenant, shelf) in &book.own {
         for (id, entry) in shelf.iter().filter(|(_, entry)| entry.is_run()) {
-            let offer = offers.entry(id).or_insert_with(|| offer(id, entry));
-            if resumes(entry) != offer.resumes {
-                offer.otherwise.push(*tenant);
-            }
+            offers.push(offer(id, entry, Tenants::Only(*tenant)));
         }
     }
-    offers.into_values().collect()
+    // Work that others have left for an agent of theirs that is gone fails, and does not wait for one that is not theirs.
+    for (id, tenants) in owners.into_iter().filter(|(id, _)| !book.common.contains_key(*id)) {
+        let gone = Entry::new(Profile::new(id.clone(), "none"), Arc::new(Gone));
+        offers.push(offer(id, &gone, Tenants::AllBut(tenants)));
+    }
+    offers.into()
 }

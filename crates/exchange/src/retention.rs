@@ -12,7 +12,7 @@ use std::{
 };
 
 use a2a::{GetTaskRequest, ListTasksRequest, validate};
-use store::{AgentId, Deleted, Prune, PruneStep, PruneWalk, Removal, TaskId, Tenant, TenantId, Whose};
+use store::{AgentId, Deleted, Prune, PruneStep, PruneWalk, Removal, Scope, TaskId, Tenant, TenantId, Whose};
 use tokio::time::Instant;
 
 use crate::{Call, Error, Exchange, Inner, convert, intake::answered};
@@ -218,9 +218,13 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
 impl Exchange {
     /// Removes a task that has ended, with all that is its own; one that has not is canceled first if the caller says so.
     pub async fn delete_task(&self, call: &Call, id: &str, cancel: bool) -> Result<Deleted, Error> {
+        call.caller.needs(Scope::Cancel)?;
         let asked = GetTaskRequest { id: id.to_owned(), ..GetTaskRequest::default() };
         validate::validate_get(&asked, &self.inner.options.limits)?;
         let id = convert::task_id(id)?;
+        if !call.caller.bound_to().is_empty() {
+            self.head(call, id).await?;
+        }
         let deleted = match self.delete(call, Removal::Task(id)).await {
             Err(store::Error::NotEnded(_)) if cancel => {
                 self.end(call, id).await?;
@@ -234,6 +238,11 @@ impl Exchange {
     /// Removes all tasks of a context, whoever their agents are. If one has not ended, nothing is removed, unless the caller says that such are to be
     /// canceled first.
     pub async fn delete_context(&self, call: &Call, context: &str, cancel: bool) -> Result<Deleted, Error> {
+        call.caller.needs(Scope::Cancel)?;
+        // Whether others have tasks in there must not be told by what is refused: it is, whatever is in there.
+        if !call.caller.bound_to().is_empty() {
+            return Err(Error::Bound);
+        }
         let asked = ListTasksRequest { context_id: context.to_owned(), ..ListTasksRequest::default() };
         validate::validate_list(&asked, &self.inner.options.limits)?;
         let not_found = |error| match error {
@@ -266,8 +275,7 @@ impl Exchange {
 
     /// In the audit log the tenant did it.
     async fn delete(&self, call: &Call, removal: Removal) -> store::Result<Deleted> {
-        let actor = format!("tenant {}", call.caller.name);
-        answered(self.inner.store.delete(call.caller.tenant, &actor, removal)).await
+        answered(self.inner.store.delete(call.caller.tenant, &call.caller.actor(), removal)).await
     }
 
     /// Cancels a task that is to be removed, be it that callers do not see it yet. One that has ended meanwhile is as good.

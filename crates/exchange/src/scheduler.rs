@@ -6,15 +6,15 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
-use store::{AgentId, Claim, Room, TenantId, Term, fault};
+use store::{AgentId, Claim, Room, Shares, TenantId, Tenants, Term, fault};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
-    Entry, Inner,
+    Entry, Errands, Inner,
     registry::{Lane, Offer},
     worker::{self, Begin},
 };
@@ -77,24 +77,30 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
         }
         // A look first: slots that are held while nothing is due would be missing for messages that come in.
         let offers = inner.agents.offers();
-        let ids: Vec<_> = offers.iter().map(|offer| offer.id.clone()).collect();
+        let mut ids: Vec<_> = offers.iter().map(|offer| offer.id.clone()).collect();
+        ids.sort_unstable();
+        ids.dedup();
         let due = inner.store.next_due(&ids).await?;
         let ahead = due.next.map(|next| next.since(due.now));
         if ahead.is_none_or(|ahead| ahead > Duration::ZERO) {
-            offers.iter().for_each(|offer| offer.lane.set_backlog(false));
+            for offer in offers.iter() {
+                offer.lane.set_backlog(false);
+                offer.lane.settle(inner.has_tenants.load(Relaxed));
+            }
             return Ok(ahead);
         }
         // Slots are taken before the work is: what is claimed can run. Agents that have nothing due keep theirs.
-        let mut slots: HashMap<AgentId, (&Offer, Vec<OwnedSemaphorePermit>)> = HashMap::new();
+        let mut slots: Vec<(&Offer, Vec<OwnedSemaphorePermit>)> = Vec::new();
         let due_now: HashSet<&AgentId> = due.agents.iter().collect();
         for offer in offers.iter() {
             if !due_now.contains(&offer.id) {
                 offer.lane.set_backlog(false);
+                offer.lane.settle(inner.has_tenants.load(Relaxed));
                 continue;
             }
             let permits = free_slots(&offer.lane);
             if !permits.is_empty() {
-                slots.insert(offer.id.clone(), (offer, permits));
+                slots.push((offer, permits));
             }
         }
         if slots.is_empty() {
@@ -106,12 +112,13 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             renew(inner).await?;
             rounds.renewed = Some(Instant::now());
         }
-        let room = |(agent, (offer, permits)): (&AgentId, &(&Offer, Vec<_>))| Room {
-            agent: agent.clone(),
+        let room = |(offer, permits): &(&Offer, Vec<_>)| Room {
+            agent: offer.id.clone(),
             slots: permits.len(),
-            after: rounds.served.get(agent).copied(),
+            after: rounds.served.get(&offer.id).copied(),
             resumes: offer.resumes,
-            otherwise: offer.otherwise.clone(),
+            tenants: offer.tenants.clone(),
+            shares: shares(inner, offer),
             most_held: None,
         };
         let claim = Claim {
@@ -123,15 +130,30 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
         let asked = Instant::now();
         let leased = inner.store.claim(claim).await?;
         let mut more = false;
-        let mut begun: HashMap<AgentId, usize> = HashMap::new();
+        let mut begun = vec![false; slots.len()];
+        // Which room a turn has come to.
+        let mut places: HashMap<AgentId, Vec<usize>> = HashMap::new();
+        for (place, (offer, _)) in slots.iter().enumerate() {
+            places.entry(offer.id.clone()).or_default().push(place);
+        }
         for leased_turn in leased {
             let lease = leased_turn.lease;
-            let Some((offer, permits)) = slots.get_mut(&lease.agent) else { continue };
+            let of_agent = places.get(&lease.agent).into_iter().flatten().copied();
+            let place = of_agent.into_iter().find(|place| slots[*place].0.tenants.have(lease.tenant));
+            let Some(place) = place else { continue };
+            let (offer, permits) = &mut slots[place];
             let Some(permit) = permits.pop() else { continue };
-            rounds.served.insert(lease.agent.clone(), lease.tenant);
-            *begun.entry(lease.agent.clone()).or_default() += 1;
+            if offer.tenants != Tenants::Only(lease.tenant) {
+                rounds.served.insert(lease.agent.clone(), lease.tenant);
+            }
+            begun[place] = true;
             // Whose turn it is says which agent of that id is meant.
             let entry = inner.agents.get(lease.tenant, &lease.agent).filter(|entry| entry.is_run());
+            // One that was withdrawn from the tenant is gone for it, with what waits for it.
+            let entry = match entry {
+                Some(entry) if is_withdrawn(inner, &entry, lease.tenant).await => None,
+                entry => entry,
+            };
             let entry = entry.unwrap_or_else(|| {
                 let is_elsewhere = inner.agents.is_aside(lease.tenant, &lease.agent);
                 let stands_in = if is_elsewhere { Entry::unmade } else { Entry::gone };
@@ -139,19 +161,48 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             });
             let (interrupted, rested) = (leased_turn.interrupted, leased_turn.rested);
             let begin = Begin { turn: leased_turn.turn, interrupted, rested, asked };
+            let tenant = lease.tenant;
             let running = inner.workers.register(lease);
             if leased_turn.canceled {
                 running.cancel.cancel();
             }
-            inner.tracker.spawn(worker::run(Arc::clone(inner), entry, running, begin, permit));
+            let slot = offer.lane.give(permit, tenant);
+            inner.tracker.spawn(worker::run(Arc::clone(inner), entry, running, begin, slot));
         }
-        for (agent, (offer, unused)) in &slots {
-            let all_used = unused.is_empty() && begun.contains_key(agent);
+        for ((offer, unused), begun) in slots.iter().zip(begun) {
+            let all_used = unused.is_empty() && begun;
             offer.lane.set_backlog(all_used);
+            if !all_used {
+                offer.lane.settle(inner.has_tenants.load(Relaxed));
+            }
             more |= all_used;
         }
         if !more {
             return Ok(None);
+        }
+    }
+}
+
+/// What one tenant may have of an agent. Who has one of its own has all of it.
+fn shares(inner: &Inner, offer: &Offer) -> Shares {
+    match offer.tenants {
+        Tenants::Only(_) => Shares::default(),
+        Tenants::AllBut(_) => {
+            Shares { each: offer.lane.each(inner.has_tenants.load(Relaxed)), running: offer.lane.running() }
+        }
+    }
+}
+
+/// Whether an agent that not all tenants may see is none that this one may.
+async fn is_withdrawn(inner: &Arc<Inner>, entry: &Entry, tenant: TenantId) -> bool {
+    if entry.is_own() || entry.is_open() {
+        return false;
+    }
+    match Errands::new(inner, tenant).caller().await {
+        Ok(caller) => !entry.visible_to(&caller),
+        Err(error) => {
+            tracing::warn!(%error, "the name of a tenant cannot be read");
+            false
         }
     }
 }
@@ -199,6 +250,12 @@ async fn renew(inner: &Inner) -> store::Result<()> {
 /// Makes the work of dead instances due at once, instead of when their leases run out.
 async fn bury_the_dead(inner: Arc<Inner>) {
     loop {
+        // Once there are several it stays so: a tenant is never removed.
+        if !inner.has_tenants.load(Relaxed)
+            && let Ok(tenants) = inner.store.tenants().await
+        {
+            inner.has_tenants.store(tenants.len() > 1, Relaxed);
+        }
         match inner.store.reclaim_dead().await {
             Ok(0) => {}
             Ok(turns) => tracing::info!(turns, "took over turns of an instance that is gone"),

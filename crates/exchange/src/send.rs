@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use a2a::{SendMessageRequest, TaskState};
-use store::{Event, EventKind, Snapshot, TaskId, View};
+use a2a::{ErrorKind, SendMessageRequest, TaskState};
+use store::{Event, EventKind, Scope, Snapshot, TaskId, View};
 
 use crate::{
     Call, Error, Exchange, Frame, Frames, Reply, Sent,
@@ -22,6 +22,7 @@ pub(crate) enum Waited {
 impl Exchange {
     /// SendMessage.
     pub async fn send(&self, call: &Call, request: SendMessageRequest) -> Result<Sent, Error> {
+        call.caller.needs(Scope::Send)?;
         let immediate = request.configuration.as_ref().is_some_and(|c| c.return_immediately);
         let mut taken = self.take_in(call, request).await?;
         let extensions = std::mem::take(&mut taken.extensions);
@@ -48,16 +49,28 @@ impl Exchange {
         let snapshot = match taken.newborn.take() {
             Some(known) => cut_history(known, taken.history),
             None => {
-                let view = View { history: taken.history, artifacts: true };
-                self.snapshot(call, taken.accepted.task, view).await?
+                let view = View { history: taken.history, artifacts: true, ..View::FULL };
+                self.shown(call, taken.accepted.task, view).await?
             }
         };
         Ok(Sent { reply: Reply::Task(snapshot), extensions })
     }
 
+    /// The task of a message that was taken in. Where there is no room for all of it, it is shown without its messages and artifacts: whoever
+    /// sent it must not be told to send it again.
+    async fn shown(&self, call: &Call, task: TaskId, view: View) -> Result<Snapshot, Error> {
+        match self.snapshot(call, task, view).await {
+            Err(error) if matches!(error.kind(), ErrorKind::ResourceExhausted | ErrorKind::Unavailable) => {
+                self.snapshot(call, task, View { history: Some(0), artifacts: false, ..View::FULL }).await
+            }
+            read => read,
+        }
+    }
+
     /// SendStreamingMessage.
     pub async fn stream(&self, call: &Call, request: SendMessageRequest) -> Result<Frames, Error> {
-        let place = self.inner.streams.enter(call.caller.tenant)?;
+        call.caller.needs(Scope::Send)?;
+        let place = self.inner.streams.enter(&call.caller)?;
         let mut taken = self.take_in(call, request).await?;
         let extensions = std::mem::take(&mut taken.extensions);
         let draining = self.inner.draining.clone();
@@ -65,7 +78,7 @@ impl Exchange {
 
         if taken.accepted.duplicate && self.is_direct(call, &taken).await? {
             // The log from its beginning, held back until it is decided what it is.
-            let cursor = Cursor::new(self.inner.journal(), call.caller.tenant, taken.accepted.task, 0);
+            let cursor = self.inner.cursor(call.caller.tenant, taken.accepted.task, 0);
             let frames = Frames::new(Vec::new(), Some(cursor), Until::TurnEnd, draining).hold(patience);
             return Ok(frames.with_extensions(extensions).in_place(place));
         }
@@ -80,8 +93,8 @@ impl Exchange {
                 Frames::new(vec![Frame::Task(born)], Some(cursor), Until::TurnEnd, draining)
             }
             None => {
-                let view = View { history: taken.history, artifacts: true };
-                let snapshot = self.snapshot(call, taken.accepted.task, view).await?;
+                let view = View { history: taken.history, artifacts: true, ..View::FULL };
+                let snapshot = self.shown(call, taken.accepted.task, view).await?;
                 let mut cursor = taken.cursor;
                 cursor.skip_to(snapshot.seq);
                 let over = Until::TurnEnd.is_over_at(snapshot.state);
@@ -92,7 +105,7 @@ impl Exchange {
         if taken.held {
             frames = frames.hold(patience);
         }
-        Ok(frames.with_extensions(extensions).in_place(place))
+        Ok(frames.with_extensions(extensions).with_luggage(&call.luggage).in_place(place))
     }
 
     /// Whether a repeated message's answer was, or may become, a direct reply.
@@ -145,7 +158,7 @@ impl Exchange {
         let patience = taken.reveal_after + HEAD_START;
         if taken.accepted.duplicate {
             // What the first of them has waited for may be there already.
-            taken.cursor = Cursor::new(self.inner.journal(), call.caller.tenant, taken.accepted.task, 0);
+            taken.cursor = self.inner.cursor(call.caller.tenant, taken.accepted.task, 0);
         } else {
             taken.cursor.skip_to(taken.accepted.seq);
         }

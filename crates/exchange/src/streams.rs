@@ -7,7 +7,7 @@ use std::{
 
 use store::TenantId;
 
-use crate::Error;
+use crate::{Caller, Error, Pass};
 
 /// The open streams of every tenant.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(crate) struct Streams {
 #[derive(Debug)]
 pub(crate) struct Place {
     tenant: TenantId,
+    /// Whose stream it is, for as long as that may have one.
+    pub(crate) pass: Arc<Pass>,
     open: Arc<Mutex<HashMap<TenantId, usize>>>,
 }
 
@@ -29,7 +31,8 @@ impl Streams {
     }
 
     /// A place for one more stream of the tenant.
-    pub(crate) fn enter(&self, tenant: TenantId) -> Result<Place, Error> {
+    pub(crate) fn enter(&self, caller: &Caller) -> Result<Place, Error> {
+        let tenant = caller.tenant;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(tenant).or_default();
         if let Some(limit) = self.limit.filter(|limit| *count >= *limit) {
@@ -37,7 +40,7 @@ impl Streams {
         }
         *count += 1;
         drop(open);
-        Ok(Place { tenant, open: Arc::clone(&self.open) })
+        Ok(Place { tenant, pass: Arc::clone(&caller.pass), open: Arc::clone(&self.open) })
     }
 }
 
@@ -57,26 +60,30 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn caller(tenant: i64) -> Caller {
+        Caller::new(TenantId(tenant), "somebody")
+    }
+
     #[test]
     fn a_tenant_has_so_many_and_no_more() {
         let streams = Streams::new(Some(2));
-        let first = streams.enter(TenantId(1)).unwrap();
-        let _second = streams.enter(TenantId(1)).unwrap();
-        let refused = streams.enter(TenantId(1)).unwrap_err();
+        let first = streams.enter(&caller(1)).unwrap();
+        let _second = streams.enter(&caller(1)).unwrap();
+        let refused = streams.enter(&caller(1)).unwrap_err();
         let told = a2a::Error::from(refused);
         assert_eq!((told.kind, told.retry_after), (a2a::ErrorKind::ResourceExhausted, Some(5)));
-        let _others = streams.enter(TenantId(2)).unwrap();
+        let _others = streams.enter(&caller(2)).unwrap();
         drop(first);
-        assert!(streams.enter(TenantId(1)).is_ok());
+        assert!(streams.enter(&caller(1)).is_ok());
     }
 
     #[test]
     fn nothing_is_kept_of_those_who_left() {
         let streams = Streams::new(None);
-        let places: Vec<Place> = (0..100).map(|n| streams.enter(TenantId(n)).unwrap()).collect();
+        let places: Vec<Place> = (0..100).map(|n| streams.enter(&caller(n)).unwrap()).collect();
         drop(places);
         assert!(streams.open.lock().unwrap().is_empty());
         let nobody = Streams::new(Some(0));
-        assert!(nobody.enter(TenantId(1)).is_err());
+        assert!(nobody.enter(&caller(1)).is_err());
     }
 }

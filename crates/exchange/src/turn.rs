@@ -268,7 +268,7 @@ pub(crate) async fn take_up(
     let mut made = Vec::new();
     if !progress.made.is_empty() {
         let is_new_attempt = progress.attempt != scribe.attempt();
-        let view = View { history: Some(0), artifacts: !is_new_attempt };
+        let view = View { history: Some(0), artifacts: !is_new_attempt, ..View::FULL };
         let mut task = inner.store.task(lease.tenant, lease.task, view).await?;
         if is_new_attempt {
             // What the attempt before replaced after it kept its state is in the log alone.
@@ -302,7 +302,7 @@ async fn offered(inner: &Inner, running: &Running, turn: store::Turn) -> store::
     if turn.number == 1 || !is_confirmation(&turn.message) {
         return Ok(turn.message);
     }
-    let view = View { history: Some(REMEMBERED), artifacts: false };
+    let view = View { history: Some(REMEMBERED), artifacts: false, ..View::FULL };
     let task = inner.store.task(running.lease.tenant, running.lease.task, view).await?;
     let mut history: Vec<Message> = Vec::with_capacity(task.history.len());
     for message in &task.history {

@@ -6,18 +6,15 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use store::{Lease, TaskId, fault};
-use tokio::{
-    sync::{Notify, OwnedSemaphorePermit},
-    time::Instant,
-};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Entry, Inner, turn};
+use crate::{Entry, Inner, registry::Slot, turn};
 
 /// How long turns that are to stop may take to write what is needed for another to go on.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -187,13 +184,7 @@ impl Drop for Starting<'_> {
 }
 
 /// Runs a registered turn, and those that wait behind it.
-pub(crate) async fn run(
-    inner: Arc<Inner>,
-    entry: Arc<Entry>,
-    running: Running,
-    begin: Begin,
-    permit: OwnedSemaphorePermit,
-) {
+pub(crate) async fn run(inner: Arc<Inner>, entry: Arc<Entry>, running: Running, begin: Begin, slot: Slot) {
     // Not both at once, whatever the leases say.
     if let Some(before) = &running.before {
         before.cancelled().await;
@@ -202,8 +193,9 @@ pub(crate) async fn run(
         turn::drive(&inner, &entry, &running, begin).await;
     }
     inner.workers.remove(&running);
-    let was_full = entry.lane.slots.available_permits() == 0;
-    drop(permit);
+    // Somebody may wait for the slot, or for this tenant to have one less.
+    let was_full = entry.lane.slots.available_permits() == 0 || slot.was_last(inner.has_tenants.load(Relaxed));
+    drop(slot);
     if was_full {
         inner.workers.freed.notify_one();
     }

@@ -191,29 +191,33 @@ async fn nobody_defines_anything_where_nobody_makes_agents() {
     assert!(rig.exchange.defined_agents(rig.me()).await.unwrap().is_empty());
 }
 
-/// The journal hands out work by the agent's id: what is claimed has to find a slot.
 #[tokio::test]
-async fn agents_of_one_id_share_their_slots() {
+async fn agents_of_one_id_do_not_wait_for_each_other() {
     let rig = rig(vec![]).await;
     let other = rig.other_tenant().await;
     rig.define("one", json!({"waits": true, "slots": 1})).await;
     define(&rig.exchange, &other.caller, "one", json!({"says": "theirs", "slots": 1})).await.unwrap();
     let first = rig.start("one", message("hold the slot")).await;
-    let mut request = rig.request("one", message("wait"));
-    request.configuration = Some(a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() });
-    let second = task_of(&rig.exchange.send(&other, request).await.unwrap()).id;
+    let second = rig.start("one", message("wait for it")).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let state = async || {
-        let request = a2a::GetTaskRequest { id: second.clone(), ..Default::default() };
-        rig.exchange.get(&other, request).await.unwrap().state
-    };
-    assert_eq!(state().await, TaskState::Submitted, "the other tenant's agent of that id has the only slot");
+    assert_eq!(rig.get(&second).await.status.state, TaskState::Submitted, "a tenant's own slots are as many as it has");
+    assert_eq!(rig.hears(&other, "one").await.unwrap(), "theirs");
+    // A common one of that id has slots of its own too.
+    let third = rig.store.create_tenant("third").await.unwrap().id;
+    let third = Call::new(Caller::new(third, "third"));
+    rig.exchange.agents().insert(agent("one", async |_, out: Output| {
+        out.text("everybody's", true).await;
+        Outcome::Completed(vec![])
+    }));
+    assert_eq!(rig.hears(&third, "one").await.unwrap(), "everybody's");
+    assert_eq!(rig.hears(&other, "one").await.unwrap(), "theirs");
     // A definition that is changed brings no slots of its own.
     rig.exchange.redefine_agent(rig.me(), "one", br#"{"waits":true,"slots":1}"#.to_vec()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(state().await, TaskState::Submitted);
+    assert_eq!(rig.get(&second).await.status.state, TaskState::Submitted);
     rig.cancel(&first).await.unwrap();
-    soon("the turn that waited", async || state().await == TaskState::Completed).await;
+    soon("the turn that waited", async || rig.get(&second).await.status.state == TaskState::Working).await;
+    rig.cancel(&second).await.unwrap();
 }
 
 #[tokio::test]

@@ -341,7 +341,7 @@ async fn who_hangs_up_gets_nothing_and_keeps_nothing() {
 async fn whoever_serves_all_tenants_goes_round_them() {
     let shop = Shop::new(vec![]).await;
     let id = shop.rig.store.create_tenant("second").await.unwrap().id;
-    let second = Call::new(Caller { tenant: id, name: "second".into() });
+    let second = Call::new(Caller::new(id, "second"));
     for n in 0..3 {
         shop.publish("far", &n.to_string()).await;
         shop.rig.exchange.publish(&second, work("far", &n.to_string())).await.unwrap();
@@ -391,7 +391,7 @@ async fn a_lease_is_of_one_entry_and_nobody_makes_one_up() {
         assert_eq!(refused.kind(), ErrorKind::InvalidParams, "{wrong}: {:?}", kind(&refused));
     }
     let tenant = shop.rig.store.create_tenant("thief").await.unwrap().id;
-    let thief = Worker::Tenant(Caller { tenant, name: "thief".into() });
+    let thief = Worker::Tenant(Caller::new(tenant, "thief"));
     for ticket in [Some(mine.ticket.as_str()), None] {
         let refused = shop.rig.exchange.ack(&thief, &id, ticket, Ack::default()).await.unwrap_err();
         assert!(matches!(refused, Error::TaskNotFound(_)), "{refused}");

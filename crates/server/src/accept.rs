@@ -1,65 +1,83 @@
-//! The accept loop: HTTP/1 and HTTP/2, with TLS or without, a bound on connections, and an orderly end.
+//! The accept loop: HTTP/1 and HTTP/2, with TLS or without, a place for each connection, and an orderly end.
 
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::IpAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use a2a::Network;
 use axum::Router;
 use futures_util::future::join_all;
+use hyper::server::conn::{http1, http2};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{
-        conn::auto::Builder,
-        graceful::{GracefulShutdown, Watcher},
-    },
+    rt::{TokioIo, TokioTimer},
+    server::graceful::{GracefulShutdown, Watcher},
     service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, connection::Connection, limits::Peered, tls::Tls};
+use crate::{
+    Options,
+    connection::{Connection, Version},
+    limits::Peered,
+    places::{Entry, Place, Places},
+    progress::{PIECE, Streams},
+    tls::Tls,
+};
 
 /// How long to wait when no connection can be accepted, for want of file descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often the other end of an HTTP/2 connection is asked whether it is there, and how long it has to answer.
 const PING: Duration = Duration::from_secs(20);
-/// How many requests one HTTP/2 connection may have open.
+/// How many requests one HTTP/2 connection may have open. With what waits for each, about 4 MiB of answers.
 const MAX_STREAMS: u32 = 256;
-/// The largest head of a request. It also bounds what waits to be written to a slow HTTP/1 client.
+/// How many requests may be taken back before they were looked at, and how many may be wrong, until an HTTP/2 connection is ended.
+const MAX_TAKEN_BACK: usize = 20;
+const MAX_WRONG: usize = 128;
+/// The largest head of a request.
+const MAX_HEAD: u32 = 16 * 1024;
+/// What waits to be written to a slow HTTP/1 client, besides the piece of an answer that does not fit.
 const MAX_BUFFER: usize = 128 * 1024;
 
 /// A socket and what is answered there.
 pub(crate) struct Door {
     pub(crate) listener: TcpListener,
     pub(crate) router: Router,
+    /// Whose places its connections take.
+    pub(crate) places: Arc<Places>,
+}
+
+/// How HTTP is spoken. One for as long as the process lives: a copy in each connection would be the largest part of some.
+struct Versions {
+    one: http1::Builder,
+    two: http2::Builder<Streams>,
 }
 
 /// What the connections of all doors share.
 struct House<'a> {
     options: &'a Options,
-    builder: &'static Builder<TokioExecutor>,
+    versions: &'static Versions,
     tls: Option<&'a Tls>,
     proxies: Arc<[Network]>,
-    permits: Arc<Semaphore>,
     graceful: GracefulShutdown,
     abort: CancellationToken,
 }
 
 /// Serves connections until `stop` is set and those that are open are done, or have had their time.
 pub(crate) async fn run(doors: Vec<Door>, tls: Option<&Tls>, options: &Options, stop: CancellationToken) {
-    // One for as long as the process lives: a copy in each connection would be the largest part of some.
-    let builder: &'static Builder<TokioExecutor> = Box::leak(Box::new(builder(options)));
     let house = House {
         options,
-        builder,
+        versions: Box::leak(Box::new(Versions::new(options))),
         tls,
         proxies: options.trusted_proxies.as_slice().into(),
-        // Each door holds one while nobody comes.
-        permits: Arc::new(Semaphore::new(options.max_connections.clamp(doors.len(), Semaphore::MAX_PERMITS))),
         graceful: GracefulShutdown::new(),
         abort: CancellationToken::new(),
     };
@@ -76,14 +94,8 @@ pub(crate) async fn run(doors: Vec<Door>, tls: Option<&Tls>, options: &Options, 
 
 impl House<'_> {
     /// Lets connections in until `stop` is set. Then nobody new comes: the address is free for the next process.
-    async fn open(&self, Door { listener, router }: Door, stop: &CancellationToken) {
+    async fn open(&self, Door { listener, router, places }: Door, stop: &CancellationToken) {
         loop {
-            // The permit comes first: a connection that is over the bound stays in the backlog.
-            let permit = tokio::select! {
-                permit = Arc::clone(&self.permits).acquire_owned() => permit,
-                () = stop.cancelled() => break,
-            };
-            let Ok(permit) = permit else { break };
             let (stream, peer) = tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok(accepted) => accepted,
@@ -94,21 +106,34 @@ impl House<'_> {
                 },
                 () = stop.cancelled() => break,
             };
+            let place = tokio::select! {
+                place = self.place(&places, peer.ip()) => place,
+                () = stop.cancelled() => break,
+            };
+            let Some(place) = place else {
+                tracing::debug!(peer = %peer.ip(), "a connection is closed: its address has too many");
+                continue;
+            };
             prepare(&stream);
             let guest = Guest {
-                service: Peered::new(router.clone(), peer.ip(), &self.proxies),
-                builder: self.builder,
+                service: Peered::new(router.clone(), peer.ip(), &self.proxies, &place),
+                versions: self.versions,
                 watcher: self.graceful.watcher(),
+                place,
                 abort: self.abort.clone(),
                 opening: self.options.header_timeout,
                 stall: self.options.stall,
-                _permit: permit,
             };
             match self.tls.map(Tls::acceptor) {
                 None => drop(tokio::spawn(guest.serve(stream))),
                 Some(acceptor) => drop(tokio::spawn(async move {
                     // Both have the time that a request's head has: who takes longer has nothing to say.
-                    match timeout(guest.opening, acceptor.accept(stream)).await {
+                    let greeted = tokio::select! {
+                        greeted = timeout(guest.opening, acceptor.accept(stream)) => greeted,
+                        () = guest.place.lost() => return,
+                        () = guest.abort.cancelled() => return,
+                    };
+                    match greeted {
                         Ok(Ok(stream)) => guest.serve(stream).await,
                         Ok(Err(error)) => tracing::debug!(error = %error, "a TLS handshake failed"),
                         Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
@@ -117,47 +142,93 @@ impl House<'_> {
             }
         }
     }
+
+    /// A place for somebody at this address; none when that has too many. While there is none at all, whoever comes waits.
+    async fn place(&self, places: &Arc<Places>, address: IpAddr) -> Option<Place> {
+        let counted = (!self.proxies.iter().any(|network| network.contains(address))).then_some(address);
+        loop {
+            let mut left = pin!(places.left());
+            // From here on nobody leaves unnoticed.
+            left.as_mut().enable();
+            match places.enter(counted) {
+                Entry::In(place) => return Some(place),
+                Entry::Refused => return None,
+                Entry::Full => drop(timeout(PAUSE, left).await),
+            }
+        }
+    }
 }
 
 /// What it takes to serve one connection.
 struct Guest {
     service: Peered,
-    builder: &'static Builder<TokioExecutor>,
+    versions: &'static Versions,
     watcher: Watcher,
+    place: Place,
     abort: CancellationToken,
     opening: Duration,
     stall: Duration,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Guest {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let io = TokioIo::new(Connection::new(stream, self.opening, self.stall));
-        let service = TowerToHyperService::new(self.service);
-        // Made where it stays: what is moved into a future takes its room twice.
-        let mut connection = pin!(self.watcher.watch(self.builder.serve_connection(io, service)));
-        tokio::select! {
-            served = connection.as_mut() => {
-                if let Err(error) = served {
-                    // Clients that vanish are no fault of ours.
-                    tracing::debug!(error = %error, "a connection ended early");
-                }
+        let Self { service, versions, watcher, place, abort, opening, stall } = self;
+        let mut connection = Connection::new(stream, Arc::clone(&place.seat), stall);
+        let version = tokio::select! {
+            version = timeout(opening, connection.version()) => version,
+            () = place.lost() => return,
+            () = abort.cancelled() => return,
+        };
+        let (io, service) = (TokioIo::new(connection), TowerToHyperService::new(service));
+        // Made where they stay: what is moved into a future takes its room twice.
+        match version {
+            Ok(Ok(Some(Version::One))) => {
+                let served = pin!(watcher.watch(versions.one.serve_connection(io, service)));
+                finish(served, &place, &abort).await;
             }
-            () = self.abort.cancelled() => {}
+            Ok(Ok(Some(Version::Two))) => {
+                let served = pin!(watcher.watch(versions.two.serve_connection(io, service)));
+                finish(served, &place, &abort).await;
+            }
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => tracing::debug!(error = %error, "a connection ended before it began"),
+            Err(_elapsed) => tracing::debug!("a client said nothing for too long"),
         }
     }
 }
 
-fn builder(options: &Options) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.header_timeout).max_buf_size(MAX_BUFFER);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
-        .max_concurrent_streams(MAX_STREAMS);
-    builder
+/// Serves a connection until it ends or has to.
+async fn finish(served: Pin<&mut impl Future<Output = hyper::Result<()>>>, place: &Place, abort: &CancellationToken) {
+    tokio::select! {
+        served = served => {
+            if let Err(error) = served {
+                // Clients that vanish are no fault of ours.
+                tracing::debug!(error = %error, "a connection ended early");
+            }
+        }
+        () = place.lost() => tracing::debug!("a connection that did nothing gives way"),
+        () = abort.cancelled() => {}
+    }
+}
+
+impl Versions {
+    fn new(options: &Options) -> Self {
+        let mut one = http1::Builder::new();
+        one.timer(TokioTimer::new())
+            .header_read_timeout(options.header_timeout)
+            .max_header_size(MAX_HEAD as usize)
+            .max_buf_size(MAX_BUFFER);
+        let mut two = http2::Builder::new(Streams { stall: options.stall });
+        two.timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD)
+            .max_send_buf_size(PIECE)
+            .max_pending_accept_reset_streams(MAX_TAKEN_BACK)
+            .max_local_error_reset_streams(MAX_WRONG);
+        Self { one, two }
+    }
 }
 
 fn prepare(stream: &TcpStream) {

@@ -1,47 +1,53 @@
-//! Administration over HTTP: the operations of [`exchange::admin`] under `/v1/admin`, for whoever has the admin token.
+//! Administration over HTTP: the operations of [`exchange::admin`] under `/v1/admin`, for whoever has the token of an administrator.
+
+use std::sync::Arc;
 
 use a2a::{Error, ErrorKind};
 use axum::response::Response;
 use exchange::{
-    Caller,
-    admin::{Administration, CreateToken, RotateKey, SignCard, is_admin_token},
+    Caller, Pass,
+    admin::{Administration, CreateToken, FailedAuthentications, RotateKey, SignCard, Stats},
 };
-use http::{HeaderMap, HeaderValue, header};
+use http::request::Parts;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use store::{Installation, TenantId};
+use store::TenantId;
 
 use crate::{
     app::App,
-    auth,
+    auth::Administrator,
     headers::Media,
     query::Query,
     reply::{self, Status},
     surface::{Admit, Surface, Visit},
 };
 
-/// Who did it, in the audit log.
-const ACTOR: &str = "admin";
-
-/// Whoever has the admin token.
-pub(crate) struct Administrator;
-
-/// Who may come: a tenant, or the administrator.
+/// Who may come: a tenant, or an administrator.
 pub(crate) enum Visitor {
     Tenant(Caller),
-    Operator,
+    Operator(Administrator),
 }
 
 impl Admit for Visitor {
-    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
-        match Caller::admit(app, headers).await {
-            Ok(caller) => Ok(Self::Tenant(caller)),
-            Err(error) if error.kind == ErrorKind::Unauthenticated => {
-                Administrator::admit(app, headers).await.map_err(|_| error)?;
-                Ok(Self::Operator)
-            }
-            Err(error) => Err(error),
+    /// Tokens of administrators are all known, and come first: what a tenant's would cost is not asked for them.
+    async fn admit(app: &App, parts: &Parts) -> Result<Self, Error> {
+        if app.auth.required()
+            && let Ok(administrator) = app.auth.administrator(&parts.headers).await
+        {
+            return Ok(Self::Operator(administrator));
         }
+        Caller::admit(app, parts).await.map(Self::Tenant)
+    }
+
+    fn pass(&self) -> Option<Arc<Pass>> {
+        match self {
+            Self::Tenant(caller) => caller.pass(),
+            Self::Operator(administrator) => administrator.pass(),
+        }
+    }
+
+    fn tenant(&self) -> Option<TenantId> {
+        self.caller().map(|caller| caller.tenant)
     }
 }
 
@@ -49,13 +55,13 @@ impl Visitor {
     pub(crate) fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Tenant(caller) => Some(caller),
-            Self::Operator => None,
+            Self::Operator(_) => None,
         }
     }
 
     pub(crate) fn operator(&self) -> Result<(), Error> {
         match self {
-            Self::Operator => Ok(()),
+            Self::Operator(_) => Ok(()),
             Self::Tenant(_) => Err(Error::new(ErrorKind::PermissionDenied, "this takes the admin token")),
         }
     }
@@ -69,6 +75,8 @@ pub(crate) enum Route {
     Rotate(TenantId),
     Tokens(TenantId),
     Token(TenantId, i64),
+    Admins,
+    Admin(i64),
     Keys,
     RotateKey,
     SignCard,
@@ -89,6 +97,8 @@ impl Surface for Route {
             ["tenants", id, "rotate-token"] => tenant(id).map(Self::Rotate),
             ["tenants", id, "tokens"] => tenant(id).map(Self::Tokens),
             ["tenants", id, "tokens", token] => Some(Self::Token(tenant(id)?, number(token)?)),
+            ["tokens"] => Some(Self::Admins),
+            ["tokens", token] => number(token).map(Self::Admin),
             ["keys"] => Some(Self::Keys),
             ["keys", "rotate"] => Some(Self::RotateKey),
             ["cards", "sign"] => Some(Self::SignCard),
@@ -100,10 +110,10 @@ impl Surface for Route {
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::Tenants | Self::Tokens(_) => "GET, HEAD, POST, OPTIONS",
+            Self::Tenants | Self::Tokens(_) | Self::Admins => "GET, HEAD, POST, OPTIONS",
             Self::Tenant(_) => "GET, HEAD, PATCH, OPTIONS",
             Self::Rotate(_) | Self::RotateKey | Self::SignCard => "POST, OPTIONS",
-            Self::Token(..) => "GET, HEAD, DELETE, OPTIONS",
+            Self::Token(..) | Self::Admin(_) => "GET, HEAD, DELETE, OPTIONS",
             Self::Keys | Self::Audit | Self::Stats => "GET, HEAD, OPTIONS",
         }
     }
@@ -112,15 +122,12 @@ impl Surface for Route {
         let (app, is_safe) = (visit.app, visit.parts.method.is_safe());
         let answered = self.carry_out(visit).await;
         if !is_safe {
-            // Other instances believe a token and sign with a key for a moment longer; this one does not.
-            app.auth.forget();
+            // Other instances believe a token and sign with a key for a moment longer; this one does not. What cannot be looked up now
+            // is looked for again soon, and nobody is believed until then.
+            let _ = app.auth.look().await;
             app.cards.signing().forget();
         }
         answered
-    }
-
-    fn mark(headers: &mut HeaderMap) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 
@@ -128,7 +135,8 @@ impl Route {
     async fn carry_out(self, mut visit: Visit<'_, Administrator>) -> Result<Response, Error> {
         let body = visit.optional_text(&[Media::Json]).await?.unwrap_or_default();
         let token = || if body.is_empty() { Ok(CreateToken::default()) } else { parse(&body) };
-        let admin = Administration::new(visit.app.exchange.store().as_ref(), ACTOR);
+        let administrator = Arc::clone(&visit.caller.actor);
+        let admin = Administration::new(visit.app.exchange.store().as_ref(), &administrator);
         Ok(match (self, visit.parts.method.as_str()) {
             (Self::Tenants, "POST") => created(&admin.create_tenant(parse(&body)?).await?),
             (Self::Tenants, _) => ok(&list("tenants", admin.tenants().await?)),
@@ -139,6 +147,10 @@ impl Route {
             (Self::Tokens(id), _) => ok(&list("tokens", admin.tokens(id).await?)),
             (Self::Token(id, number), "DELETE") => ok(&admin.revoke_token(id, number).await?),
             (Self::Token(id, number), _) => ok(&admin.token(id, number).await?),
+            (Self::Admins, "POST") => created(&admin.create_admin_token(parse(&body)?).await?),
+            (Self::Admins, _) => ok(&list("tokens", admin.admin_tokens().await?)),
+            (Self::Admin(number), "DELETE") => ok(&admin.revoke_admin_token(number).await?),
+            (Self::Admin(number), _) => ok(&admin.admin_token(number).await?),
             (Self::Keys, _) => ok(&list("keys", admin.keys().await?)),
             (Self::RotateKey, _) => {
                 let request = if body.is_empty() { RotateKey::default() } else { parse(&body)? };
@@ -153,29 +165,24 @@ impl Route {
                 let (before, limit) = page(&visit.query()?)?;
                 ok(&json!({"entries": admin.audit(before, limit).await?}))
             }
-            (Self::Stats, _) => ok(&admin.stats()),
+            (Self::Stats, _) => {
+                let failed = visit.app.limits.failed_authentications();
+                let failed_authentications =
+                    FailedAuthentications { missing: failed.missing, wrong: failed.wrong, refused: failed.refused };
+                ok(&Stats { failed_authentications, ..admin.stats() })
+            }
         })
     }
 }
 
 impl Admit for Administrator {
-    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
-        authorize(app.exchange.store().as_ref(), headers).await
+    async fn admit(app: &App, parts: &Parts) -> Result<Self, Error> {
+        app.auth.administrator(&parts.headers).await
     }
-}
 
-async fn authorize(store: &dyn Installation, headers: &HeaderMap) -> Result<Administrator, Error> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let given = match (values.next(), values.next()) {
-        (Some(value), None) => auth::bearer(value.as_bytes()).map(<[u8]>::trim_ascii),
-        _ => None,
-    };
-    let is_known = is_admin_token(store, given.unwrap_or_default()).await?;
-    if is_known && given.is_some() { Ok(Administrator) } else { Err(refused()) }
-}
-
-fn refused() -> Error {
-    Error::new(ErrorKind::Unauthenticated, "the admin token is needed, as Authorization: Bearer")
+    fn pass(&self) -> Option<Arc<Pass>> {
+        Some(Arc::clone(&self.pass))
+    }
 }
 
 fn list(name: &str, all: Vec<impl Serialize>) -> Value {
@@ -211,9 +218,11 @@ fn page(query: &Query) -> Result<(Option<i64>, Option<usize>), Error> {
 #[cfg(test)]
 mod tests {
     use exchange::admin::{ADMIN_TOKEN, hash};
+    use http::{HeaderMap, HeaderValue, header};
+    use store::NewAdminToken;
 
     use super::*;
-    use crate::path::route;
+    use crate::{auth::Auth, path::route};
 
     #[test]
     fn routes_are_read() {
@@ -224,6 +233,9 @@ mod tests {
             ("/v1/admin/tenants/7/rotate-token", Some(Route::Rotate(tenant))),
             ("/v1/admin/tenants/7/tokens", Some(Route::Tokens(tenant))),
             ("/v1/admin/tenants/7/tokens/9", Some(Route::Token(tenant, 9))),
+            ("/v1/admin/tokens", Some(Route::Admins)),
+            ("/v1/admin/tokens/9", Some(Route::Admin(9))),
+            ("/v1/admin/tokens/x", None),
             ("/v1/admin/keys", Some(Route::Keys)),
             ("/v1/admin/keys/rotate", Some(Route::RotateKey)),
             ("/v1/admin/cards/sign", Some(Route::SignCard)),
@@ -242,25 +254,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_installed_token_is_accepted() {
+    async fn only_tokens_of_administrators_are_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let store = store::sqlite::open(directory.path(), store::sqlite::Options::default()).unwrap();
-        let status = async |values: &[&'static str]| {
+        let auth = Auth::new(Arc::clone(&store), true).await.unwrap();
+        let actor = async |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append(header::AUTHORIZATION, HeaderValue::from_static(value));
             }
-            authorize(store.as_ref(), &headers).await.map_or_else(|error| error.http_status(), |_| 200)
+            match auth.administrator(&headers).await {
+                Ok(administrator) => administrator.actor.to_string(),
+                Err(error) => error.http_status().to_string(),
+            }
         };
-        assert_eq!(status(&["Bearer sba_1"]).await, 503, "none is configured");
-        assert_eq!(status(&[]).await, 503);
-        store.set_setting("test", ADMIN_TOKEN, hash("sba_1").to_vec()).await.unwrap();
-        assert_eq!(status(&["Bearer sba_1"]).await, 200);
-        assert_eq!(status(&["bearer  sba_1 "]).await, 200);
+        assert_eq!(actor(&["Bearer sba_1"]).await, "503", "none is configured");
+        assert_eq!(actor(&[]).await, "503");
+        store.setting(ADMIN_TOKEN, hash("sba_1").to_vec()).await.unwrap();
+        assert_eq!(actor(&["Bearer sba_1"]).await, "admin");
+        assert_eq!(actor(&["bearer  sba_1 "]).await, "admin");
         for wrong in [&[][..], &["Bearer sba_2"], &["Bearer "], &["Basic sba_1"], &["Bearer sba_1", "Bearer sba_1"]] {
-            assert_eq!(status(wrong).await, 401, "{wrong:?}");
+            assert_eq!(actor(wrong).await, "401", "{wrong:?}");
         }
         store.set_setting("test", ADMIN_TOKEN, hash("sba_2").to_vec()).await.unwrap();
-        assert_eq!(status(&["Bearer sba_1"]).await, 401, "it was replaced");
+        let new = |name: &str, token, expires| NewAdminToken { hash: hash(token), name: name.into(), expires };
+        let ops = store.add_admin_token("test", new("ops", "sba_3", None)).await.unwrap();
+        let past = Some(a2a::Timestamp::from_millis(1));
+        store.add_admin_token("test", new("old", "sba_4", past)).await.unwrap();
+        auth.look().await.unwrap();
+        let mut seen = Vec::new();
+        for token in ["Bearer sba_1", "Bearer sba_2", "Bearer sba_3", "Bearer sba_4"] {
+            seen.push(actor(&[token]).await);
+        }
+        assert_eq!(seen, ["401", "admin", "admin:ops", "401"], "one was replaced, one has expired");
+        store.revoke_admin_token("test", ops.id).await.unwrap();
+        auth.look().await.unwrap();
+        assert_eq!(actor(&["Bearer sba_3"]).await, "401");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use a2a::Error;
+use a2a::{Error, ErrorKind};
 use axum::{
     Router,
     body::Body,
@@ -11,7 +11,7 @@ use axum::{
     response::Response,
     routing::any,
 };
-use exchange::{Call, Caller, Exchange};
+use exchange::{Call, Caller, Exchange, Luggage, heavy};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Version, header};
 use http_body::Body as _;
@@ -28,11 +28,12 @@ use crate::{
     chat, contexts,
     cors::Cors,
     grpc, headers,
-    limits::Limits,
+    limits::{Limits, Peer, UnderWay, Wire},
     open,
     origin::Names,
     outboxes, own_agents,
     path::Place,
+    progress::{Answer, PIECE},
     queue, remotes,
     reply::{self, Tagged},
     requests,
@@ -42,7 +43,7 @@ use crate::{
 /// What all handlers share.
 pub(crate) struct App {
     pub(crate) exchange: Exchange,
-    pub(crate) auth: Auth,
+    pub(crate) auth: Arc<Auth>,
     pub(crate) cards: Cards,
     pub(crate) bounds: Bounds,
     pub(crate) keep_alive: Duration,
@@ -59,10 +60,17 @@ impl App {
     }
 
     /// The surroundings of a call.
-    pub(crate) fn call(&self, caller: Caller, agent: Option<String>, headers: &HeaderMap) -> Result<Call, Error> {
+    pub(crate) fn call(
+        &self,
+        caller: Caller,
+        agent: Option<String>,
+        headers: &HeaderMap,
+        luggage: &Arc<Luggage>,
+    ) -> Result<Call, Error> {
         Ok(Call {
+            luggage: Arc::clone(luggage),
             agent,
-            extensions: headers::extensions(headers),
+            extensions: headers::extensions(headers)?,
             idempotency_key: headers::idempotency_key(headers)?,
             origin: headers::origin(headers),
             ..Call::new(caller)
@@ -70,25 +78,44 @@ impl App {
     }
 }
 
-/// All surfaces. What is at no other is looked for at the open one.
-pub(crate) fn router(app: Arc<App>) -> Router {
+impl App {
+    /// Reads a request of so many bytes, within the bounds of what callers send.
+    pub(crate) fn reading<T>(&self, bytes: usize, read: impl FnOnce() -> T) -> T {
+        heavy(bytes, || self.exchange.limits().reading(read))
+    }
+}
+
+/// All surfaces, that of administration unless it has an address of its own. What is at no other is looked for at the open one.
+pub(crate) fn router(app: Arc<App>, with_administration: bool) -> Router {
     let mut router = grpc();
     router = mount::<Place>(router, "/a2a").route("/", any(serve::<Place>));
     router = mount::<arbiter::Route>(router, "/v1/a2a");
     router = mount::<requests::Route>(router, "/v1/requests");
     router = mount::<contexts::Route>(router, "/v1/contexts");
-    router = mount::<admin::Route>(router, "/v1/admin");
+    if with_administration {
+        router = mount::<admin::Route>(router, "/v1/admin");
+    }
     router = mount::<card_registry::Route>(router, "/v1/cards");
     router = mount::<own_agents::Route>(router, "/v1/agents");
-    router = mount::<outboxes::Route>(router, "/v1/push");
-    router = mount::<queue::Route>(router, "/v1/queue");
     router = mount::<chat::Route>(router, "/v1/chat");
-    router = mount::<remotes::Route>(router, "/v1/remotes");
+    router = shared(router);
     router = mount::<remotes::Callback>(router, "/v1/callbacks");
     for path in agent_cards::PATHS {
         router = router.route(path, any(serve::<AgentCard>));
     }
     finish(router, app)
+}
+
+/// Administration alone, for an address of its own, with the routes that administrators share with tenants.
+pub(crate) fn admin_router(app: Arc<App>) -> Router {
+    finish(shared(mount::<admin::Route>(Router::new(), "/v1/admin")), app)
+}
+
+/// What tenants ask as well as administrators.
+fn shared(mut router: Router<Arc<App>>) -> Router<Arc<App>> {
+    router = mount::<outboxes::Route>(router, "/v1/push");
+    router = mount::<queue::Route>(router, "/v1/queue");
+    mount::<remotes::Route>(router, "/v1/remotes")
 }
 
 /// The surfaces of gRPC alone, for a port of its own.
@@ -122,17 +149,13 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let start = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
+    let version = request.version();
     let sender = app.cors.sender(&method, request.uri(), request.headers());
-    let mut response = match app.names.check(&app.cors, request.uri(), request.headers()) {
-        // Its body stays unread. On HTTP/2 the header means nothing and is left out.
-        Err(error) => {
-            let mut response = reply::error(&error);
-            if request.version() < Version::HTTP_2 {
-                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            response
-        }
-        Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+    let entered = enter(&app, &request);
+    let mut response = match &entered {
+        // Its body stays unread.
+        Err(error) => closing(reply::error(error), version),
+        Ok(_) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
             Err(_panic) => {
                 tracing::error!(%method, path, "a handler panicked");
@@ -143,15 +166,55 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     if let Some(sender) = sender {
         app.cors.mark(sender, &mut response);
     }
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if method == Method::HEAD {
         response = without_body(response);
     }
+    // Who is not let in is answered as often as they like, and not worth a line each time.
+    let is_worth_a_line = entered.is_ok();
+    let under_way = entered.ok().flatten();
+    if under_way.as_ref().is_some_and(UnderWay::is_only) {
+        response = closing(response, version);
+    }
     let status = response.status().as_u16();
     let duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-    if status >= 500 {
+    if status >= 500 && is_worth_a_line {
         tracing::warn!(%method, path, status, duration_ms, "{method} {path} answered {status}");
     } else {
         tracing::debug!(%method, path, status, duration_ms, "{method} {path} answered {status}");
+    }
+    // HTTP/1 has a queue of its own for what is large; see `progress` for HTTP/2.
+    let piece = if version < Version::HTTP_2 { usize::MAX } else { PIECE };
+    response.map(|body| Body::new(Answer::new(body, piece, under_way)))
+}
+
+/// Counts a request and says who may not come: whom nobody here is called, who has too many requests under way, and who comes by a
+/// place that is kept for others.
+fn enter(app: &App, request: &Request) -> Result<Option<UnderWay>, Error> {
+    app.names.check(&app.cors, request.uri(), request.headers())?;
+    let extensions = request.extensions();
+    let (Some(wire), Some(peer)) = (extensions.get::<Wire>(), extensions.get::<Peer>()) else { return Ok(None) };
+    if wire.seat.is_reserved() && !is_for_operators(request.uri().path()) {
+        let message = "all connections are taken; try again in 1 s";
+        return Err(Error::new(ErrorKind::Unavailable, message).with_retry_after(1));
+    }
+    let Some(under_way) = wire.begin(*peer) else {
+        let message = "too many requests of this address are under way; try again in 1 s";
+        return Err(Error::new(ErrorKind::ResourceExhausted, message).with_retry_after(1));
+    };
+    Ok(Some(under_way))
+}
+
+/// What is answered when there is no place for anything else: health and administration.
+fn is_for_operators(path: &str) -> bool {
+    let below = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    path == "/healthz" || path == "/readyz" || path == "/grpc.health.v1.Health/Check" || below("/v1/admin")
+}
+
+/// Says that the connection ends with this answer. On HTTP/2 the header means nothing and is left out.
+fn closing(mut response: Response, version: Version) -> Response {
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -49,7 +49,7 @@ impl Surface for Route {
 
 async fn card(visit: Visit<'_, Caller>, agent: String) -> Result<Response, Error> {
     let (app, headers) = (visit.app, &visit.parts.headers);
-    let call = app.call(visit.caller, Some(agent), headers)?;
+    let call = app.call(visit.caller, Some(agent), headers, visit.luggage)?;
     let Some(entry) = app.exchange.target(&call, "")? else {
         return Err(Error::internal("the path names no agent"));
     };

@@ -1,20 +1,35 @@
-//! Who calls: a credential becomes a [`Caller`], or the call is refused.
+//! Who calls: a credential becomes a [`Caller`] or an [`Administrator`], or the call is refused.
 //!
 //! `Authorization: Bearer`, `X-API-Key` and `x-sb-token` carry the same token. A wrong token is treated like a missing one.
 //! Tokens exist here only as hashes, except in the header they came in; none is ever logged.
+//!
+//! **What is remembered, and for how long.** A token that was found is believed until something changes, and what has changed is looked for
+//! several times a second, by one number ([`store::Registry::credentials_revision`]). Then those that are not honoured any more are forgotten, and
+//! all that they had opened ends ([`Pass`]). What could not be looked at for [`BELIEVED`] is not believed: the token is looked up again. So after
+//! a second no instance answers a token that was revoked. Tokens of administrators are few, and are all known. A token
+//! that was not found is remembered for [`MISS`], or until something changes.
+//!
+//! **What a wrong token costs.** Nothing of the store, if it is remembered. Else one look, by a reader that does nothing else, as long as its address
+//! is within its rate of failures. Beyond that a token that is not known gets one of [`SPARE`] looks, so that a new one behind
+//! the same address comes in after some attempts, or 429.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use a2a::{Error, ErrorKind};
-use exchange::{Caller, admin::hash};
-use http::{HeaderMap, HeaderName, header};
-use store::Registry;
+use exchange::{
+    Caller, Pass,
+    admin::{self, ADMIN_TOKEN, hash},
+};
+use http::{HeaderMap, HeaderName, header, request::Parts};
+use store::{AdminToken, Bearer, Store, clock};
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
+
+use crate::limits::Limits;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_SB_TOKEN: HeaderName = HeaderName::from_static("x-sb-token");
@@ -25,33 +40,88 @@ const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, X_API_KEY, X_SB_TOK
 /// The request headers that the answer to an authenticated request depends on.
 pub(crate) const VARY: &str = "Authorization, X-API-Key, x-sb-token";
 
-/// How long a token that was found is believed. A token that is revoked lives at most that much longer.
-const TTL: Duration = Duration::from_secs(2);
+/// How often is looked whether anything has changed.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long a token is believed after the last look. With the time between two looks it is less than a second.
+const BELIEVED: Duration = Duration::from_millis(900);
+/// How long a token that was not found is remembered.
+const MISS: Duration = Duration::from_secs(3);
 /// How often the use of a token is written down.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
-/// How many tokens are remembered.
+/// How many tokens are remembered, and as many that were not found.
 const CAPACITY: usize = 4096;
+/// How long a token is unused before it may be forgotten for another one.
+const IDLE: Duration = Duration::from_secs(60);
+/// How often a look-up is done again because something has changed meanwhile.
+const ATTEMPTS: usize = 3;
 
 /// The tenant of every caller while nobody has to authenticate.
 const OPEN_TENANT: &str = "default";
+
+/// Who has the token that is a setting, in the audit log.
+const FIRST_ADMIN: &str = "admin";
 
 type Hash = [u8; 32];
 
 /// Decides who calls.
 pub(crate) struct Auth {
-    store: Arc<dyn Registry>,
+    store: Arc<dyn Store>,
     /// Everybody is this one when nobody has to authenticate.
     everybody: Option<Caller>,
-    known: Mutex<HashMap<Hash, (Instant, Caller)>>,
-    /// When the use of a token was last written down.
-    noted: Mutex<HashMap<i64, Instant>>,
+    book: Mutex<Book>,
+    /// Held by whoever looks for changes: one after the other.
+    looking: tokio::sync::Mutex<()>,
+}
+
+/// Whoever has the token of an administrator.
+#[derive(Clone)]
+pub(crate) struct Administrator {
+    /// What the audit log calls them.
+    pub(crate) actor: Arc<str>,
+    pub(crate) pass: Arc<Pass>,
+}
+
+/// What is remembered.
+struct Book {
+    known: HashMap<Hash, Known>,
+    missed: HashMap<Hash, Instant>,
+    /// What the tokens that are in use opened, by their numbers.
+    passes: HashMap<i64, Weak<Pass>>,
+    admins: Vec<(Hash, Administrator)>,
+    /// The revision that all of it is of; none before the first look.
+    revision: Option<i64>,
+    /// How often something had changed: what was looked up before that is not remembered after it.
+    changes: u64,
+    /// When nothing had changed.
+    looked: Instant,
+}
+
+/// A token that was found.
+struct Known {
+    caller: Caller,
+    at: Instant,
+    used: Instant,
+    /// When its use was last written down.
+    noted: Instant,
 }
 
 impl Auth {
     /// With `required` every call needs a token; without it every call is the default tenant's.
-    pub(crate) async fn new(store: Arc<dyn Registry>, required: bool) -> store::Result<Self> {
+    pub(crate) async fn new(store: Arc<dyn Store>, required: bool) -> store::Result<Arc<Self>> {
         let everybody = if required { None } else { Some(open_tenant(store.as_ref()).await?) };
-        Ok(Self { store, everybody, known: Mutex::default(), noted: Mutex::default() })
+        let book = Book {
+            known: HashMap::new(),
+            missed: HashMap::new(),
+            passes: HashMap::new(),
+            admins: Vec::new(),
+            revision: None,
+            changes: 0,
+            looked: Instant::now(),
+        };
+        let auth = Arc::new(Self { store, everybody, book: Mutex::new(book), looking: tokio::sync::Mutex::default() });
+        auth.look().await?;
+        tokio::spawn(watch(Arc::downgrade(&auth)));
+        Ok(auth)
     }
 
     /// Who everybody is, where nobody has to say.
@@ -66,66 +136,138 @@ impl Auth {
 
     /// Whether there is nothing in these headers to know a caller by.
     pub(crate) fn is_unknown(&self, headers: &HeaderMap) -> bool {
-        self.required() && CREDENTIALS.iter().all(|name| !headers.contains_key(name))
+        self.required() && has_no_credential(headers)
     }
 
-    /// The caller behind these headers.
-    pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Error> {
+    /// The caller behind a request.
+    pub(crate) async fn caller(&self, parts: &Parts, limits: &Limits) -> Result<Caller, Error> {
         if let Some(everybody) = &self.everybody {
             return Ok(everybody.clone());
         }
-        let Some(hash) = credential(headers) else {
+        let Some(hash) = credential(&parts.headers) else {
             return Err(refused());
         };
         if let Some(caller) = self.remembered(&hash) {
             return Ok(caller);
         }
+        if self.is_missed(&hash) {
+            return Err(refused());
+        }
+        limits.look_up(&parts.extensions)?;
         match self.look_up(&hash).await {
-            Ok(Some(caller)) => {
-                self.remember(hash, caller.clone());
-                Ok(caller)
-            }
+            Ok(Some(caller)) => Ok(caller),
             Ok(None) => Err(refused()),
-            Err(error) => {
-                tracing::error!(error = %error, "tokens cannot be read");
-                Err(Error::new(ErrorKind::Unavailable, "credentials cannot be checked at the moment")
-                    .with_retry_after(1))
+            Err(error) => Err(unreadable(&error)),
+        }
+    }
+
+    /// The administrator behind a request: one `Authorization` header with a token of one. No store is asked, unless what is known is old.
+    pub(crate) async fn administrator(&self, headers: &HeaderMap) -> Result<Administrator, Error> {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        let given = match (values.next(), values.next()) {
+            (Some(value), None) => bearer(value.as_bytes()).map(<[u8]>::trim_ascii).filter(|token| !token.is_empty()),
+            _ => None,
+        };
+        let is_old = |book: &Book| book.admins.is_empty() || book.looked.elapsed() >= BELIEVED;
+        if is_old(&self.book()) {
+            self.look_anew().await.map_err(|error| unreadable(&error))?;
+        }
+        let book = self.book();
+        if book.admins.is_empty() {
+            return Err(admin::Error::NoAdminToken.into());
+        }
+        let hash = given.map(hash);
+        let mut found = None;
+        // All of them are compared, whichever it is.
+        for (known, administrator) in &book.admins {
+            if hash.as_ref().is_some_and(|hash| bool::from(known.ct_eq(hash))) {
+                found = Some(administrator.clone());
             }
         }
+        let live = found.filter(|found| !found.pass.has_expired(clock::now()));
+        live.ok_or_else(|| {
+            Error::new(ErrorKind::Unauthenticated, "the admin token is needed, as Authorization: Bearer")
+        })
     }
 
-    async fn look_up(&self, hash: &Hash) -> store::Result<Option<Caller>> {
-        let Some(token) = self.store.token(hash).await? else {
-            return Ok(None);
+    /// Looks whether anything has changed, and takes it in: whoever is not honoured any more is forgotten, and what was opened ends.
+    pub(crate) async fn look(&self) -> store::Result<()> {
+        let _alone = self.looking.lock().await;
+        let asked = Instant::now();
+        let revision = self.store.credentials_revision().await?;
+        let in_use = {
+            let mut book = self.book();
+            book.end_expired();
+            if book.revision == Some(revision) {
+                book.looked = asked;
+                return Ok(());
+            }
+            book.changes += 1;
+            book.missed.clear();
+            book.in_use()
         };
-        if !bool::from(token.hash.ct_eq(hash)) {
-            return Ok(None);
+        let live = if in_use.is_empty() { Vec::new() } else { self.store.live_tokens(&in_use).await? };
+        let admins = self.admins().await?;
+        let mut book = self.book();
+        for token in in_use.iter().filter(|token| !live.contains(token)) {
+            book.end(*token);
         }
-        let tenants = self.store.tenants().await?;
-        let tenant = tenants.into_iter().find(|tenant| tenant.id == token.tenant && tenant.enabled);
-        if tenant.is_some() {
-            self.note_use(token.id);
-        }
-        Ok(tenant.map(|tenant| Caller { tenant: tenant.id, name: tenant.name.into() }))
+        book.set_admins(admins);
+        book.revision = Some(revision);
+        book.looked = asked;
+        Ok(())
     }
 
-    /// Forgets every token, so that what was just revoked or disabled here ends at once.
-    pub(crate) fn forget(&self) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// The same where something has changed that the number does not tell.
+    async fn look_anew(&self) -> store::Result<()> {
+        if self.book().admins.is_empty() {
+            self.book().revision = None;
+        }
+        self.look().await
     }
 
-    /// Writes down now and then that a token is in use. No call waits for it.
+    /// The tokens of administrators that are live, by what the audit log calls those who have them.
+    async fn admins(&self) -> store::Result<Vec<(Hash, Arc<str>, AdminToken)>> {
+        let mut admins = Vec::new();
+        if let Some(first) = self.store.find_setting(ADMIN_TOKEN).await?.and_then(|hash| Hash::try_from(hash).ok()) {
+            let (name, created_at) = (FIRST_ADMIN.to_owned(), clock::now());
+            let token = AdminToken { id: 0, hash: first, name, expires: None, created_at, revoked_at: None };
+            admins.push((first, FIRST_ADMIN.into(), token));
+        }
+        for token in self.store.admin_tokens().await? {
+            if token.is_live(clock::now()) {
+                admins.push((token.hash, format!("{FIRST_ADMIN}:{}", token.name).into(), token));
+            }
+        }
+        Ok(admins)
+    }
+
+    /// Asks the store for a token, and remembers what it says.
+    async fn look_up(&self, hash: &Hash) -> store::Result<Option<Caller>> {
+        for _ in 0..ATTEMPTS {
+            let (changes, at) = (self.book().changes, Instant::now());
+            let found = self.store.token(hash).await?;
+            let found = found.filter(|found| bool::from(found.token.hash.ct_eq(hash)));
+            let mut book = self.book();
+            if book.changes != changes {
+                // It may be what has changed.
+                continue;
+            }
+            let Some(found) = found else {
+                book.miss(*hash, at);
+                return Ok(None);
+            };
+            let token = found.token.id;
+            let caller = book.remember(*hash, found, at);
+            drop(book);
+            self.note_use(token);
+            return Ok(Some(caller));
+        }
+        Err(store::Error::Unavailable("who may call changes faster than it can be looked up".into()))
+    }
+
+    /// Writes down that a token is in use. No call waits for it.
     fn note_use(&self, token: i64) {
-        let now = Instant::now();
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.get(&token).is_some_and(|at| now.duration_since(*at) < NOTE_EVERY) {
-            return;
-        }
-        if noted.len() >= CAPACITY {
-            noted.clear();
-        }
-        noted.insert(token, now);
-        drop(noted);
         let store = Arc::clone(&self.store);
         tokio::spawn(async move {
             if let Err(error) = store.touch_token(token).await {
@@ -135,28 +277,149 @@ impl Auth {
     }
 
     fn remembered(&self, hash: &Hash) -> Option<Caller> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (until, caller) = known.get(hash)?;
-        (Instant::now() < *until).then(|| caller.clone())
+        let now = Instant::now();
+        let mut book = self.book();
+        let looked = book.looked;
+        let known = book.known.get_mut(hash)?;
+        if now >= known.at.max(looked) + BELIEVED || known.caller.pass.has_expired(clock::now()) {
+            return None;
+        }
+        known.used = now;
+        let is_to_note = now.duration_since(known.noted) >= NOTE_EVERY;
+        if is_to_note {
+            known.noted = now;
+        }
+        let caller = known.caller.clone();
+        drop(book);
+        if let Some(token) = caller.pass.token().filter(|_| is_to_note) {
+            self.note_use(token);
+        }
+        Some(caller)
     }
 
-    fn remember(&self, hash: Hash, caller: Caller) {
-        let now = Instant::now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= CAPACITY {
-            known.retain(|_, (until, _)| now < *until);
+    fn is_missed(&self, hash: &Hash) -> bool {
+        self.book().missed.get(hash).is_some_and(|until| Instant::now() < *until)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    /// Remembers a token that was found. All callers of one token have the same pass.
+    fn remember(&mut self, hash: Hash, found: Bearer, at: Instant) -> Caller {
+        let Bearer { token, tenant } = found;
+        let pass = self.passes.get(&token.id).and_then(Weak::upgrade);
+        let pass = pass.unwrap_or_else(|| {
+            let pass = Arc::new(Pass::new(token.id, token.reach, token.expires));
+            if self.passes.len() >= 2 * CAPACITY {
+                self.passes.retain(|_, pass| pass.strong_count() > 0);
+            }
+            self.passes.insert(token.id, Arc::downgrade(&pass));
+            pass
+        });
+        let caller = Caller { tenant: tenant.id, name: tenant.name.into(), pass };
+        if self.known.len() >= CAPACITY {
+            self.known.retain(|_, known| known.used + IDLE > at);
         }
-        if known.len() < CAPACITY {
-            known.insert(hash, (now + TTL, caller));
+        if self.known.len() < CAPACITY {
+            self.known.insert(hash, Known { caller: caller.clone(), at, used: at, noted: at });
+        }
+        caller
+    }
+
+    fn miss(&mut self, hash: Hash, at: Instant) {
+        if self.missed.len() >= CAPACITY {
+            self.missed.retain(|_, until| at < *until);
+        }
+        if self.missed.len() < CAPACITY {
+            self.missed.insert(hash, at + MISS);
+        }
+    }
+
+    /// The tokens that somebody has come with, and may still be here.
+    fn in_use(&mut self) -> Vec<i64> {
+        self.passes.retain(|_, pass| pass.strong_count() > 0);
+        self.passes.keys().copied().collect()
+    }
+
+    fn end(&mut self, token: i64) {
+        self.known.retain(|_, known| known.caller.pass.token() != Some(token));
+        if let Some(pass) = self.passes.remove(&token).and_then(|pass| pass.upgrade()) {
+            pass.end();
+        }
+    }
+
+    fn end_expired(&mut self) {
+        let now = clock::now();
+        let has_expired = |pass: &Weak<Pass>| pass.upgrade().is_some_and(|pass| pass.has_expired(now));
+        let expired: Vec<i64> = self.passes.iter().filter(|(_, pass)| has_expired(pass)).map(|(id, _)| *id).collect();
+        for token in expired {
+            self.end(token);
+        }
+        let before = self.admins.len();
+        self.admins.retain(|(_, administrator)| {
+            let has_expired = administrator.pass.has_expired(now);
+            if has_expired {
+                administrator.pass.end();
+            }
+            !has_expired
+        });
+        // A clock that was wrong may be set right: all of them are read again.
+        if self.admins.len() < before {
+            self.revision = None;
+        }
+    }
+
+    fn set_admins(&mut self, live: Vec<(Hash, Arc<str>, AdminToken)>) {
+        let before = std::mem::take(&mut self.admins);
+        for (_, gone) in before.iter().filter(|(hash, _)| live.iter().all(|(known, ..)| known != hash)) {
+            gone.pass.end();
+        }
+        for (hash, actor, token) in live {
+            let is_same = |(known, it): &&(Hash, Administrator)| {
+                *known == hash && it.actor == actor && !it.pass.ended().is_cancelled()
+            };
+            let known = before.iter().find(is_same);
+            let pass = known.map_or_else(|| Arc::new(Pass::until(token.expires)), |(_, it)| Arc::clone(&it.pass));
+            self.admins.push((hash, Administrator { actor, pass }));
         }
     }
 }
 
+/// Looks for changes for as long as anybody asks who calls.
+async fn watch(auth: Weak<Auth>) {
+    // The store says the same again and again while it is away; once is enough.
+    let mut is_well = true;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(auth) = auth.upgrade() else { return };
+        match auth.look().await {
+            Ok(()) => is_well = true,
+            Err(error) if is_well => {
+                tracing::warn!(%error, "whether tokens have changed cannot be looked up");
+                is_well = false;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+pub(crate) fn has_no_credential(headers: &HeaderMap) -> bool {
+    CREDENTIALS.iter().all(|name| !headers.contains_key(name))
+}
+
+fn unreadable(error: &store::Error) -> Error {
+    tracing::error!(error = %error, "tokens cannot be read");
+    Error::new(ErrorKind::Unavailable, "credentials cannot be checked at the moment").with_retry_after(1)
+}
+
 /// The tenant of everybody, created when it is not there yet.
-async fn open_tenant(store: &dyn Registry) -> store::Result<Caller> {
+async fn open_tenant(store: &dyn Store) -> store::Result<Caller> {
     let find = async || -> store::Result<Option<Caller>> {
         let tenant = store.tenants().await?.into_iter().find(|tenant| tenant.name == OPEN_TENANT);
-        Ok(tenant.map(|tenant| Caller { tenant: tenant.id, name: tenant.name.into() }))
+        Ok(tenant.map(|tenant| Caller::new(tenant.id, tenant.name)))
     };
     if let Some(caller) = find().await? {
         return Ok(caller);

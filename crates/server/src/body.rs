@@ -1,14 +1,16 @@
-//! Reading a request's body: bounded in size, and in the time between two of its pieces.
+//! Reading a request's body: bounded in size, in the time between two of its pieces, and by how fast it has to come.
 
 use std::time::Duration;
 
 use a2a::{Error, ErrorKind};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use exchange::{Flight, Luggage};
 use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout, timeout_at};
+use store::TenantId;
+use tokio::time::{Instant, timeout_at};
 
 /// How long the rest of a refused body is read. A client that is still writing when the connection closes may never see
 /// the answer.
@@ -25,10 +27,51 @@ pub(crate) struct Bounds {
     pub(crate) limit: usize,
     /// How long it may stand still.
     pub(crate) pause: Duration,
+    /// How many bytes have to come in a second once it has lasted so long, taken over all of it; 0 is no bound.
+    pub(crate) rate: u64,
 }
 
+impl Bounds {
+    /// Until when the next piece has to be there, of a body that began at `begun` and of which so much has come.
+    fn deadline(&self, begun: Instant, received: usize) -> Instant {
+        let standing = Instant::now() + self.pause;
+        let earned = u64::try_from(received).unwrap_or(u64::MAX).checked_div(self.rate);
+        match earned.and_then(|seconds| begun.checked_add(self.pause)?.checked_add(Duration::from_secs(seconds))) {
+            Some(by_rate) => standing.min(by_rate),
+            None => standing,
+        }
+    }
+}
+
+/// Where room for a body is found, and where that is noted.
+#[derive(Clone, Copy)]
+pub(crate) struct Hold<'a> {
+    pub(crate) flight: &'a Flight,
+    pub(crate) tenant: TenantId,
+    pub(crate) luggage: &'a Luggage,
+}
+
+impl Hold<'_> {
+    /// Room for so many bytes more. Where there is none, nothing of the body is kept, and the rest is read and forgotten.
+    async fn take(&self, body: &mut Body, bounds: Bounds, bytes: usize) -> Result<(), Error> {
+        match self.flight.take(self.tenant, bytes as u64).await {
+            Ok(load) => self.luggage.put(load),
+            Err(refused) => {
+                self.luggage.leave();
+                drain(body, bounds.limit, DRAIN).await;
+                return Err(refused.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// So much of a body comes without asking for room, and where its length is not known, for so much more is asked at least.
+const AT_FIRST: usize = 16 << 10;
+const STEP: usize = 64 << 10;
+
 /// Reads it whole.
-pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds) -> Result<Bytes, Error> {
+pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds, hold: Hold<'_>) -> Result<Bytes, Error> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > bounds.limit) {
         // A client that waits for permission has sent nothing yet.
@@ -41,8 +84,16 @@ pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds) -
     // Most bodies come in one piece, which is then not copied.
     let mut piece = Bytes::new();
     let mut pieces = BytesMut::new();
+    let mut room = AT_FIRST;
+    // What is promised is asked for at once: of many who have half of what they need, none would get the rest.
+    if let Some(length) = length.filter(|length| *length > room) {
+        hold.take(body, bounds, length).await?;
+        room = length;
+    }
+    let begun = Instant::now();
     loop {
-        let frame = match timeout(bounds.pause, body.frame()).await {
+        let received = piece.len() + pieces.len();
+        let frame = match timeout_at(bounds.deadline(begun, received), body.frame()).await {
             Err(_elapsed) => {
                 return Err(Error::new(ErrorKind::RequestTimeout, "the request body did not arrive in time"));
             }
@@ -53,16 +104,25 @@ pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds) -
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if piece.len() + pieces.len() + data.len() > bounds.limit {
+        if received + data.len() > bounds.limit {
             drain(body, bounds.limit.saturating_mul(4), DRAIN).await;
             return Err(too_large(bounds.limit));
+        }
+        let total = piece.len() + pieces.len() + data.len();
+        if total > room {
+            let more = (total - room).max(room / 4).max(STEP);
+            if let Err(refused) = hold.take(body, bounds, more).await {
+                drop((piece, pieces));
+                return Err(refused);
+            }
+            room += more;
         }
         if piece.is_empty() && pieces.is_empty() {
             piece = data;
             continue;
         }
         if pieces.is_empty() {
-            pieces.reserve(length.unwrap_or(piece.len() * 2));
+            pieces.reserve(length.unwrap_or(0).min(room));
             pieces.extend_from_slice(&piece);
             piece = Bytes::new();
         }
@@ -112,7 +172,12 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { limit: 8, pause: Duration::from_millis(50) };
+    const BOUNDS: Bounds = Bounds { limit: 8, pause: Duration::from_millis(50), rate: 0 };
+
+    async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds) -> Result<Bytes, Error> {
+        let (flight, luggage) = (Flight::new(None), Luggage::default());
+        super::read(headers, body, bounds, Hold { flight: &flight, tenant: TenantId(1), luggage: &luggage }).await
+    }
 
     fn chunks(pieces: &'static [&'static str]) -> Body {
         let pieces = pieces.iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
@@ -137,5 +202,24 @@ mod tests {
         let mut body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
         let error = read(&HeaderMap::new(), &mut body, BOUNDS).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::RequestTimeout);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_drips_is_given_up_and_a_slow_one_is_not() {
+        let dripping = |every: u64, bytes: usize| {
+            Body::from_stream(stream::unfold(0, move |n| async move {
+                tokio::time::sleep(Duration::from_secs(every)).await;
+                let piece = Bytes::from(vec![b'x'; bytes]);
+                (n < 100).then_some((Ok::<_, std::io::Error>(piece), n + 1))
+            }))
+        };
+        let bounds = Bounds { limit: 1 << 20, pause: Duration::from_secs(30), rate: 1024 };
+        let begun = Instant::now();
+        let error = read(&HeaderMap::new(), &mut dripping(20, 1), bounds).await.unwrap_err();
+        assert_eq!((error.kind, begun.elapsed().as_secs()), (ErrorKind::RequestTimeout, 30));
+        let slow = read(&HeaderMap::new(), &mut dripping(2, 2048), bounds).await.unwrap();
+        assert_eq!(slow.len(), 100 * 2048);
+        let unbounded = Bounds { rate: 0, ..bounds };
+        assert_eq!(read(&HeaderMap::new(), &mut dripping(20, 1), unbounded).await.unwrap().len(), 100);
     }
 }

@@ -3,7 +3,6 @@
 use a2a::{AgentCard, Error, Timestamp};
 use axum::response::Response;
 use exchange::Caller;
-use http::{HeaderMap, HeaderValue, header};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use store::StoredCard;
@@ -66,7 +65,7 @@ impl Surface for Route {
         Ok(match visit.parts.method.as_str() {
             "PUT" => {
                 let body = visit.text(&[Media::Json, Media::A2aJson]).await?;
-                let card: AgentCard = a2a::decode(&body)?;
+                let card: AgentCard = visit.app.reading(body.len(), || a2a::decode(&body))?;
                 let (stored, is_new) = visit.app.exchange.put_card(&visit.caller, &id, card).await?;
                 reply::json(if is_new { Status::Created } else { Status::Ok }, &kept(stored)?)
             }
@@ -76,10 +75,6 @@ impl Surface for Route {
                 None => reply::json(Status::Ok, &kept(exchange.kept_card(&visit.caller, &id).await?)?),
             },
         })
-    }
-
-    fn mark(headers: &mut HeaderMap) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 

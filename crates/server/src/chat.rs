@@ -5,7 +5,6 @@ use std::time::Instant;
 use a2a::{Error, ErrorKind, Part, StreamResponse, Task, v03};
 use axum::response::Response;
 use exchange::{Caller, Chat, Chatted};
-use http::{HeaderMap, HeaderValue, header};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -115,7 +114,7 @@ impl Surface for Route {
             Self::Say => {
                 let body = visit.text(&[Media::Json]).await?;
                 let said: Said = parse(&body)?;
-                let call = app.call(visit.caller, None, &visit.parts.headers)?;
+                let call = app.call(visit.caller, None, &visit.parts.headers, visit.luggage)?;
                 let chat = Chat {
                     agent: said.agent.filter(|agent| !agent.is_empty()),
                     message: said.message,
@@ -128,11 +127,11 @@ impl Surface for Route {
                 tell(chatted, said.done, Some(begun))
             }
             Self::One(id) => {
-                let call = app.call(visit.caller, None, &visit.parts.headers)?;
+                let call = app.call(visit.caller, None, &visit.parts.headers, visit.luggage)?;
                 tell(app.exchange.chat_state(&call, &id).await?, false, None)
             }
             Self::Events(id) => {
-                let call = app.call(visit.caller, None, &visit.parts.headers)?;
+                let call = app.call(visit.caller, None, &visit.parts.headers, visit.luggage)?;
                 let chatted = app.exchange.chat_state(&call, &id).await?;
                 let frames = app.exchange.chat_events(&call, &id).await?;
                 let events = Events::new(frames, End::AsItIs);
@@ -140,10 +139,6 @@ impl Surface for Route {
                 Ok(reply::stream(EventStream::over(records, Envelope::plain(), app.keep_alive)))
             }
         }
-    }
-
-    fn mark(headers: &mut HeaderMap) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 

@@ -1,55 +1,82 @@
-//! A socket that does not wait forever: neither for a client that says nothing at first nor for one that stops reading.
+//! A socket that does not wait for ever for a client that stops reading, and that knows which version of HTTP is spoken.
 //!
-//! hyper bounds the time for a request's head only after it knows which version of HTTP is spoken, and does not bound
-//! writes at all.
+//! hyper does not bound writes at all, and bounds the time for a request's head only once it knows the version.
 
 use std::{
     future::Future,
     io::{self, IoSlice},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
     net::TcpStream,
     time::{Sleep, sleep},
 };
 
-/// The length of HTTP/2's preface: after so many bytes the version is known.
-const PREFACE: usize = 24;
+use crate::places::Seat;
+
+/// What HTTP/2 begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A version of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    One,
+    Two,
+}
 
 /// A guarded socket.
 pub(crate) struct Connection<S = TcpStream> {
     stream: S,
+    /// Hears whether the client takes what is written.
+    seat: Arc<Seat>,
     stall: Duration,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Runs until the version of HTTP is known.
-    opening: Option<Pin<Box<Sleep>>>,
-    received: usize,
+    /// What was read to learn the version, until it is read again.
+    begin: [u8; PREFACE.len()],
+    unread: std::ops::Range<usize>,
 }
 
 impl<S> Connection<S> {
-    /// Fails when the first bytes are not there after `opening`, and when a write has waited for `stall`.
-    pub(crate) fn new(stream: S, opening: Duration, stall: Duration) -> Self {
-        Self { stream, stall, stalled: None, opening: Some(Box::pin(sleep(opening))), received: 0 }
+    /// Fails when a write has waited for `stall`.
+    pub(crate) fn new(stream: S, seat: Arc<Seat>, stall: Duration) -> Self {
+        Self { stream, seat, stall, stalled: None, begin: [0; PREFACE.len()], unread: 0..0 }
     }
 
     /// Passes the outcome of a write on, or fails when none came for too long.
     fn written<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.seat.set_writing(outcome.is_pending());
         if outcome.is_ready() {
             self.stalled = None;
-            self.opening = None;
             return outcome;
         }
         let stall = self.stall;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall)));
         match stalled.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(timed_out("the client takes nothing"))),
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing"))),
             Poll::Pending => Poll::Pending,
         }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Connection<S> {
+    /// Waits for as many bytes as say which version is spoken. They are read again afterwards. `None` is a client that has gone.
+    pub(crate) async fn version(&mut self) -> io::Result<Option<Version>> {
+        let mut length = 0;
+        while length < PREFACE.len() && self.begin[..length] == PREFACE[..length] {
+            match self.stream.read(&mut self.begin[length..]).await? {
+                0 if length == 0 => return Ok(None),
+                0 => break,
+                more => length += more,
+            }
+        }
+        self.unread = 0..length;
+        Ok(Some(if self.begin == *PREFACE { Version::Two } else { Version::One }))
     }
 }
 
@@ -59,21 +86,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if let Some(opening) = &mut self.opening {
-            if outcome.is_pending() {
-                return match opening.as_mut().poll(context) {
-                    Poll::Ready(()) => Poll::Ready(Err(timed_out("the client says nothing"))),
-                    Poll::Pending => Poll::Pending,
-                };
-            }
-            self.received += buffer.filled().len() - before;
-            if self.received >= PREFACE {
-                self.opening = None;
-            }
+        let this = &mut *self;
+        if this.unread.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(context, buffer);
         }
-        outcome
+        let taken = this.unread.len().min(buffer.remaining());
+        buffer.put_slice(&this.begin[this.unread.start..this.unread.start + taken]);
+        this.unread.start += taken;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -105,49 +125,53 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     }
 }
 
-fn timed_out(what: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, what)
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        io::{AsyncWriteExt, DuplexStream, duplex},
         time::Instant,
     };
 
     use super::*;
+    use crate::places::{Bounds, Entry, Places};
 
-    const OPENING: Duration = Duration::from_secs(10);
     const STALL: Duration = Duration::from_secs(60);
 
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_client_is_given_up() {
-        let (mut client, server) = duplex(64);
-        let mut connection = Connection::new(server, OPENING, STALL);
-        client.write_all(b"PRI * HTTP").await.unwrap();
-        let mut buffer = [0; 64];
-        assert_eq!(connection.read(&mut buffer).await.unwrap(), 10);
-        let start = Instant::now();
-        assert_eq!(connection.read(&mut buffer).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(start.elapsed(), OPENING);
+    fn connection(server: DuplexStream) -> Connection<DuplexStream> {
+        let bounds = Bounds { places: 1, per_address: 1, reserved: 1, unknown_idle: STALL };
+        let Entry::In(place) = Places::new(bounds).enter(None) else { panic!("there is a place") };
+        Connection::new(server, Arc::clone(&place.seat), STALL)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_spoke_may_be_silent() {
-        let (mut client, server) = duplex(64);
-        let mut connection = Connection::new(server, OPENING, STALL);
-        client.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        let mut buffer = [0; 64];
-        assert_ne!(connection.read(&mut buffer).await.unwrap(), 0);
-        let read = tokio::time::timeout(Duration::from_secs(3600), connection.read(&mut buffer)).await;
-        assert!(read.is_err(), "still waiting");
+    #[tokio::test]
+    async fn the_version_is_told_by_the_first_bytes_and_nothing_is_lost() {
+        for (said, version) in [
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], Some(Version::One)),
+            (b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", Some(Version::One)),
+            (b"PRI * HTTP/1.1\r\n\r\n", Some(Version::One)),
+            (b"P", Some(Version::One)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(Version::Two)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", Some(Version::Two)),
+            (b"", None),
+        ] {
+            // Whole, and byte by byte.
+            for capacity in [64, 1] {
+                let (mut client, server) = duplex(capacity);
+                let mut connection = connection(server);
+                let written = tokio::spawn(async move { client.write_all(said).await });
+                assert_eq!(connection.version().await.unwrap(), version, "{}", said.escape_ascii());
+                let mut again = Vec::new();
+                connection.read_to_end(&mut again).await.unwrap();
+                assert_eq!(again, said);
+                written.await.unwrap().unwrap();
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_given_up() {
         let (mut client, server) = duplex(8);
-        let mut connection = Connection::new(server, OPENING, STALL);
+        let mut connection = connection(server);
         connection.write_all(b"12345678").await.unwrap();
         // Slow is not stalled: each byte that is taken starts the clock anew.
         for _ in 0..3 {

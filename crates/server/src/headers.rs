@@ -16,6 +16,9 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const AFTER_SEQUENCE: HeaderName = HeaderName::from_static("after_sequence");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
+/// How many extensions a request may name.
+const MAX_EXTENSIONS: usize = 32;
+
 /// Refuses a request that does not speak 1.0. Without a version it speaks 0.3 (A2A 1.0.1, section 3.6.2).
 pub(crate) fn check_version(headers: &HeaderMap, query: &Query) -> Result<(), Error> {
     if names_version_1(headers, query) {
@@ -133,18 +136,21 @@ pub(crate) fn require_media(headers: &HeaderMap, media: &[Media]) -> Result<(), 
     Err(Error::new(ErrorKind::UnsupportedMediaType, &message).with_violation("Content-Type", &message))
 }
 
-/// The extensions that the caller asks for, each once, in order.
-pub(crate) fn extensions(headers: &HeaderMap) -> Vec<String> {
+/// The extensions that the caller asks for, each once, in order. Those that are named twice count twice.
+pub(crate) fn extensions(headers: &HeaderMap) -> Result<Vec<String>, Error> {
+    let lists = headers.get_all(A2A_EXTENSIONS).iter().chain(headers.get_all(X_A2A_EXTENSIONS));
+    let named = lists.filter_map(|value| value.to_str().ok()).flat_map(|list| list.split(',')).map(str::trim);
     let mut wanted: Vec<String> = Vec::new();
-    for value in headers.get_all(A2A_EXTENSIONS).iter().chain(headers.get_all(X_A2A_EXTENSIONS)) {
-        let Ok(list) = value.to_str() else { continue };
-        for uri in list.split(',').map(str::trim) {
-            if !uri.is_empty() && !wanted.iter().any(|known| known == uri) {
-                wanted.push(uri.to_owned());
-            }
+    for (n, uri) in named.filter(|uri| !uri.is_empty()).enumerate() {
+        if n == MAX_EXTENSIONS {
+            let message = format!("must name {MAX_EXTENSIONS} extensions at most");
+            return Err(Error::invalid("A2A-Extensions", &message));
+        }
+        if !wanted.iter().any(|known| known == uri) {
+            wanted.push(uri.to_owned());
         }
     }
-    wanted
+    Ok(wanted)
 }
 
 /// The response header that names the extensions in use; none for none.
@@ -295,9 +301,20 @@ mod tests {
     fn extension_lists() {
         let map =
             headers(&[("a2a-extensions", "urn:a, urn:b,"), ("a2a-extensions", "urn:a"), ("x-a2a-extensions", "urn:c")]);
-        assert_eq!(extensions(&map), ["urn:a", "urn:b", "urn:c"]);
+        assert_eq!(extensions(&map).unwrap(), ["urn:a", "urn:b", "urn:c"]);
         assert_eq!(extensions_in_use(&["urn:a".into(), "urn:b".into()]).unwrap(), "urn:a, urn:b");
         assert_eq!(extensions_in_use(&[]), None);
+    }
+
+    #[test]
+    fn a_long_list_of_extensions_is_refused_wherever_it_stands() {
+        let list = |count: usize| HeaderValue::try_from(vec!["urn:a"; count].join(",")).unwrap();
+        let mut map = HeaderMap::new();
+        map.insert(A2A_EXTENSIONS, list(30));
+        map.insert(X_A2A_EXTENSIONS, list(2));
+        assert_eq!(extensions(&map).unwrap(), ["urn:a"]);
+        map.append(X_A2A_EXTENSIONS, list(1));
+        assert_eq!(extensions(&map).unwrap_err().violations[0].field, "A2A-Extensions");
     }
 
     #[test]

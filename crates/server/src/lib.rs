@@ -30,6 +30,8 @@ mod origin;
 mod outboxes;
 mod own_agents;
 mod path;
+mod places;
+mod progress;
 mod protocol;
 mod query;
 mod queue;
@@ -43,7 +45,12 @@ mod sse;
 mod surface;
 mod tls;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use exchange::Exchange;
 use tokio::net::TcpListener;
@@ -55,6 +62,11 @@ pub use cors::Cors;
 pub use limits::Rate;
 pub use tls::{TlsError, TlsFiles};
 
+use self::{accept::Door, places::Places};
+
+/// How many connections an address for administration has.
+const ADMIN_PLACES: usize = 256;
+
 /// Where to listen, and bounds.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -62,6 +74,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// A further port at the same address, for gRPC alone. Cards name it; without one they do not name gRPC at all.
     pub grpc_port: Option<u16>,
+    /// An address for administration alone. With it nothing is administered at the other.
+    pub admin_listen: Option<SocketAddr>,
     /// What URLs on cards begin with; the address when there is none.
     pub public_url: Option<String>,
     /// The certificate to speak TLS with, if any.
@@ -80,15 +94,21 @@ pub struct Options {
     pub header_timeout: Duration,
     /// How long a request's body may stand still.
     pub body_timeout: Duration,
-    /// How many connections are open at once; more wait in the backlog.
+    /// How many bytes of a body have to come in a second once it has lasted so long; 0 is no bound.
+    pub body_rate: u64,
+    /// How many connections are open at once. When all are taken, one that is idle gives way to the next.
     pub max_connections: usize,
+    /// How many of them one address may have; behind a trusted proxy, how many requests under way.
+    pub max_connections_per_address: usize,
+    /// How long a connection may be idle on which nobody has said who they are.
+    pub unauthenticated_timeout: Duration,
     /// How many requests a tenant may send.
     pub request_rate: Rate,
     /// How many requests with a wrong token, or none, may come from one address.
     pub failed_auth_rate: Rate,
     /// Which web pages may call.
     pub cors: Cors,
-    /// How long a connection may take nothing of what is written to it.
+    /// How long a connection, or a stream of HTTP/2, may take nothing of what is written to it.
     pub stall: Duration,
     /// How long a stream of events is silent before it carries a comment.
     pub keep_alive: Duration,
@@ -99,9 +119,10 @@ pub struct Options {
 /// A server that listens and has not begun to answer.
 pub struct Server {
     tls: Option<tls::Tls>,
-    doors: Vec<accept::Door>,
+    doors: Vec<Door>,
     address: SocketAddr,
     grpc_address: Option<SocketAddr>,
+    admin_address: Option<SocketAddr>,
     base_url: String,
     options: Options,
 }
@@ -112,6 +133,7 @@ impl Options {
         Self {
             listen,
             grpc_port: None,
+            admin_listen: None,
             public_url: None,
             tls: None,
             trusted_proxies: Vec::new(),
@@ -121,7 +143,10 @@ impl Options {
             body_limit: 10 * 1024 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            body_rate: 1024,
             max_connections: 10_000,
+            max_connections_per_address: 2500,
+            unauthenticated_timeout: Duration::from_secs(10),
             request_rate: Rate { per_second: 50_000, burst: 100_000 },
             failed_auth_rate: Rate { per_second: 20, burst: 100 },
             cors: Cors::Nobody,
@@ -133,6 +158,15 @@ impl Options {
 }
 
 impl Options {
+    fn places(&self) -> places::Bounds {
+        places::Bounds {
+            places: self.max_connections,
+            per_address: self.max_connections_per_address,
+            reserved: places::Bounds::reserve_of(self.max_connections),
+            unknown_idle: self.unauthenticated_timeout,
+        }
+    }
+
     fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
@@ -145,7 +179,8 @@ impl Server {
     /// loopback without authentication.
     pub async fn bind(exchange: Exchange, options: Options) -> io::Result<Self> {
         let refuse = |message: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        if !options.auth && !options.listen.ip().is_loopback() {
+        let addresses = [Some(options.listen), options.admin_listen];
+        if !options.auth && addresses.iter().flatten().any(|address| !address.ip().is_loopback()) {
             return refuse("without authentication only a loopback address can be listened at");
         }
         if options.listen.ip().is_unspecified() && options.public_url.is_none() {
@@ -160,13 +195,20 @@ impl Server {
                 })?),
                 None => None,
             };
+        let admin_listener = match options.admin_listen {
+            Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+                io::Error::new(error.kind(), format!("{address}, which is for administration: {error}"))
+            })?),
+            None => None,
+        };
+        let admin_address = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let grpc_address = grpc_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let base_url = match &options.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => format!("{}://{address}", options.scheme()),
         };
         let tls = options.tls.clone().map(tls::Tls::open).transpose()?;
-        let auth = auth::Auth::new(exchange.store().clone(), options.auth).await.map_err(io::Error::other)?;
+        let auth = auth::Auth::new(Arc::clone(exchange.store()), options.auth).await.map_err(io::Error::other)?;
         let grpc = grpc_address.map(|address| advertised(address, options.public_url.as_deref()));
         let addresses = cards::Addresses { base: base_url.clone(), grpc };
         let signing = signing::Signing::new(Arc::clone(exchange.store()), &base_url).await.map_err(io::Error::other)?;
@@ -181,15 +223,25 @@ impl Server {
             exchange,
             auth,
             cards,
-            bounds: body::Bounds { limit: options.body_limit, pause: options.body_timeout },
+            bounds: body::Bounds { limit: options.body_limit, pause: options.body_timeout, rate: options.body_rate },
             keep_alive: options.keep_alive,
             limits: limits::Limits::new(options.request_rate, options.failed_auth_rate),
             names: origin::Names::new(options.auth, options.public_url.as_deref()),
             cors: options.cors.clone(),
         });
-        let mut doors = vec![accept::Door { listener, router: app::router(Arc::clone(&app)) }];
-        doors.extend(grpc_listener.map(|listener| accept::Door { listener, router: app::grpc_router(app) }));
-        Ok(Self { doors, tls, address, grpc_address, base_url, options })
+        let places = Places::new(options.places());
+        let router = app::router(Arc::clone(&app), admin_listener.is_none());
+        let mut doors = vec![Door { listener, router, places: Arc::clone(&places) }];
+        if let Some(listener) = grpc_listener {
+            doors.push(Door { listener, router: app::grpc_router(Arc::clone(&app)), places });
+        }
+        if let Some(listener) = admin_listener {
+            // Whatever the others do, these places are free.
+            let places =
+                Places::new(places::Bounds { places: ADMIN_PLACES, per_address: ADMIN_PLACES, ..options.places() });
+            doors.push(Door { listener, router: app::admin_router(app), places });
+        }
+        Ok(Self { doors, tls, address, grpc_address, admin_address, base_url, options })
     }
 
     /// Where this process itself answers.
@@ -205,6 +257,17 @@ impl Server {
     /// The address for gRPC alone, if there is one.
     pub fn grpc_addr(&self) -> Option<SocketAddr> {
         self.grpc_address
+    }
+
+    /// What this machine administers the server by: the address that is for it alone, if there is one.
+    pub fn admin_url(&self) -> Option<String> {
+        let address = self.admin_address?;
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        Some(format!("{}://{}", self.options.scheme(), SocketAddr::new(ip, address.port())))
     }
 
     /// What URLs on cards begin with.

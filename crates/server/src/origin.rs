@@ -2,14 +2,19 @@
 //!
 //! Without authentication whatever reaches the port may do everything. A page in the browser of the same machine reaches
 //! it too: directly, or under a name of its own that it lets point to this machine (DNS rebinding). Browsers tell both, so
-//! that both can be refused. With authentication neither header is looked at: a page has no token.
+//! that both can be refused: by `Host` or the authority of HTTP/2, by `Origin`, and by `Sec-Fetch-Site`, which is also sent where
+//! there is no origin. What comes from a page of this server itself passes all three. With authentication none of these headers is
+//! looked at: a page has no token.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use a2a::{Error, ErrorKind, error::excerpt};
-use http::{HeaderMap, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 
 use crate::cors::Cors;
+
+/// What a browser says of the page that a request comes from.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The names that this server answers to.
 #[derive(Debug)]
@@ -44,12 +49,19 @@ impl Names {
                 return Err(foreign_host(&format!("`{}`", excerpt(&String::from_utf8_lossy(name)))));
             }
         }
+        let mut is_listed = *cors == Cors::Everybody;
         for origin in headers.get_all(header::ORIGIN) {
-            if !cors.allows(origin) && !self.is_own(origin.as_bytes()) {
+            is_listed = cors.allows(origin);
+            if !is_listed && !self.is_own(origin.as_bytes()) {
                 return Err(foreign_page(origin.as_bytes()));
             }
         }
-        Ok(())
+        // A page that sends no origin with what it loads is still told apart from a page of this server, and from a person.
+        let from = headers.get_all(SEC_FETCH_SITE).iter();
+        match from.map(HeaderValue::as_bytes).find(|site| !matches!(*site, b"same-origin" | b"none")) {
+            Some(site) if !is_listed => Err(foreign_site(site)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether this is a name of ours, with or without a port.
@@ -97,6 +109,15 @@ fn foreign_page(origin: &[u8]) -> Error {
     let message = format!(
         "pages of `{}` may not call; without authentication only those of this machine and of cors.origins may",
         excerpt(&String::from_utf8_lossy(origin))
+    );
+    Error::new(ErrorKind::PermissionDenied, message).with_reason("ORIGIN_NOT_ALLOWED")
+}
+
+fn foreign_site(site: &[u8]) -> Error {
+    let message = format!(
+        "the browser says that this comes from a page of another server (Sec-Fetch-Site: {}); without authentication only \
+         this server's own and those of cors.origins may call",
+        excerpt(&String::from_utf8_lossy(site))
     );
     Error::new(ErrorKind::PermissionDenied, message).with_reason("ORIGIN_NOT_ALLOWED")
 }
@@ -188,5 +209,36 @@ mod tests {
         }
         assert!(origin(&listed, "https://app.example"));
         assert!(!origin(&listed, "http://app.example"));
+    }
+
+    #[test]
+    fn pages_of_other_servers_are_told_by_the_browser() {
+        let names = Names::new(false, Some("https://box.example"));
+        let listed = Cors::parse(&["https://app.example"]).unwrap();
+        let own = ("host", "localhost:8765");
+        for (site, origin, allowed_by_nobody, allowed_by_list) in [
+            ("none", None, true, true),
+            ("same-origin", None, true, true),
+            ("same-origin", Some("http://localhost:8765"), true, true),
+            ("same-origin", Some("https://evil.example"), false, false),
+            ("same-site", None, false, false),
+            ("same-site", Some("http://localhost:3000"), false, false),
+            ("cross-site", None, false, false),
+            ("cross-site", Some("http://localhost:8765"), false, false),
+            ("cross-site", Some("https://app.example"), false, true),
+            ("cross-site", Some("null"), false, false),
+            ("Same-Origin", None, false, false),
+            ("", None, false, false),
+            ("something-new", None, false, false),
+        ] {
+            let mut pairs = vec![own, ("sec-fetch-site", site)];
+            pairs.extend(origin.map(|origin| ("origin", origin)));
+            assert_eq!(check(&names, &Cors::Nobody, "/", &pairs), allowed_by_nobody, "{pairs:?}");
+            assert_eq!(check(&names, &listed, "/", &pairs), allowed_by_list, "{pairs:?}");
+            assert!(check(&names, &Cors::Everybody, "/", &pairs), "{pairs:?}");
+            assert!(check(&Names::new(true, None), &Cors::Nobody, "/", &pairs), "{pairs:?}");
+        }
+        let twice = [own, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")];
+        assert!(!check(&names, &Cors::Nobody, "/", &twice));
     }
 }

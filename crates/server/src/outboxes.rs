@@ -3,7 +3,6 @@
 use a2a::{Error, Timestamp, error::excerpt};
 use axum::response::Response;
 use exchange::Caller;
-use http::{HeaderMap, HeaderValue, header};
 use serde::Serialize;
 use store::{Attempt, Letter, PushConfig, PushFilter, PushState, Replay, TaskId};
 
@@ -135,10 +134,6 @@ impl Surface for Route {
                 reply::json(Status::Ok, &Replayed { replayed })
             }
         })
-    }
-
-    fn mark(headers: &mut HeaderMap) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 

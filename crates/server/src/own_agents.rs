@@ -10,7 +10,6 @@ use a2a::{Error, ErrorKind};
 use axum::response::Response;
 use bytes::Bytes;
 use exchange::{Caller, Entry, Exchange};
-use http::{HeaderMap, HeaderValue, header};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor},
@@ -102,10 +101,6 @@ impl Surface for Route {
             }
             (Self::One(id), _) => Ok(reply::json(Status::Ok, &one(exchange, &visit.caller, &id).await?)),
         }
-    }
-
-    fn mark(headers: &mut HeaderMap) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 

@@ -2,19 +2,19 @@
 //!
 //! Workers come with a tenant's token and get that tenant's entries, or with the admin token and get those of all tenants.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use a2a::{Error, ErrorKind, Json, Message, Timestamp, error::excerpt};
 use axum::response::Response;
 use exchange::{
-    Caller, Said,
+    Caller, Pass, Said,
     queue::{self, Ack, Consume, Handed, Nack, Publish, Replayed, Worker},
     words::{self, Word},
 };
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderValue, request::Parts};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use store::{AgentQueue, FailedAttempt, Letters, QueueEntry, TaskId};
+use store::{AgentQueue, FailedAttempt, Letters, QueueEntry, TaskId, TenantId};
 
 use crate::{
     admin::{Visitor, parse},
@@ -51,7 +51,7 @@ pub(crate) enum Verb {
 }
 
 /// Who may come: a tenant, or the administrator as a worker for all of them.
-pub(crate) struct Hand(Worker);
+pub(crate) struct Hand(Worker, Option<Arc<Pass>>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -363,18 +363,28 @@ impl Surface for Route {
             Self::Replay => replay(visit).await,
         }
     }
-
-    fn mark(headers: &mut HeaderMap) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
 }
 
 impl Admit for Hand {
-    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
-        Ok(Self(match Visitor::admit(app, headers).await? {
+    async fn admit(app: &App, parts: &Parts) -> Result<Self, Error> {
+        let visitor = Visitor::admit(app, parts).await?;
+        let pass = visitor.pass();
+        let worker = match visitor {
             Visitor::Tenant(caller) => Worker::Tenant(caller),
-            Visitor::Operator => Worker::Operator,
-        }))
+            Visitor::Operator(_) => Worker::Operator,
+        };
+        Ok(Self(worker, pass))
+    }
+
+    fn pass(&self) -> Option<Arc<Pass>> {
+        self.1.clone()
+    }
+
+    fn tenant(&self) -> Option<TenantId> {
+        match &self.0 {
+            Worker::Tenant(caller) => Some(caller.tenant),
+            Worker::Operator => None,
+        }
     }
 }
 
@@ -400,7 +410,7 @@ async fn body<T: serde::de::DeserializeOwned + Default>(visit: &mut Visit<'_, Ha
 async fn publish(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
     let bytes = visit.text(&[Media::Json]).await?;
     let body: PublishBody = parse(&bytes)?;
-    let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers)?;
+    let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers, visit.luggage)?;
     let publish = Publish {
         from: body.from,
         to: body.to,
@@ -461,7 +471,7 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
             return Ok(reply::json(Status::Ok, &entry_view(entry)));
         }
         Verb::Execute => {
-            let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers)?;
+            let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers, visit.luggage)?;
             let task = exchange.execute(&call, id).await?;
             let json = task.to_json().map_err(exchange::Error::from)?;
             return Ok(reply::body(Status::Ok, HeaderValue::from_static("application/json"), json));
@@ -502,7 +512,7 @@ fn place(text: &str) -> Option<(Timestamp, TaskId)> {
 async fn replay(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
     let ReplayBody { message_id, to_agent } = body(&mut visit).await?;
     let exchange = &visit.app.exchange;
-    let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers)?;
+    let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers, visit.luggage)?;
     let replayed = match message_id {
         Some(id) => vec![exchange.replay_letter(&call, &id, to_agent.as_deref()).await?],
         None => exchange.replay_letters(&call, to_agent.as_deref()).await?,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use a2a::{Error, ErrorKind, Timestamp};
 use axum::response::Response;
 use exchange::remotes::{self, Remote, Remotes};
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use store::Scope;
 use subtle::ConstantTimeEq;
 
 use crate::{
@@ -145,14 +146,11 @@ impl Surface for Route {
                 let Visitor::Tenant(caller) = &visit.caller else {
                     return Err(Error::new(ErrorKind::PermissionDenied, "this takes a tenant's token"));
                 };
+                caller.needs(Scope::Send).map_err(Error::from)?;
                 let text = remotes.command(caller, &line.line).await;
                 Ok(reply::json(Status::Ok, &json!({ "text": text })))
             }
         }
-    }
-
-    fn mark(headers: &mut HeaderMap) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 

@@ -1,15 +1,21 @@
 //! Answers of HTTP: every status, header and body is made here, so that none is a framework's default. Those of gRPC are made in
 //! `grpc::answer`.
 
-use std::sync::Arc;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use a2a::{Error, ErrorKind};
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use exchange::Luggage;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body::{Body as _, Frame, SizeHint};
 use serde::Serialize;
 
-use crate::{headers, sse::EventStream};
+use crate::{auth, headers, sse::EventStream};
 
 /// The media type of everything but REST's successes.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -76,6 +82,61 @@ pub(crate) fn error(error: &Error) -> Response {
     response
 }
 
+/// An answer that keeps what its call has in flight until it is read. A stream sees to that by itself.
+pub(crate) fn with_luggage(response: Response, luggage: Arc<Luggage>) -> Response {
+    if luggage.is_empty() || response.body().size_hint().exact().is_none() {
+        return response;
+    }
+    response.map(|body| Body::new(Carrying { body, luggage }))
+}
+
+/// A body whose bytes keep what their call has in flight.
+struct Carrying {
+    body: Body,
+    luggage: Arc<Luggage>,
+}
+
+impl http_body::Body for Carrying {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let kept = |bytes| Bytes::from_owner(Kept(bytes, Arc::clone(&self.luggage)));
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(kept))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Bytes, and what they have in flight.
+struct Kept(Bytes, #[expect(dead_code, reason = "held until it is dropped")] Arc<Luggage>);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Keeps an answer that depends on who asks from everybody else: from caches, unless it says itself how it may be kept, and from
+/// those who ask with another credential.
+pub(crate) fn keep_private(headers: &mut HeaderMap) {
+    let kept = headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    let is_public = kept.as_bytes().starts_with(b"public");
+    if !is_public && !headers.get_all(header::VARY).iter().any(|value| value == auth::VARY) {
+        headers.append(header::VARY, HeaderValue::from_static(auth::VARY));
+    }
+}
+
 /// Names the methods that a path answers.
 pub(crate) fn with_allow(mut response: Response, allow: &'static str) -> Response {
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
@@ -101,7 +162,7 @@ pub(crate) fn stream(events: EventStream) -> Response {
     let map = response.headers_mut();
     map.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // A proxy that buffers or compresses would hold events back.
-    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-store, no-transform"));
     map.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
 }
@@ -131,7 +192,7 @@ pub(crate) struct Tagged {
 
 /// A cacheable answer, or 304 when the caller has it already.
 pub(crate) fn cacheable(
-    request: &http::HeaderMap,
+    request: &HeaderMap,
     content: &Tagged,
     media: HeaderValue,
     cache_control: &'static str,

@@ -84,8 +84,9 @@ async fn list(visit: Visit<'_, Caller>) -> Result<Response, Error> {
             _ => return Err(Error::invalid("limit", format!("must be a whole number from 1 to {MAX_LIMIT}"))),
         },
     };
-    let view = View { history: Some(0), artifacts: false };
-    let filter = Filter { agent: None, context: None, state: None, since: None, after: None, limit, view };
+    let view = View { history: Some(0), artifacts: false, ..View::FULL };
+    let filter =
+        Filter { agent: None, among: Vec::new(), context: None, state: None, since: None, after: None, limit, view };
     let page = visit.app.exchange.page(&Call::new(visit.caller), filter).await?;
     let requests: Vec<Value> = page.tasks.iter().map(status).collect();
     Ok(reply::json(Status::Ok, &json!({ "requests": requests })))

@@ -30,7 +30,7 @@ pub(crate) async fn answer(
 ) -> Result<Response, Error> {
     let (app, headers) = (visit.app, &visit.parts.headers);
     let query = visit.query()?;
-    let call = app.call(visit.caller.clone(), agent, headers)?;
+    let call = app.call(visit.caller.clone(), agent, headers, visit.luggage)?;
     // Who reads a card may not know yet which versions there are.
     if resource != Resource::ExtendedCard {
         headers::check_version(headers, &query)?;
@@ -72,7 +72,7 @@ async fn operation(visit: &mut Visit<'_, Caller>, resource: Resource, query: &Qu
             Operation::Subscribe(request, after)
         }
         Resource::PushConfigs(task) if visit.parts.method == Method::POST => {
-            let mut config: TaskPushNotificationConfig = a2a::decode(&visit.text(MEDIA).await?)?;
+            let mut config: TaskPushNotificationConfig = decode(visit).await?;
             agree(&mut config.tenant, query.tenant()?, "tenant")?;
             agree(&mut config.task_id, &task, "taskId")?;
             Operation::CreatePush(Box::new(config))
@@ -91,14 +91,19 @@ async fn operation(visit: &mut Visit<'_, Caller>, resource: Resource, query: &Qu
 }
 
 async fn message(visit: &mut Visit<'_, Caller>, query: &Query) -> Result<SendMessageRequest, Error> {
-    let mut request: SendMessageRequest = a2a::decode(&visit.text(MEDIA).await?)?;
+    let mut request: SendMessageRequest = decode(visit).await?;
     agree(&mut request.tenant, query.tenant()?, "tenant")?;
     Ok(request)
 }
 
+async fn decode<T: DeserializeOwned>(visit: &mut Visit<'_, Caller>) -> Result<T, Error> {
+    let text = visit.text(MEDIA).await?;
+    visit.app.reading(text.len(), || a2a::decode(&text))
+}
+
 async fn optional<T: DeserializeOwned + Default>(visit: &mut Visit<'_, Caller>) -> Result<T, Error> {
     match visit.optional_text(MEDIA).await? {
-        Some(text) => a2a::decode(&text),
+        Some(text) => visit.app.reading(text.len(), || a2a::decode(&text)),
         None => Ok(T::default()),
     }
 }

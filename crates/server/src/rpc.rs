@@ -7,14 +7,18 @@
 mod arbiter;
 mod v03;
 
+use std::{borrow::Cow, sync::Arc};
+
 use a2a::{
     Dialect, Error, ErrorKind, GetExtendedAgentCardRequest, Method,
     jsonrpc::{self, Id, Request},
 };
 use axum::response::Response;
-use exchange::{Call, Caller};
+use bytes::Bytes;
+use exchange::{Call, Caller, Luggage};
 use http::{HeaderValue, header, request::Parts};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::{
     app::App,
@@ -41,8 +45,11 @@ struct Asked<'a> {
     contract: Contract,
     dialect: Dialect,
     method: Method,
-    request: &'a Request<'a>,
+    /// The method as it was named.
+    name: String,
+    id: Id,
     parts: &'a Parts,
+    luggage: &'a Arc<Luggage>,
 }
 
 /// Answers a POST at a JSON-RPC endpoint.
@@ -65,7 +72,7 @@ pub(crate) async fn answer(
     if let Err(error) = body::check_text(&bytes) {
         return refuse(&Id::NULL, &error);
     }
-    let request = match Request::decode(&bytes) {
+    let request = match app.reading(bytes.len(), || Request::decode(&bytes)) {
         Ok(request) => request,
         Err(mut rejected) => {
             if contract == Contract::Arbiter && has_odd_params(&bytes) {
@@ -77,15 +84,25 @@ pub(crate) async fn answer(
     let Some((dialect, method)) = method(&request.method) else {
         return refuse(&request.id, &jsonrpc::method_not_found(&request.method));
     };
-    let asked = Asked { contract, dialect, method, request: &request, parts };
-    let answered = in_dialect(app, visit.caller, agent, &asked).await;
+    let params = request.params.map_or(Bytes::from_static(b"{}"), |params| bytes.slice_ref(params.get().as_bytes()));
+    let (name, id) = (request.method.into_owned(), request.id);
+    // It goes with its parameters, once these are read.
+    drop(bytes);
+    let asked = Asked { contract, dialect, method, name, id, parts, luggage: visit.luggage };
+    let answered = in_dialect(app, visit.caller, agent, &asked, params).await;
     Ok(answered.unwrap_or_else(|error| match asked.wants_events() {
-        true => in_version_03(reply::event(&failure_of_03(&request.id, &error, error.kind.codes().jsonrpc))),
-        false => failure(Status::Ok, contract, Some(dialect), &request.id, &error),
+        true => in_version_03(reply::event(&failure_of_03(&asked.id, &error, error.kind.codes().jsonrpc))),
+        false => failure(Status::Ok, contract, Some(dialect), &asked.id, &error),
     }))
 }
 
-async fn in_dialect(app: &App, caller: Caller, agent: Option<String>, asked: &Asked<'_>) -> Result<Response, Error> {
+async fn in_dialect(
+    app: &App,
+    caller: Caller,
+    agent: Option<String>,
+    asked: &Asked<'_>,
+    params: Bytes,
+) -> Result<Response, Error> {
     let headers = &asked.parts.headers;
     let query = asked.query()?;
     match (asked.contract, asked.dialect) {
@@ -94,20 +111,21 @@ async fn in_dialect(app: &App, caller: Caller, agent: Option<String>, asked: &As
         // That was the first thing.
         (Contract::Arbiter, _) => {}
     }
-    let call = Call { dialect: asked.dialect, ..app.call(caller, agent, headers)? };
+    let call = Call { dialect: asked.dialect, ..app.call(caller, agent, headers, asked.luggage)? };
     match (asked.contract, asked.dialect) {
-        (_, Dialect::V1) => in_1_0(app, &call, asked).await,
-        (Contract::A2a, Dialect::V03) => v03::answer(app, &call, asked).await.map(in_version_03),
-        (Contract::Arbiter, Dialect::V03) => arbiter::answer(app, call, asked).await,
+        (_, Dialect::V1) => in_1_0(app, &call, asked, params).await,
+        (Contract::A2a, Dialect::V03) => v03::answer(app, &call, asked, params).await.map(in_version_03),
+        (Contract::Arbiter, Dialect::V03) => arbiter::answer(app, call, asked, params).await,
     }
 }
 
-async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
-    let id = &asked.request.id;
+async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>, params: Bytes) -> Result<Response, Error> {
+    let id = &asked.id;
     let operation = match asked.contract {
-        Contract::A2a => operation(asked)?,
-        Contract::Arbiter => arbiter::operation_of_1_0(app, call, asked)?,
+        Contract::A2a => app.reading(params.len(), || operation(asked, &params))?,
+        Contract::Arbiter => app.reading(params.len(), || arbiter::operation_of_1_0(app, call, asked, &params))?,
     };
+    drop(params);
     Ok(match app.perform(call, operation).await?.encode()? {
         Encoded::Json(body, extensions) => reply::with_extensions(success(id, &body), &extensions),
         Encoded::Card(card) => success(id, &card.bytes),
@@ -119,21 +137,20 @@ async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, E
     })
 }
 
-fn operation(asked: &Asked<'_>) -> Result<Operation, Error> {
-    let params = asked.request.params;
+fn operation(asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
     Ok(match asked.method {
-        Method::SendMessage => Operation::Send(a2a::decode_params(params)?),
-        Method::SendStreamingMessage => Operation::Stream(a2a::decode_params(params)?),
-        Method::GetTask => Operation::Get(a2a::decode_params(params)?),
-        Method::ListTasks => Operation::List(a2a::decode_params(params)?),
-        Method::CancelTask => Operation::Cancel(a2a::decode_params(params)?),
-        Method::SubscribeToTask => Operation::Subscribe(a2a::decode_params(params)?, asked.cursor()?),
-        Method::CreateTaskPushNotificationConfig => Operation::CreatePush(a2a::decode_params(params)?),
-        Method::GetTaskPushNotificationConfig => Operation::GetPush(a2a::decode_params(params)?),
-        Method::ListTaskPushNotificationConfigs => Operation::ListPush(a2a::decode_params(params)?),
-        Method::DeleteTaskPushNotificationConfig => Operation::DeletePush(a2a::decode_params(params)?),
+        Method::SendMessage => Operation::Send(a2a::decode(params)?),
+        Method::SendStreamingMessage => Operation::Stream(a2a::decode(params)?),
+        Method::GetTask => Operation::Get(a2a::decode(params)?),
+        Method::ListTasks => Operation::List(a2a::decode(params)?),
+        Method::CancelTask => Operation::Cancel(a2a::decode(params)?),
+        Method::SubscribeToTask => Operation::Subscribe(a2a::decode(params)?, asked.cursor()?),
+        Method::CreateTaskPushNotificationConfig => Operation::CreatePush(a2a::decode(params)?),
+        Method::GetTaskPushNotificationConfig => Operation::GetPush(a2a::decode(params)?),
+        Method::ListTaskPushNotificationConfigs => Operation::ListPush(a2a::decode(params)?),
+        Method::DeleteTaskPushNotificationConfig => Operation::DeletePush(a2a::decode(params)?),
         Method::GetExtendedAgentCard => {
-            let request: GetExtendedAgentCardRequest = a2a::decode_params(params)?;
+            let request: GetExtendedAgentCardRequest = a2a::decode(params)?;
             Operation::ExtendedCard { tenant: request.tenant }
         }
     })
@@ -169,12 +186,25 @@ fn method(name: &str) -> Option<(Dialect, Method)> {
 /// Whether all that is wrong with an envelope is that its parameters are a plain value. To seed 002 these are wrong
 /// parameters, elsewhere it is no request.
 fn has_odd_params(body: &[u8]) -> bool {
-    let Ok(serde_json::Value::Object(envelope)) = serde_json::from_slice(body) else { return false };
-    let is = |name: &str, test: fn(&serde_json::Value) -> bool| envelope.get(name).is_some_and(test);
-    is("jsonrpc", |value| value == "2.0")
-        && is("method", serde_json::Value::is_string)
-        && is("params", |value| !value.is_object() && !value.is_null())
-        && envelope.get("id").is_none_or(|id| id.is_string() || id.is_number() || id.is_null())
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        jsonrpc: Cow<'a, str>,
+        #[serde(borrow)]
+        method: &'a RawValue,
+        #[serde(borrow)]
+        params: &'a RawValue,
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+    }
+    // What is no object can have members by their places.
+    let is_object = body.trim_ascii_start().first() == Some(&b'{');
+    let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(body) else { return false };
+    let begins = |raw: &RawValue, with: &[u8]| raw.get().as_bytes().first().is_some_and(|first| with.contains(first));
+    is_object
+        && envelope.jsonrpc == "2.0"
+        && begins(envelope.method, b"\"")
+        && !begins(envelope.params, b"{n")
+        && envelope.id.is_none_or(|id| begins(id, b"\"-0123456789n"))
 }
 
 fn success(id: &Id, result: &[u8]) -> Response {

@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use a2a::jsonrpc::{self, Id};
+use a2a::{
+    ErrorKind,
+    jsonrpc::{self, Id},
+};
 use bytes::Bytes;
 use exchange::{Frame, Frames};
 use futures_util::stream::{self, Stream};
@@ -168,6 +171,10 @@ impl EventStream {
         let next = ready!(self.records.as_mut().poll_next(context));
         match next {
             Some(Ok(record)) => return Poll::Ready(Some(record)),
+            // As many as its token had open, and no news to anyone.
+            Some(Err(error)) if error.kind == ErrorKind::Unauthenticated => {
+                tracing::debug!(error = %error, "a stream of events ended with its token");
+            }
             // The answer has begun; all that can be said is its end, and the client takes it up from its cursor.
             Some(Err(error)) => tracing::warn!(error = %error, "a stream of events ended early"),
             None => {}

@@ -17,13 +17,15 @@ use axum::{
     routing::any,
 };
 use bytes::Bytes;
-use exchange::Caller;
+use exchange::{Caller, Luggage, Pass};
 use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts};
+use store::TenantId;
 
 use crate::{
     app::App,
-    body::{self, Bounds},
+    body::{self, Bounds, Hold},
     headers::{self, Media},
+    limits::Wire,
     path,
     query::Query,
     reply,
@@ -54,7 +56,25 @@ pub(crate) trait Surface: Sized + Send + 'static {
 
 /// Somebody who can be let in, and what is known of them then.
 pub(crate) trait Admit: Sized + Send {
-    fn admit(app: &App, headers: &HeaderMap) -> impl Future<Output = Result<Self, Error>> + Send;
+    /// Whether all who come are told the same.
+    const ALIKE: bool = false;
+
+    fn admit(app: &App, parts: &Parts) -> impl Future<Output = Result<Self, Error>> + Send;
+
+    /// Whose request it is, where it is some tenant's.
+    fn tenant(&self) -> Option<TenantId> {
+        None
+    }
+
+    /// Whether they have said who they are.
+    fn is_known(&self) -> bool {
+        !Self::ALIKE
+    }
+
+    /// What they came with, if it can end.
+    fn pass(&self) -> Option<Arc<Pass>> {
+        None
+    }
 }
 
 /// The longest body that is read of just anybody.
@@ -74,6 +94,8 @@ pub(crate) struct Visit<'a, C> {
     pub(crate) app: &'a App,
     pub(crate) caller: C,
     pub(crate) parts: &'a Parts,
+    /// What the request and its answer have in flight.
+    pub(crate) luggage: &'a Arc<Luggage>,
     body: &'a mut Body,
 }
 
@@ -89,28 +111,49 @@ pub(crate) fn mount<S: Surface>(mut router: Router<Arc<App>>, below: &str) -> Ro
 /// Answers whatever comes to a surface.
 pub(crate) async fn serve<S: Surface>(State(app): State<Arc<App>>, request: Request) -> Response {
     let (parts, mut body) = request.into_parts();
-    let mut response = enter::<S>(&app, &parts, &mut body).await.unwrap_or_else(|error| S::refuse(&parts, &error));
+    let luggage = Arc::default();
+    let answered = enter::<S>(&app, &parts, &luggage, &mut body).await;
+    let mut response = answered.unwrap_or_else(|error| S::refuse(&parts, &error));
     S::mark(response.headers_mut());
+    if !S::Caller::ALIKE {
+        reply::keep_private(response.headers_mut());
+    }
     if parts.version < Version::HTTP_2 && !body::finish(&parts.headers, &mut body).await {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    response
+    reply::with_luggage(response, luggage)
 }
 
-async fn enter<S: Surface>(app: &App, parts: &Parts, body: &mut Body) -> Result<Response, Error> {
+async fn enter<S: Surface>(
+    app: &App,
+    parts: &Parts,
+    luggage: &Arc<Luggage>,
+    body: &mut Body,
+) -> Result<Response, Error> {
     let route = path::route(parts.uri.path(), S::at);
     if parts.method == Method::OPTIONS {
         return Ok(reply::options(route.ok_or_else(no_route)?.allow()));
     }
-    let admitted = S::Caller::admit(app, &parts.headers).await;
-    let caller = admitted.map_err(|error| app.limits.failure(&parts.extensions, error))?;
+    let admitted = S::Caller::admit(app, parts).await;
+    let caller = admitted.map_err(|error| app.limits.failure(parts, error))?;
+    if let Some(wire) = parts.extensions.get::<Wire>().filter(|_| caller.is_known()) {
+        wire.seat.know();
+    }
     let route = route.ok_or_else(no_route)?;
     let allow = route.allow();
     if !allow.split(", ").any(|name| name == parts.method.as_str()) {
         let error = Error::new(ErrorKind::MethodNotAllowed, format!("this path answers {allow}"));
         return Ok(reply::with_allow(reply::error(&error), allow));
     }
-    route.answer(Visit { app, caller, parts, body }).await
+    let pass = caller.pass();
+    let answered = route.answer(Visit { app, caller, parts, luggage, body });
+    let Some(pass) = pass else { return answered.await };
+    // A token that ends while its request waits is as one that was wrong. Whoever asked may go away at any time, so this may too.
+    tokio::select! {
+        biased;
+        answered = answered => answered,
+        () = pass.ended().cancelled() => Err(exchange::Error::TokenEnded.into()),
+    }
 }
 
 fn no_route() -> Error {
@@ -118,44 +161,82 @@ fn no_route() -> Error {
 }
 
 impl Admit for Anybody {
-    async fn admit(_app: &App, _headers: &HeaderMap) -> Result<Self, Error> {
+    const ALIKE: bool = true;
+
+    async fn admit(_app: &App, _parts: &Parts) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
 /// A credential that is wrong is refused here as everywhere, so that nobody can try them out.
 impl Admit for Guest {
-    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
-        if app.cards.are_public() && app.auth.is_unknown(headers) {
+    async fn admit(app: &App, parts: &Parts) -> Result<Self, Error> {
+        if app.cards.are_public() && app.auth.is_unknown(&parts.headers) {
             return Ok(Self::Unknown);
         }
-        Caller::admit(app, headers).await.map(Self::Known)
+        Caller::admit(app, parts).await.map(Self::Known)
+    }
+
+    fn tenant(&self) -> Option<TenantId> {
+        match self {
+            Self::Known(caller) => Some(caller.tenant),
+            Self::Unknown => None,
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self, Self::Known(_))
     }
 }
 
 /// A tenant, within its rate.
 impl Admit for Caller {
-    async fn admit(app: &App, headers: &HeaderMap) -> Result<Self, Error> {
-        let caller = app.auth.caller(headers).await?;
+    async fn admit(app: &App, parts: &Parts) -> Result<Self, Error> {
+        let caller = app.auth.caller(parts, &app.limits).await?;
         app.limits.request(caller.tenant)?;
         Ok(caller)
     }
+
+    fn tenant(&self) -> Option<TenantId> {
+        Some(self.tenant)
+    }
+
+    fn pass(&self) -> Option<Arc<Pass>> {
+        Some(Arc::clone(&self.pass))
+    }
 }
 
-impl<C> Visit<'_, C> {
+impl<C: Admit> Visit<'_, C> {
     pub(crate) fn query(&self) -> Result<Query, Error> {
         Query::parse(self.parts.uri.query())
     }
 
     /// The body, as it is.
     pub(crate) async fn read(&mut self) -> Result<Bytes, Error> {
-        body::read(&self.parts.headers, self.body, self.app.bounds).await
+        self.read_within(self.app.bounds).await
     }
 
     /// The body, which is short: for those who have not said who they are.
     pub(crate) async fn read_short(&mut self) -> Result<Bytes, Error> {
         let bounds = Bounds { limit: SHORT, ..self.app.bounds };
-        body::read(&self.parts.headers, self.body, bounds).await
+        self.read_within(bounds).await
+    }
+
+    async fn read_within(&mut self, bounds: Bounds) -> Result<Bytes, Error> {
+        let hold = Hold { flight: self.app.exchange.flight(), tenant: self.tenant(), luggage: self.luggage };
+        body::read(&self.parts.headers, self.body, bounds, hold).await
+    }
+
+    /// Takes room for what reading a body takes beside it.
+    pub(crate) async fn weigh(&mut self, bytes: usize) -> Result<(), Error> {
+        let (flight, tenant) = (self.app.exchange.flight(), self.tenant());
+        self.luggage.put(flight.take(tenant, bytes as u64).await?);
+        Ok(())
+    }
+
+    /// Nobody's requests count together.
+    fn tenant(&self) -> TenantId {
+        self.caller.tenant().unwrap_or(TenantId(0))
     }
 
     /// The body, unread.

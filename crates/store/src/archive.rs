@@ -20,8 +20,14 @@
 //!
 //! Leases are not carried over: a task that runs is due in the archive and marked as interrupted, so that whoever takes
 //! it up does what its agent wants to be done then. The lines hold hashes of tokens, and everything that was said.
+//!
+//! Whoever made a file may mean no good. What is taken in are records and nothing else, checked one by one (`check`) and written into
+//! tables that this program has made. What gives rights comes only when it is asked for ([`Terms::credentials`]). An archive may end with
+//! a signature of the installation's key over its first and its last line, which between them prove all others; one that does not fit is
+//! always refused, and [`Terms::signed_by`] asks for one.
 
 mod backup;
+mod check;
 mod lines;
 mod postgres;
 mod record;
@@ -29,9 +35,11 @@ mod sqlite;
 
 use std::io::{self, BufRead, Write};
 
-use self::lines::{Reader, Writer};
+use a2a::signature::{PublicKey, SigningKey};
+
+use self::lines::{Proven, Reader, Writer};
 pub use self::{
-    backup::{Restored, backup, is_sqlite, restore},
+    backup::{backup, is_sqlite, restore},
     lines::{Sum, Sums},
     record::Kind,
 };
@@ -87,6 +95,15 @@ pub enum Error {
     /// It is not what was written.
     #[error("the archive was changed: {0}")]
     Altered(String),
+    /// Nobody has signed it, and somebody was to.
+    #[error("it is not signed")]
+    Unsigned,
+    /// Its signature is not of what it holds.
+    #[error("its signature does not fit: {0}")]
+    BadSignature(&'static str),
+    /// It cannot be signed.
+    #[error("it cannot be signed: {0}")]
+    NotSigned(String),
     /// A backup that SQLite finds fault with.
     #[error("the backup is damaged: {0}")]
     BadBackup(String),
@@ -127,39 +144,77 @@ impl From<rusqlite::Error> for Error {
     }
 }
 
-/// What an import did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Imported {
-    /// What the archive held.
-    pub archive: Sums,
-    /// What was read back from the target. It is the same.
-    pub stored: Sums,
+/// On which terms a file is taken in.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// Take what gives rights as well: tokens, the settings with their keys, push configurations and agents of tenants.
+    pub credentials: bool,
+    /// Only what one of these keys has signed; when nothing is said, what nobody has signed as well.
+    pub signed_by: Option<Vec<PublicKey>>,
 }
 
-/// Writes everything in the store to `out`. Blocks while it waits for `out` and for SQLite.
-pub async fn export(location: &Location, out: &mut dyn Write, progress: Progress<'_>) -> Result<Sums> {
+/// What an import or a restore did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// What the file held.
+    pub archive: Sums,
+    /// What was read back from the target. It is what the file held, without what was left out.
+    pub stored: Sums,
+    /// The key that has signed it.
+    pub signer: Option<String>,
+}
+
+/// Writes everything in the store to `out`, and signs it. Blocks while it waits for `out` and for SQLite.
+pub async fn export(
+    location: &Location,
+    out: &mut dyn Write,
+    signer: Option<&SigningKey>,
+    progress: Progress<'_>,
+) -> Result<Sums> {
     match location {
         Location::Sqlite(dir) => {
             let conn = sqlite::open_source(dir)?;
-            sqlite::export(&conn, out, progress)
+            sqlite::export(&conn, out, signer, progress)
         }
-        Location::Postgres(url) => postgres::export(url, out, progress).await,
+        Location::Postgres(url) => postgres::export(url, out, signer, progress).await,
+    }
+}
+
+/// A setting of the installation, read beside its servers.
+pub async fn setting(location: &Location, name: &str) -> Result<Option<Vec<u8>>> {
+    match location {
+        Location::Sqlite(dir) => sqlite::setting(dir, name),
+        Location::Postgres(url) => postgres::setting(url, name).await,
     }
 }
 
 /// Takes an archive into a store that is empty and that no server works on. Blocks while it waits for `input` and for
 /// SQLite.
-pub async fn import(location: &Location, input: &mut dyn BufRead, progress: Progress<'_>) -> Result<Imported> {
-    let reader = Reader::new(input, progress)?;
+pub async fn import(
+    location: &Location,
+    input: &mut dyn BufRead,
+    terms: &Terms,
+    progress: Progress<'_>,
+) -> Result<Imported> {
+    let reader = Reader::new(input, terms, progress)?;
     match location {
         Location::Sqlite(dir) => sqlite::import(dir, reader, progress),
         Location::Postgres(url) => postgres::import(url, reader, progress).await,
     }
 }
 
-/// Compares what was given with what was found.
-fn compare(archive: Sums, stored: Sums) -> Result<Imported> {
-    for (given, found) in archive.kinds.iter().zip(&stored.kinds) {
+/// Reads an archive to its end and keeps nothing, for those who test the reader.
+#[cfg(feature = "testing")]
+pub fn read_through(input: &mut dyn BufRead, terms: &Terms) -> Result<Sums> {
+    let mut reader = Reader::new(input, terms, &|_, _| {})?;
+    while reader.next()?.is_some() {}
+    Ok(reader.finish()?.archive)
+}
+
+/// Compares what was taken with what was found.
+fn compare(proven: Proven, stored: Sums) -> Result<Imported> {
+    let Proven { archive, taken, signer } = proven;
+    for (given, found) in taken.kinds.iter().zip(&stored.kinds) {
         let name = given.kind.name();
         if given.count != found.count {
             return Err(Error::Differs { what: format!("{} {name} were written, {} found", given.count, found.count) });
@@ -168,8 +223,8 @@ fn compare(archive: Sums, stored: Sums) -> Result<Imported> {
             return Err(Error::Differs { what: format!("the sum of the {name}") });
         }
     }
-    if archive != stored {
+    if taken != stored {
         return Err(Error::Differs { what: "the sum of everything".into() });
     }
-    Ok(Imported { archive, stored })
+    Ok(Imported { archive, stored, signer })
 }

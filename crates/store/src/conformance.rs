@@ -8,6 +8,7 @@
 mod accepting;
 mod canceling;
 mod claiming;
+mod credentials;
 mod damage;
 mod dice;
 mod folding;
@@ -98,6 +99,7 @@ macro_rules! for_each_conformance_case {
             a_backlog_holds_up_nobody_else,
             what_a_tenant_leaves_the_others_get,
             tenants_are_served_in_turn,
+            a_tenant_has_no_more_than_its_share,
             what_one_runs_is_never_claimed,
             a_holder_has_a_last_call,
             what_may_not_be_claimed_is_passed_over,
@@ -129,6 +131,7 @@ macro_rules! for_each_conformance_case {
             a_turn_hears_replies_that_are_in_artifacts,
             a_turn_hears_only_so_much,
             the_log_is_read_in_pages,
+            what_is_large_is_read_when_there_is_room,
             the_whole_log_is_read_from_a_place,
             a_tail_that_follows_misses_nothing,
             a_turn_hears_what_was_said_before,
@@ -187,6 +190,12 @@ macro_rules! for_each_conformance_case {
             a_refused_change_is_not_audited,
             every_change_is_audited,
             a_token_remembers_when_it_was_used,
+            one_look_finds_a_token_its_tenant_and_its_reach,
+            of_many_tokens_those_that_live_are_told,
+            every_change_of_who_may_call_raises_a_number,
+            administrators_have_tokens_of_their_own,
+            lists_can_be_of_some_agents,
+            room_can_be_for_one_tenant_or_for_all_but_some,
             usage_is_the_sum_of_what_is_stored,
             another_attempt_does_not_count_the_last_ones_artifacts,
             a_tenant_has_no_more_tasks_than_it_may,
@@ -226,6 +235,7 @@ macro_rules! list {
 use accepting::*;
 use canceling::*;
 use claiming::*;
+use credentials::*;
 use folding::*;
 use installation::*;
 use leasing::*;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Deleted, Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn, Letters, NewPush,
-    NewToken, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry,
-    Removal, Replay, Result, Settlement, Snapshot, Stats, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant,
-    TenantId, Term, Token, Usage, View, Wish,
+    Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
+    Changed, Claim, Claimed, Deleted, Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn,
+    Letters, Most, NewAdminToken, NewPush, NewToken, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim,
+    PushConfig, PushFilter, PushLease, QueueEntry, Removal, Replay, Result, Settlement, Snapshot, Stats, StoredAgent,
+    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -93,15 +93,23 @@ pub trait Journal: Send + Sync + 'static {
     /// What is needed to decide about a task, without its content. Hidden tasks are found.
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead>;
 
-    /// The task as of one sequence number. Hidden tasks are not found.
+    /// The task as of one sequence number. Hidden tasks are not found. [`Error::Heavy`] when it has more bytes than the view takes.
     async fn task(&self, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot>;
 
-    /// One page of the tenant's visible tasks, newest status first, with the exact total of the filter.
+    /// One page of the tenant's visible tasks, newest status first, with the exact total of the filter. It is shorter than asked for where
+    /// there would be more bytes than the view takes; [`Error::Heavy`] when the first task alone has more.
     async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page>;
 
     /// Up to `limit` events after `after`, in order. Hidden tasks are found (their sender follows them). [`Error::Pruned`] when the
     /// first of them is gone: whoever reads a log misses none without being told.
-    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>>;
+    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        let (events, _) = self.read(tenant, task, after, Most { events: limit, bytes: u64::MAX }).await?;
+        Ok(events)
+    }
+
+    /// The same, and no more bytes of them than that; and whether there are more. [`Error::Heavy`] when the first alone has more bytes:
+    /// whoever then asks for as many gets it.
+    async fn read(&self, tenant: TenantId, task: TaskId, after: u64, most: Most) -> Result<(Vec<Event>, bool)>;
 
     /// Up to `limit` events of all tasks and tenants after a place in the log, and the place after them. Whoever
     /// goes on from there misses none and meets none twice.
@@ -217,8 +225,13 @@ pub trait Registry: Send + Sync + 'static {
     async fn add_token(&self, token: NewToken) -> Result<Token> {
         self.administer(SYSTEM, Change::AddToken(token)).await?.token.ok_or(Error::NotFound)
     }
-    /// The live token with this hash, of a tenant that is enabled.
-    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>>;
+    /// The live token with this hash, of a tenant that is enabled, and that tenant. It has a reader of its own, as the next two
+    /// have: whatever else is read, and however slowly, does not keep anybody from being recognised.
+    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Bearer>>;
+    /// Those of these tokens that are live, of tenants that are enabled.
+    async fn live_tokens(&self, tokens: &[i64]) -> Result<Vec<i64>>;
+    /// A number that grows with every change of who may call: of tenants, tokens, tokens of administrators and settings.
+    async fn credentials_revision(&self) -> Result<i64>;
     /// A tenant's tokens, oldest first, those that are revoked or expired included.
     async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>>;
     /// Notes that a token was used just now. Not audited; a token that is gone is no error.
@@ -230,6 +243,15 @@ pub trait Registry: Send + Sync + 'static {
     /// [`Error::Exists`] for a name or hash that is taken. A change to what is so already is `Ok`, and
     /// neither changes nor audits anything: a token that was revoked stays revoked since then.
     async fn administer(&self, actor: &str, change: Change) -> Result<Changed>;
+
+    /// The tokens of administrators, oldest first, those that are revoked or expired included. The one that is a setting is not among
+    /// them.
+    async fn admin_tokens(&self) -> Result<Vec<AdminToken>>;
+    /// Adds a token of an administrator, and writes down who did it. [`Error::Exists`] when its name or its hash is taken.
+    async fn add_admin_token(&self, actor: &str, token: NewAdminToken) -> Result<AdminToken>;
+    /// Ends a token of an administrator, and writes down who did it; one that was ended stays so since then. [`Error::NotFound`] when there is
+    /// none of that number.
+    async fn revoke_admin_token(&self, actor: &str, token: i64) -> Result<AdminToken>;
 
     /// Up to `limit` entries of the audit log, newest first, those before the entry `before` if that is given.
     async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>>;

@@ -30,6 +30,12 @@ pub enum Error {
     /// The event after the one that was named is gone: the task has ended long ago, and its log was removed from the begin.
     #[error("the log of the task begins later than that")]
     Pruned,
+    /// It is more than was to be read at once.
+    #[error("there are {bytes} bytes to read")]
+    Heavy {
+        /// How many bytes it is.
+        bytes: u64,
+    },
     /// Something was written under the same lease since the caller looked.
     #[error("the turn has moved on")]
     Moved,
@@ -106,6 +112,7 @@ impl Error {
             | Self::NotDead
             | Self::NotEnded(_)
             | Self::Pruned
+            | Self::Heavy { .. }
             | Self::Moved
             | Self::IdempotencyConflict
             | Self::InboxFull

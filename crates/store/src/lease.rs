@@ -141,6 +141,15 @@ pub struct Claim {
     pub running: Vec<TaskId>,
 }
 
+/// Whose turns there is room for. Of two rooms of one agent no tenant is in both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tenants {
+    /// One's, which has an agent of its own of that id.
+    Only(TenantId),
+    /// All others'.
+    AllBut(Vec<TenantId>),
+}
+
 /// How much an agent can take on.
 #[derive(Debug, Clone)]
 pub struct Room {
@@ -152,10 +161,21 @@ pub struct Room {
     pub after: Option<TenantId>,
     /// Another attempt at a turn goes on where the one before last kept its state.
     pub resumes: bool,
-    /// Tenants whose agent of this id does the other of the two.
-    pub otherwise: Vec<TenantId>,
+    /// Whose turns.
+    pub tenants: Tenants,
+    /// How many one tenant may have.
+    pub shares: Shares,
     /// Of a queue: how many of its entries may be held at once, by all.
     pub most_held: Option<usize>,
+}
+
+/// How much of an agent one tenant may have, so that no one has all of it while others wait.
+#[derive(Debug, Clone, Default)]
+pub struct Shares {
+    /// So many turns at once, if there is a bound.
+    pub each: Option<usize>,
+    /// What the claimer runs of each already.
+    pub running: Vec<(TenantId, usize)>,
 }
 
 /// Of more agents than so many it is asked first which have any work at all: tenants may define thousands, and most of them rest.
@@ -257,10 +277,30 @@ impl Claim {
     }
 }
 
+impl Tenants {
+    /// Whether a tenant is one of them.
+    pub fn have(&self, tenant: TenantId) -> bool {
+        match self {
+            Self::Only(one) => *one == tenant,
+            Self::AllBut(others) => !others.contains(&tenant),
+        }
+    }
+}
+
 impl Room {
     /// So many turns of this agent, whoever's come first.
     pub fn new(agent: AgentId, slots: usize) -> Self {
-        Self { agent, slots, after: None, resumes: false, otherwise: Vec::new(), most_held: None }
+        let tenants = Tenants::AllBut(Vec::new());
+        Self { agent, slots, after: None, resumes: false, tenants, shares: Shares::default(), most_held: None }
+    }
+}
+
+impl Shares {
+    /// How many more turns a tenant may get.
+    pub(crate) fn left(&self, tenant: TenantId) -> usize {
+        let Some(each) = self.each else { return usize::MAX };
+        let running = self.running.iter().find(|(of, _)| *of == tenant).map_or(0, |(_, running)| *running);
+        each.saturating_sub(running)
     }
 }
 

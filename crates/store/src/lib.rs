@@ -11,6 +11,7 @@ mod codec;
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod contract;
+mod credentials;
 mod draft;
 mod error;
 pub mod fault;
@@ -35,11 +36,12 @@ pub mod wake;
 
 pub use attempts::FailedAttempt;
 pub use contract::{Installation, Journal, Outbox, Queue, Registry, Retention, Store};
+pub use credentials::{AdminToken, Bearer, NewAdminToken, Reach, Scope, Scopes};
 pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
 pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
-pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Line, Room, Term};
+pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Line, Room, Shares, Tenants, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
 pub use push::{
     Attempt, Claimed, Letter, MOST_CONFIGS, MOST_LETTERS, NewPush, Next, Place, PushClaim, PushConfig, PushFilter,
@@ -49,7 +51,7 @@ pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
 pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,
-    IdempotencyKey, NewToken, Only, OwedCancel, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats,
+    IdempotencyKey, Most, NewToken, Only, OwedCancel, Page, PageKey, Position, Post, Quota, Snapshot, Start, Stats,
     StoredAgent, StoredCard, Tailed, Target, TaskHead, Tenant, Token, Tokens, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};

@@ -18,7 +18,8 @@ use bytes::Bytes;
 pub(crate) use self::{
     accept::accept,
     administer::{
-        RegistryTx, administer, create_agent, put_card, remove_agent, replace_agent, replace_setting, set_setting,
+        RegistryTx, add_admin_token, administer, create_agent, put_card, remove_agent, replace_agent, replace_setting,
+        revoke_admin_token, set_setting,
     },
     append::append,
     cancel::{force, mark, reveal, settle, wake},

@@ -55,12 +55,12 @@ pub use self::{
     url::{BadUrl, Url, masked},
 };
 use crate::{
-    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Deleted, Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters,
-    NewPush, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease,
-    Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent,
-    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops,
-    waiter::Counters,
+    Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
+    Changed, Claim, Claimed, Deleted, Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease,
+    LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, Outbox, OwedCancel, Page, Position, PruneStep,
+    Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result,
+    Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId,
+    Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -68,6 +68,9 @@ const WRITERS: usize = 2;
 
 /// Connections for claims and settlements of notifications, which must not keep a renewal waiting.
 const TELLERS: usize = 2;
+
+/// Connections for reading who may call: no tenant's reads keep another from being recognised.
+const DOORKEEPERS: usize = 2;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -77,7 +80,7 @@ const PROOF_MS: i64 = 1000;
 /// What can be tuned.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Connections that read, at most. The instance has six more.
+    /// Connections that read, at most. The instance has eight more.
     pub connections: usize,
     /// How many operations may wait for the writer; more wait outside.
     pub queue: usize,
@@ -99,6 +102,7 @@ impl Default for Options {
 /// gives up its leases.
 struct PostgresStore {
     readers: Pool,
+    doorkeepers: Pool,
     writers: Pool,
     tellers: Pool,
     writer: Writer,
@@ -114,6 +118,10 @@ struct PostgresStore {
 
 /// Opens the journal in the database that `url` names; its tables are created or brought up to date.
 pub async fn open(url: &Url, options: Options) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(start(url, options).await?))
+}
+
+async fn start(url: &Url, options: Options) -> Result<PostgresStore> {
     let limits = Limits { connections: options.connections.max(1), ..Limits::default() };
     let connector = Connector::new(url, &limits)?;
     schema::migrate(&mut connector.open(Role::Session).await?).await?;
@@ -139,10 +147,12 @@ pub async fn open(url: &Url, options: Options) -> Result<Arc<dyn Store>> {
     let suspects = Suspects::default();
     let writers = Pool::new(connector.clone(), Role::Write, Limits { connections: WRITERS, ..limits.clone() });
     let tellers = Pool::new(connector.clone(), Role::Write, Limits { connections: TELLERS, ..limits.clone() });
+    let doorkeepers = Pool::new(connector.clone(), Role::Read, Limits { connections: DOORKEEPERS, ..limits.clone() });
     let readers = Pool::new(connector, Role::Read, limits);
     let me = id.to_string().into();
-    Ok(Arc::new(PostgresStore {
+    Ok(PostgresStore {
         readers,
+        doorkeepers,
         writers,
         tellers,
         writer,
@@ -153,7 +163,7 @@ pub async fn open(url: &Url, options: Options) -> Result<Arc<dyn Store>> {
         presence,
         id,
         me,
-    }))
+    })
 }
 
 /// One session for whoever reads or writes the tables by itself, without a bound on time. Nothing is migrated.
@@ -239,8 +249,8 @@ impl Journal for PostgresStore {
         read::list(&self.readers, tenant, &filter).await
     }
 
-    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        read::events(&self.readers, tenant, task, after, limit).await
+    async fn read(&self, tenant: TenantId, task: TaskId, after: u64, most: Most) -> Result<(Vec<Event>, bool)> {
+        read::events(&self.readers, tenant, task, after, most).await
     }
 
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
@@ -364,8 +374,16 @@ impl Registry for PostgresStore {
         registry::tenants(&self.readers).await
     }
 
-    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {
-        registry::token(&self.readers, hash).await
+    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Bearer>> {
+        registry::token(&self.doorkeepers, hash).await
+    }
+
+    async fn live_tokens(&self, tokens: &[i64]) -> Result<Vec<i64>> {
+        registry::live_tokens(&self.doorkeepers, tokens).await
+    }
+
+    async fn credentials_revision(&self) -> Result<i64> {
+        registry::credentials_revision(&self.doorkeepers).await
     }
 
     async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>> {
@@ -378,6 +396,18 @@ impl Registry for PostgresStore {
 
     async fn administer(&self, actor: &str, change: Change) -> Result<Changed> {
         administer::administer(&self.writers, actor, &change).await
+    }
+
+    async fn admin_tokens(&self) -> Result<Vec<AdminToken>> {
+        registry::admin_tokens(&self.doorkeepers).await
+    }
+
+    async fn add_admin_token(&self, actor: &str, token: NewAdminToken) -> Result<AdminToken> {
+        administer::add_admin_token(&self.writers, actor, &token).await
+    }
+
+    async fn revoke_admin_token(&self, actor: &str, token: i64) -> Result<AdminToken> {
+        administer::revoke_admin_token(&self.writers, actor, token).await
     }
 
     async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>> {
@@ -451,7 +481,7 @@ impl Installation for PostgresStore {
     }
 
     async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        registry::setting(&self.readers, name).await
+        registry::setting(&self.doorkeepers, name).await
     }
 
     async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
@@ -491,10 +521,39 @@ impl Installation for PostgresStore {
         self.writers.close();
         self.tellers.close();
         self.readers.close();
+        self.doorkeepers.close();
         let presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(presence) = presence {
             // It has bounds of its own, and says so when it cannot sign off.
             let _ = presence.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{NewToken, Reach};
+
+    #[tokio::test]
+    async fn whoever_reads_keeps_nobody_from_being_recognised() {
+        let database = testing::database().await;
+        let store = start(&database.url, Options { connections: 2, ..Options::default() }).await.unwrap();
+        let tenant = store.create_tenant("acme").await.unwrap().id;
+        let token = NewToken { tenant, hash: [1; 32], name: "t".into(), expires: None, reach: Reach::default() };
+        let token = store.add_token(token).await.unwrap();
+        let busy = (store.readers.checkout().await.unwrap(), store.readers.checkout().await.unwrap());
+        assert!(timeout(Duration::from_millis(200), store.tenants()).await.is_err(), "the others are busy");
+        let looked = async {
+            assert_eq!(store.token(&[1; 32]).await.unwrap().unwrap().token, token);
+            assert_eq!(store.live_tokens(&[token.id]).await.unwrap(), [token.id]);
+            store.credentials_revision().await.unwrap();
+            store.admin_tokens().await.unwrap();
+            store.find_setting("admin.token").await.unwrap();
+        };
+        timeout(Duration::from_secs(30), looked).await.expect("somebody is at the door");
+        drop(busy);
     }
 }

@@ -19,7 +19,7 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use uuid::Uuid;
 
 use crate::{
-    NewToken, Store, TenantId, Wake,
+    NewToken, Reach, Store, TenantId, Wake,
     hub::LOOK,
     postgres,
     sqlite::{self, Ticks},
@@ -187,6 +187,12 @@ impl Drop for Database {
     }
 }
 
+/// Runs statements on a file of SQLite, as somebody would who crafts one.
+pub fn alter(file: &Path, sql: &str) {
+    let conn = rusqlite::Connection::open(file).expect("a file of SQLite opens");
+    conn.execute_batch(sql).expect("the statements can be run");
+}
+
 /// Makes a tenant with one token.
 ///
 /// # Panics
@@ -194,7 +200,7 @@ impl Drop for Database {
 pub async fn add_tenant(store: &dyn Store, name: &str, token: &str) -> TenantId {
     let tenant = store.create_tenant(name).await.expect("the tenant is new").id;
     let hash = Sha256::digest(token).into();
-    let token = NewToken { tenant, hash, name: "test".to_owned(), expires: None };
+    let token = NewToken { tenant, hash, name: "test".to_owned(), expires: None, reach: Reach::default() };
     store.add_token(token).await.expect("the token is new");
     tenant
 }

@@ -36,12 +36,12 @@ pub use self::{
 };
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
-    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
-    Letters, NewPush, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter,
-    PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store,
-    StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wake, Wish,
-    hub::LOOK, ops, waiter::Counters,
+    Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
+    Changed, Claim, Claimed, Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease,
+    LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, Outbox, OwedCancel, Page, Position, PruneStep,
+    Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result,
+    Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId,
+    Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -52,6 +52,9 @@ pub(crate) const INSTANCES: &str = "instances";
 
 /// The writer works at the end of its tables. A commit may have to walk the whole of its cache, so that is a smaller one.
 const WRITER_SHARE: u32 = 4;
+
+/// The cache of the connection that reads who may call: these are small tables.
+const DOORKEEPER_KIB: u32 = 1024;
 
 /// A commit this young proves that the journal can be written.
 const PROOF_MS: i64 = 1000;
@@ -85,6 +88,8 @@ struct SqliteStore {
     // Fields are dropped in this order: the writer is the last connection and cleans up, then the proof of
     // life goes.
     readers: Readers,
+    /// Reads who may call, and nothing else.
+    doorkeeper: Readers,
     writer: Writer,
     presence: Mutex<Option<Presence>>,
     ticks: Ticks,
@@ -97,6 +102,10 @@ struct SqliteStore {
 
 /// Opens or creates the journal in `dir`.
 pub fn open(dir: &Path, options: Options) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(start(dir, options)?))
+}
+
+fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
     if options.wake == Wake::Notify {
         return Err(Error::Unavailable("SQLite has no NOTIFY: wake up by `local`, `nats://…` or `off`".into()));
     }
@@ -120,10 +129,11 @@ pub fn open(dir: &Path, options: Options) -> Result<Arc<dyn Store>> {
         Arc::clone(&counters),
     )?;
     let readers = Readers::start(&file, options.cache_kib, options.readers, queue)?;
+    let doorkeeper = Readers::start(&file, DOORKEEPER_KIB, 1, queue)?;
     let me = id.to_string().into();
     let presence = Mutex::new(Some(presence));
     let ticks = options.ticks;
-    Ok(Arc::new(SqliteStore { readers, writer, presence, ticks, hub, counters, id, me, instances }))
+    Ok(SqliteStore { readers, doorkeeper, writer, presence, ticks, hub, counters, id, me, instances })
 }
 
 /// The instances that are gone without having signed off, until someone reclaims their work.
@@ -252,8 +262,8 @@ impl Journal for SqliteStore {
         self.readers.run(move |conn| read::list(conn, tenant, &filter)).await
     }
 
-    async fn events(&self, tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        self.readers.run(move |conn| read::events(conn, tenant, task, after, limit)).await
+    async fn read(&self, tenant: TenantId, task: TaskId, after: u64, most: Most) -> Result<(Vec<Event>, bool)> {
+        self.readers.run(move |conn| read::events(conn, tenant, task, after, most)).await
     }
 
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
@@ -391,9 +401,18 @@ impl Registry for SqliteStore {
         self.readers.run(registry::tenants).await
     }
 
-    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>> {
+    async fn token(&self, hash: &[u8; 32]) -> Result<Option<Bearer>> {
         let hash = *hash;
-        self.readers.run(move |conn| registry::token(conn, &hash)).await
+        self.doorkeeper.run(move |conn| registry::token(conn, &hash)).await
+    }
+
+    async fn live_tokens(&self, tokens: &[i64]) -> Result<Vec<i64>> {
+        let tokens = tokens.to_vec();
+        self.doorkeeper.run(move |conn| registry::live_tokens(conn, &tokens)).await
+    }
+
+    async fn credentials_revision(&self) -> Result<i64> {
+        self.doorkeeper.run(registry::credentials_revision).await
     }
 
     async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>> {
@@ -407,6 +426,20 @@ impl Registry for SqliteStore {
     async fn administer(&self, actor: &str, change: Change) -> Result<Changed> {
         let actor = actor.to_owned();
         self.writer.run(move |batch| administer::administer(batch, &actor, &change)).await
+    }
+
+    async fn admin_tokens(&self) -> Result<Vec<AdminToken>> {
+        self.doorkeeper.run(registry::admin_tokens).await
+    }
+
+    async fn add_admin_token(&self, actor: &str, token: NewAdminToken) -> Result<AdminToken> {
+        let actor = actor.to_owned();
+        self.writer.run(move |batch| administer::add_admin_token(batch, &actor, &token)).await
+    }
+
+    async fn revoke_admin_token(&self, actor: &str, token: i64) -> Result<AdminToken> {
+        let actor = actor.to_owned();
+        self.writer.run(move |batch| administer::revoke_admin_token(batch, &actor, token)).await
     }
 
     async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>> {
@@ -489,7 +522,7 @@ impl Installation for SqliteStore {
 
     async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let name = name.to_owned();
-        self.readers.run(move |conn| registry::setting(conn, &name)).await
+        self.doorkeeper.run(move |conn| registry::setting(conn, &name)).await
     }
 
     async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
@@ -520,7 +553,58 @@ impl Installation for SqliteStore {
     async fn close(&self) {
         // The writer is the last connection: it cleans up.
         self.readers.close().await;
+        self.doorkeeper.close().await;
         self.writer.close().await;
         drop(self.presence.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{NewToken, Reach};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn whoever_reads_keeps_nobody_from_being_recognised() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::default();
+        let busy = options.readers;
+        let store = Arc::new(start(dir.path(), options).unwrap());
+        let tenant = store.create_tenant("acme").await.unwrap().id;
+        let token = NewToken { tenant, hash: [1; 32], name: "t".into(), expires: None, reach: Reach::default() };
+        let token = store.add_token(token).await.unwrap();
+        // Every reader has something to do that does not end by itself.
+        let (begun, begins) = mpsc::channel();
+        let mut ends = Vec::new();
+        for _ in 0..busy {
+            let (end, ended) = mpsc::channel::<()>();
+            ends.push(end);
+            let (begun, store) = (begun.clone(), Arc::clone(&store));
+            tokio::spawn(async move {
+                let read = move |_: &rusqlite::Connection| {
+                    let _ = begun.send(());
+                    let _ = ended.recv();
+                    Ok(())
+                };
+                store.readers.run(read).await
+            });
+        }
+        for _ in 0..busy {
+            tokio::task::block_in_place(|| begins.recv()).unwrap();
+        }
+        assert!(timeout(Duration::from_millis(200), store.tenants()).await.is_err(), "the others are busy");
+        let looked = async {
+            assert_eq!(store.token(&[1; 32]).await.unwrap().unwrap().token, token);
+            assert_eq!(store.live_tokens(&[token.id]).await.unwrap(), [token.id]);
+            store.credentials_revision().await.unwrap();
+            store.admin_tokens().await.unwrap();
+            store.find_setting("admin.token").await.unwrap();
+        };
+        timeout(Duration::from_secs(30), looked).await.expect("somebody is at the door");
+        drop(ends);
     }
 }

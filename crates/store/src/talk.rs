@@ -17,13 +17,27 @@ const TOLD_BYTES: usize = 64 << 10;
 pub(crate) const TURN_BYTES: usize = 256 << 10;
 /// So much is read of what all turns have made, and one chunk more.
 pub(crate) const ALL_BYTES: usize = 2 << 20;
+/// So much is read of what was said, and one message more.
+pub(crate) const SAID_BYTES: u64 = 4 << 20;
 
 /// How much may still be read.
-pub(crate) struct Room(usize);
+pub(crate) struct Room {
+    made: usize,
+    said: u64,
+}
 
 impl Default for Room {
     fn default() -> Self {
-        Self(ALL_BYTES)
+        Self { made: ALL_BYTES, said: SAID_BYTES }
+    }
+}
+
+impl Room {
+    /// Whether a message of that many bytes is read. The newest come first.
+    pub(crate) fn hears(&mut self, bytes: u64) -> bool {
+        let has_room = self.said > 0;
+        self.said = self.said.saturating_sub(bytes);
+        has_room
     }
 }
 
@@ -69,11 +83,11 @@ impl Talk {
     /// Adds a chunk of an artifact to what such a turn has made. `false` when no more of it will be told.
     pub(crate) fn make(&mut self, turn: u32, artifact_id: &str, body: &[u8], room: &mut Room) -> Result<bool> {
         let said = self.turns.entry(turn).or_default();
-        if said.told >= TOLD_BYTES || said.read >= TURN_BYTES || room.0 == 0 {
+        if said.told >= TOLD_BYTES || said.read >= TURN_BYTES || room.made == 0 {
             return Ok(false);
         }
         said.read = said.read.saturating_add(body.len());
-        room.0 = room.0.saturating_sub(body.len());
+        room.made = room.made.saturating_sub(body.len());
         // A file has none, and may be long.
         if !body.windows(6).any(|window| window == b"\"text\"") {
             return Ok(true);

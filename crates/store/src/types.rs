@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 
-use crate::{AgentId, Draft, Lease, NewPush, Result, TaskId, TenantId, Term, TurnEnd};
+use crate::{AgentId, Draft, Lease, NewPush, Reach, Result, TaskId, TenantId, Term, TurnEnd};
 
 /// One entry of a task's log.
 #[derive(Debug, Clone, PartialEq)]
@@ -373,11 +373,22 @@ pub struct View {
     pub history: Option<u32>,
     /// With artifacts.
     pub artifacts: bool,
+    /// Up to so many bytes of content: a list is shorter then, and what is more by itself is [`Error::Heavy`](crate::Error::Heavy).
+    pub most: u64,
 }
 
 impl View {
     /// Everything.
-    pub const FULL: Self = Self { history: None, artifacts: true };
+    pub const FULL: Self = Self { history: None, artifacts: true, most: u64::MAX };
+}
+
+/// How much of a log to read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Most {
+    /// So many events.
+    pub events: usize,
+    /// So many bytes of them. What is more by itself is [`Error::Heavy`](crate::Error::Heavy).
+    pub bytes: u64,
 }
 
 /// A task as of one sequence number, in stored bytes.
@@ -532,6 +543,8 @@ fn append_chunk(artifact: &mut a2a::Artifact, chunk: a2a::Artifact) {
 pub struct Filter {
     /// Of this agent only.
     pub agent: Option<AgentId>,
+    /// Of these agents only; of all when none is named.
+    pub among: Vec<AgentId>,
     /// Of this context only.
     pub context: Option<String>,
     /// In this state only.
@@ -590,6 +603,8 @@ pub struct NewToken {
     pub name: String,
     /// When it ends.
     pub expires: Option<Timestamp>,
+    /// How far it reaches.
+    pub reach: Reach,
 }
 
 /// A card that a tenant keeps of an agent.
@@ -637,6 +652,8 @@ pub struct Token {
     pub revoked_at: Option<Timestamp>,
     /// When it was last seen, to the minute or so.
     pub used_at: Option<Timestamp>,
+    /// How far it reaches.
+    pub reach: Reach,
 }
 
 impl Token {

@@ -16,9 +16,10 @@ use std::{
 
 use a2a::{Artifact, Dialect, Message, Part, Role, TaskState, Timestamp};
 use store::{
-    Accept, AgentId, Append, Claim, Draft, Holder, IdempotencyKey, Lease, Location, NewPush, NewToken, Prune,
-    PruneStep, PruneWalk, Quota, Room, Store, Target, TaskId, TenantId, Term, TurnEnd, View, Whose,
-    archive::{self, Error, Imported, Kind, Sums},
+    Accept, AgentId, Append, Claim, Draft, Holder, IdempotencyKey, Lease, Location, NewAdminToken, NewPush, NewToken,
+    Prune, PruneStep, PruneWalk, Quota, Reach, Room, Scope, Store, Target, TaskId, TenantId, Term, TurnEnd, View,
+    Whose,
+    archive::{self, Error, Imported, Kind, Sums, Terms},
     clock,
     scratch::Database,
     sqlite,
@@ -31,6 +32,11 @@ fn agent() -> AgentId {
 }
 
 fn quiet(_: archive::Phase, _: u64) {}
+
+/// Everything, whoever has made it.
+fn all() -> Terms {
+    Terms { credentials: true, signed_by: None }
+}
 
 fn later(millis: i64) -> Timestamp {
     Timestamp::from_millis(clock::now().as_millis() + millis)
@@ -101,13 +107,26 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
     let tenant = store.create_tenant("first").await.unwrap().id;
     let other = store.create_tenant("second").await.unwrap().id;
     for (n, tenant) in [(1, tenant), (2, other), (3, tenant)] {
-        let token = NewToken { tenant, hash: [n; 32], name: format!("t{n}"), expires: (n > 1).then(|| later(1000)) };
+        let token = NewToken {
+            tenant,
+            hash: [n; 32],
+            name: format!("t{n}"),
+            expires: (n > 1).then(|| later(1000)),
+            reach: Reach::default(),
+        };
         store.add_token(token).await.unwrap();
     }
+    let reach = Reach { scopes: [Scope::Read].into_iter().collect(), agents: vec![agent()] };
+    let bound = NewToken { tenant, hash: [4; 32], name: "bound".into(), expires: None, reach };
+    store.add_token(bound).await.unwrap();
+    for (hash, name, expires) in [([5; 32], "ops", None), ([6; 32], "ci", Some(later(1000)))] {
+        store.add_admin_token("system", NewAdminToken { hash, name: name.into(), expires }).await.unwrap();
+    }
+    store.revoke_admin_token("system", 2).await.unwrap();
     store.setting("page-token-key", vec![0, 159, 146, 150]).await.unwrap();
     store.set_setting("system", "text", b"plain".to_vec()).await.unwrap();
     store.put_card(tenant, &agent(), br#"{"name":"caf\u00e9"}"#.to_vec(), 10).await.unwrap();
-    store.put_card(other, &agent(), vec![0xff, 0], 10).await.unwrap();
+    store.put_card(other, &agent(), br#"[ 1.0, "\u0000" ]"#.to_vec(), 10).await.unwrap();
     store.create_agent(tenant, &agent(), br#"{ "id":"echo", "x":1.0 }"#.to_vec(), 10).await.unwrap();
     store.replace_agent(tenant, &agent(), b"{\"role\":\"caf\xc3\xa9\"}".to_vec()).await.unwrap();
     store.create_agent(other, &agent(), vec![0xff, 0], 10).await.unwrap();
@@ -159,12 +178,12 @@ async fn fill(store: &dyn Store) -> (TenantId, Vec<TaskId>) {
 
 async fn exported(location: &Location) -> (Vec<u8>, Sums) {
     let mut bytes = Vec::new();
-    let sums = archive::export(location, &mut bytes, &quiet).await.unwrap();
+    let sums = archive::export(location, &mut bytes, None, &quiet).await.unwrap();
     (bytes, sums)
 }
 
 async fn imported(location: &Location, bytes: &[u8]) -> Result<Imported, Error> {
-    archive::import(location, &mut Cursor::new(bytes), &quiet).await
+    archive::import(location, &mut Cursor::new(bytes), &all(), &quiet).await
 }
 
 /// All lines but the first, which tells when and where from.
@@ -247,10 +266,11 @@ async fn tasks_without_their_logs_are_moved_too() {
 #[tokio::test]
 async fn what_goes_through_sqlite_is_the_same_again() {
     let (dir, from, tenant, tasks) = source().await;
-    raw(dir.path()).execute("UPDATE a2a_events SET body = x'ff00fe' WHERE pos % 7 = 0", ()).unwrap();
+    raw(dir.path()).execute("UPDATE a2a_events SET kind = 99, body = x'ff00fe' WHERE pos % 7 = 0", ()).unwrap();
     let (first, sums) = exported(&from).await;
     assert_eq!(count(&sums, Kind::Tenant), 2);
-    assert_eq!(count(&sums, Kind::Token), 3);
+    assert_eq!(count(&sums, Kind::Token), 4);
+    assert_eq!(count(&sums, Kind::Admin), 2);
     assert_eq!(count(&sums, Kind::Setting), 2, "the heartbeat is not one");
     assert_eq!(count(&sums, Kind::Card), 2);
     assert_eq!(count(&sums, Kind::Push), 6);
@@ -283,6 +303,7 @@ async fn assert_same(before: &dyn Store, after: &dyn Store, tenant: TenantId, ta
     }
     let filter = || store::Filter {
         agent: None,
+        among: Vec::new(),
         context: None,
         state: None,
         since: None,
@@ -301,6 +322,7 @@ async fn assert_same(before: &dyn Store, after: &dyn Store, tenant: TenantId, ta
         assert_eq!(events(old), events(after.events(tenant, *task, 0, 1000).await.unwrap()));
     }
     assert_eq!(before.tokens(tenant).await.unwrap(), after.tokens(tenant).await.unwrap());
+    assert_eq!(before.admin_tokens().await.unwrap(), after.admin_tokens().await.unwrap());
     assert_eq!(before.all_agents().await.unwrap().1, after.all_agents().await.unwrap().1);
     assert_eq!(before.audit(None, 100).await.unwrap(), after.audit(None, 100).await.unwrap());
     // A repetition finds its task.
@@ -387,18 +409,21 @@ async fn an_archive_of_before_there_was_a_kind_is_taken() {
     let (bytes, _) = exported(&from).await;
     let target = tempfile::tempdir().unwrap();
     let to = Location::Sqlite(target.path().to_owned());
-    for gone in
-        [&["agents"][..], &["agents", "pushes"], &["agents", "pushes", "cards"], &["agents", "pushes", "cards", "keys"]]
-    {
+    // The last first.
+    let kinds = ["admins", "agents", "pushes", "cards", "keys"];
+    for most in 1..=5 {
+        let gone = &kinds[..most];
         assert!(matches!(imported(&to, &without(&bytes, gone)).await, Err(Error::Altered(_))), "{gone:?}");
     }
     raw(dir.path())
         .execute_batch(
-            "DELETE FROM push_configs; UPDATE a2a_tasks SET pushes = 0; DELETE FROM cards; DELETE FROM tenant_agents",
+            "DELETE FROM push_configs; UPDATE a2a_tasks SET pushes = 0; DELETE FROM cards; DELETE FROM tenant_agents;
+             DELETE FROM admin_tokens",
         )
         .unwrap();
     let (bytes, sums) = exported(&from).await;
-    for gone in [&["agents"][..], &["agents", "pushes"], &["agents", "pushes", "cards"]] {
+    for most in 1..=4 {
+        let gone = &kinds[..most];
         let target = tempfile::tempdir().unwrap();
         let to = Location::Sqlite(target.path().to_owned());
         assert_eq!(imported(&to, &without(&bytes, gone)).await.unwrap().stored, sums, "{gone:?}");
@@ -475,7 +500,7 @@ async fn a_target_in_use_or_with_content_is_refused() {
     drop(sqlite::open(target.path(), sqlite::Options::default()).unwrap());
     imported(&Location::Sqlite(target.path().to_owned()), &bytes).await.unwrap();
     let nothing = tempfile::tempdir().unwrap();
-    let error = archive::export(&Location::Sqlite(nothing.path().to_owned()), &mut Vec::new(), &quiet).await;
+    let error = archive::export(&Location::Sqlite(nothing.path().to_owned()), &mut Vec::new(), None, &quiet).await;
     assert!(matches!(error.unwrap_err(), Error::NoJournal(_)));
     assert_eq!(fs::read_dir(nothing.path()).unwrap().count(), 0);
 }
@@ -493,16 +518,16 @@ async fn a_backup_comes_back_whole() {
 
     let target = place.path().join("target");
     let to = Location::Sqlite(target.clone());
-    let restored = archive::restore(&to, &file, &quiet).await.unwrap();
-    assert_eq!((&restored.backup, &restored.stored), (&sums, &sums));
+    let restored = archive::restore(&to, &file, &all(), &quiet).await.unwrap();
+    assert_eq!((&restored.archive, &restored.stored), (&sums, &sums));
     let left: Vec<_> = fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["switchboard.db"]);
     assert_eq!(fs::metadata(target.join("switchboard.db")).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(matches!(archive::restore(&to, &file, &quiet).await.unwrap_err(), Error::NotEmpty(_)));
+    assert!(matches!(archive::restore(&to, &file, &all(), &quiet).await.unwrap_err(), Error::NotEmpty(_)));
     let before = sqlite::open(dir.path(), sqlite::Options::default()).unwrap();
     let after = sqlite::open(&target, sqlite::Options::default()).unwrap();
     assert_same(before.as_ref(), after.as_ref(), tenant, &tasks).await;
-    assert!(matches!(archive::restore(&to, &file, &quiet).await.unwrap_err(), Error::InUse));
+    assert!(matches!(archive::restore(&to, &file, &all(), &quiet).await.unwrap_err(), Error::InUse));
 
     // A damaged page is found, and nothing is put in place.
     let mut bytes = fs::read(&file).unwrap();
@@ -510,9 +535,9 @@ async fn a_backup_comes_back_whole() {
     bytes[page..page + 4096].fill(0x55);
     fs::write(&file, bytes).unwrap();
     let other = place.path().join("other");
-    let error = archive::restore(&Location::Sqlite(other.clone()), &file, &quiet).await.unwrap_err();
+    let error = archive::restore(&Location::Sqlite(other.clone()), &file, &all(), &quiet).await.unwrap_err();
     assert!(matches!(error, Error::BadBackup(_)), "{error}");
-    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+    assert!(!other.exists());
 }
 
 /// While others write, both are of one moment: each task's log is as long as its row says.
@@ -551,7 +576,7 @@ async fn exports_and_backups_are_of_one_moment() {
         let file = place.path().join(format!("backup-{n}.db"));
         let sums = archive::backup(dir.path(), &file, &quiet).unwrap();
         let to = place.path().join(format!("restore-{n}"));
-        archive::restore(&Location::Sqlite(to.clone()), &file, &quiet).await.unwrap();
+        archive::restore(&Location::Sqlite(to.clone()), &file, &all(), &quiet).await.unwrap();
         assert_whole(&to, count(&sums, Kind::Task));
     }
     stop.store(true, Relaxed);
@@ -579,7 +604,7 @@ async fn between_the_stores_nothing_changes() {
     let (dir, from, tenant, tasks) = source().await;
     let (first, sums) = exported(&from).await;
     let (_database, there) = database();
-    let error = archive::export(&there, &mut Vec::new(), &quiet).await.unwrap_err();
+    let error = archive::export(&there, &mut Vec::new(), None, &quiet).await.unwrap_err();
     assert!(matches!(error, Error::NoJournal(_)), "{error}");
     let stored = imported(&there, &first).await.unwrap().stored;
     assert_eq!(stored, sums);
@@ -621,10 +646,10 @@ async fn a_backup_of_sqlite_can_go_to_postgres() {
     let file = place.path().join("backup.db");
     archive::backup(dir.path(), &file, &quiet).unwrap();
     let (_database, there) = database();
-    let restored = archive::restore(&there, &file, &quiet).await.unwrap();
-    assert_eq!((&restored.backup, &restored.stored), (&sums, &sums));
+    let restored = archive::restore(&there, &file, &all(), &quiet).await.unwrap();
+    assert_eq!((&restored.archive, &restored.stored), (&sums, &sums));
     assert_eq!(records(&exported(&there).await.0), records(&first));
-    assert!(matches!(archive::restore(&there, &file, &quiet).await.unwrap_err(), Error::NotEmpty(_)));
+    assert!(matches!(archive::restore(&there, &file, &all(), &quiet).await.unwrap_err(), Error::NotEmpty(_)));
 }
 
 #[tokio::test]

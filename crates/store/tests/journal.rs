@@ -102,8 +102,9 @@ async fn end(store: &dyn Store, lease: &Lease, state: TaskState, says: Option<&s
 }
 
 async fn total(store: &dyn Store) -> u64 {
-    let view = View { history: Some(0), artifacts: false };
-    let all = Filter { agent: None, context: None, state: None, since: None, after: None, limit: 1, view };
+    let view = View { history: Some(0), artifacts: false, ..View::FULL };
+    let all =
+        Filter { agent: None, among: Vec::new(), context: None, state: None, since: None, after: None, limit: 1, view };
     store.list(TENANT, all).await.unwrap().total
 }
 

@@ -221,7 +221,7 @@ impl Story {
         }
         for history in [None, Some(0), Some(2), Some(u32::MAX)] {
             for artifacts in [true, false] {
-                let read = store.task(tenant, task, View { history, artifacts }).await;
+                let read = store.task(tenant, task, View { history, artifacts, ..View::FULL }).await;
                 lines.push(format!("task {task} {history:?} {artifacts} {read:?}"));
             }
         }
@@ -238,13 +238,14 @@ impl Story {
                             for page in 0.. {
                                 assert!(page < STEPS, "the pages go round in circles");
                                 let filter = Filter {
+                                    among: Vec::new(),
                                     agent: agent.map(|agent: &str| agent.parse().unwrap()),
                                     context: context.map(str::to_owned),
                                     state,
                                     since,
                                     after,
                                     limit,
-                                    view: View { history: Some(1), artifacts: limit == 4 },
+                                    view: View { history: Some(1), artifacts: limit == 4, ..View::FULL },
                                 };
                                 let page = self.store.list(tenant, filter).await.unwrap();
                                 lines.push(format!("list {agent:?} {context:?} {state:?} {since:?} {page:?}"));

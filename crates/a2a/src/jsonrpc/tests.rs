@@ -119,7 +119,7 @@ fn a_client_reads_what_a_server_writes() {
     let call = encode_request(&id, "GetTask", &params).unwrap();
     let request = decode_request(&call).unwrap();
     assert_eq!(request.id, id);
-    assert_eq!(crate::decode_params::<crate::GetTaskRequest>(request.params).unwrap(), params);
+    assert_eq!(crate::decode::<crate::GetTaskRequest>(request.params.unwrap().get().as_bytes()).unwrap(), params);
 
     let body = success(&id, &json!({"a": 1}));
     assert_eq!(decode_response(&body).unwrap().result.unwrap().get(), r#"{"a":1}"#);

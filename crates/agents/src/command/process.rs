@@ -2,30 +2,50 @@
 
 use std::{
     io,
-    os::{fd::AsFd, unix::process::ExitStatusExt},
+    os::{
+        fd::AsFd,
+        unix::process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::Arc,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use a2a::Part;
 use exchange::{Outcome, Turn};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use store::{AgentId, TaskId};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use super::Program;
-use crate::guard;
+use super::{End, Isolation, Program, Quarters, Stderr};
+#[cfg(target_os = "linux")]
+use crate::launch;
+use crate::{environment, guard};
 
 /// The variables of this process that every program gets.
-const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
-/// How much of stderr is kept.
+const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
+/// How much of stderr a caller can be told.
 const TAIL_BYTES: usize = 4 << 10;
+/// How much of one turn's stderr is kept for the operator.
+const RECORD_BYTES: usize = 16 << 10;
+/// How much of one turn's stderr is logged.
+const LINES: usize = 100;
+const LINE_BYTES: usize = 1 << 10;
+/// How long a keeper has to end everything before it is taken for stopped.
+pub(super) const KEEPER: Duration = Duration::from_secs(15);
 
-/// A running program. Dropping it kills its group.
+/// Numbers the runs of programs.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// A running program. Dropping it ends it, with all that it started.
 pub(super) struct Process {
-    child: Child,
-    /// The group, until its leader was reaped: after that the number may be somebody else's.
-    group: Option<Pid>,
+    /// The keeper of the program, or the program itself where nothing launches it.
+    child: Option<Child>,
+    kept: bool,
+    /// Until it was reaped: after that the number may be somebody else's.
+    pid: Option<Pid>,
+    mark: String,
 }
 
 /// The last words on stderr.
@@ -34,66 +54,125 @@ pub(super) struct Tail {
     cut: bool,
     /// A line that is not complete yet, for the log.
     line: Vec<u8>,
+    lines: usize,
     agent: AgentId,
     task: TaskId,
+    attempt: u32,
 }
 
 impl Process {
     /// Starts the program.
-    pub(super) fn spawn(program: &Program, instance: &Arc<str>) -> io::Result<Self> {
-        let mut command = Command::new(program.path());
+    pub(super) fn spawn(program: &Program, agent: &AgentId, quarters: &Quarters) -> io::Result<Self> {
+        let home = quarters.home(agent)?;
+        let mark = format!("{}/{}", quarters.mark, STARTED.fetch_add(1, Ordering::Relaxed));
+        let (mut command, kept) = begin(program, quarters, home.as_deref(), &mark)?;
         command
-            .args(program.argv.get(1..).unwrap_or_default())
             .current_dir(&program.cwd)
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
+        if let Some(uid) = program.uid {
+            command.uid(uid).gid(program.gid.unwrap_or(uid));
+        }
         for name in INHERITED.into_iter().chain(program.pass_env.iter().map(String::as_str)) {
-            if let Some(value) = std::env::var_os(name) {
+            if let Some(value) = environment::variable_os(name) {
                 command.env(name, value);
             }
         }
-        command.envs(&program.env).env(guard::MARK, instance.as_ref());
-        let child = command.spawn()?;
-        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(Self { child, group })
+        match &home {
+            Some(home) if program.isolation == Isolation::Strict => {
+                command.env("HOME", home).env("TMPDIR", "/tmp");
+            }
+            Some(home) => {
+                command.env("HOME", home).env("TMPDIR", home.join("tmp"));
+            }
+            None => {
+                for name in ["HOME", "TMPDIR"] {
+                    command.envs(environment::variable_os(name).map(|value| (name, value)));
+                }
+            }
+        }
+        if program.env.contains_key("HOME") {
+            command.env_remove("TMPDIR");
+        }
+        command.envs(&program.env);
+        if !kept {
+            command.env(guard::MARK, &mark);
+        }
+        let child = Command::from(command).spawn()?;
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(Self { child: Some(child), kept, pid, mark })
     }
 
     pub(super) fn id(&self) -> Option<u32> {
-        self.child.id()
+        self.child.as_ref().and_then(Child::id)
     }
 
     /// The three pipes; once.
     pub(super) fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout, ChildStderr)> {
-        Some((self.child.stdin.take()?, self.child.stdout.take()?, self.child.stderr.take()?))
+        let child = self.child.as_mut()?;
+        Some((child.stdin.take()?, child.stdout.take()?, child.stderr.take()?))
     }
 
-    /// Returns when the program has exited, with what is left of its group killed.
+    /// Returns when the program has exited, with what it left behind ended.
     pub(super) async fn exited(&mut self) -> io::Result<ExitStatus> {
-        let status = self.child.wait().await;
-        // At once after the leader was reaped: its number is not given out again while the group has members.
-        self.kill();
-        self.group = None;
+        let Some(child) = &mut self.child else { return Err(io::ErrorKind::NotFound.into()) };
+        let status = child.wait().await;
+        if !self.kept {
+            // At once after the leader was reaped: its number is not given out again while the group has members.
+            self.kill();
+        } else if status.as_ref().is_ok_and(|status| status.signal().is_some()) {
+            // If it was the keeper who was killed, it has ended nobody. Its number may be somebody else's by now.
+            self.pid = None;
+            sweep(&self.mark).await;
+        }
+        self.pid = None;
+        self.child = None;
         status
     }
 
-    /// Asks the group to end.
+    /// Asks the program to end.
     pub(super) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Ends the group.
+    /// Ends the program.
     pub(super) fn kill(&self) {
-        self.signal(Signal::KILL);
+        // The keeper knows all that there is to end.
+        self.signal(if self.kept { Signal::INT } else { Signal::KILL });
+    }
+
+    /// Ends the program although its keeper has not: a program of the same user may have stopped it.
+    pub(super) async fn force(&self) {
+        if let Some(pid) = self.pid {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        sweep(&self.mark).await;
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
-            // A group without members is what was wanted.
-            let _ = kill_process_group(group, signal);
+        let Some(pid) = self.pid else { return };
+        // What is gone already is what was wanted.
+        let _ = if self.kept { kill_process(pid, signal) } else { kill_process_group(pid, signal) };
+    }
+
+    /// Why the program could not be started, if its launcher says so.
+    #[cfg(target_os = "linux")]
+    pub(super) fn refusal(&self, end: &End, tail: &Tail) -> Option<io::Error> {
+        let End::Exited(status) = end else { return None };
+        let refusal = launch::refusal(status.code().filter(|_| self.kept), &tail.bytes)?;
+        if refusal.what.is_empty() {
+            return Some(refusal.error);
         }
+        tracing::error!(agent.name = %tail.agent, error = %refusal.error, "a program's cage cannot be made: {}", refusal.what);
+        Some(io::Error::other("its cage cannot be made; the log says why"))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn refusal(&self, _end: &End, _tail: &Tail) -> Option<io::Error> {
+        None
     }
 }
 
@@ -101,7 +180,65 @@ impl Drop for Process {
     fn drop(&mut self) {
         // Before the child itself is dropped: until then its number cannot be reused. The runtime reaps it.
         self.kill();
+        let (Some(mut child), Ok(runtime)) = (self.child.take(), tokio::runtime::Handle::try_current()) else { return };
+        if !self.kept {
+            return;
+        }
+        let mark = std::mem::take(&mut self.mark);
+        runtime.spawn(async move {
+            if tokio::time::timeout(KEEPER, child.wait()).await.is_err() {
+                let _ = child.start_kill();
+                sweep(&mark).await;
+            }
+        });
     }
+}
+
+/// A command that starts the program; whether a keeper stays beside it.
+#[cfg(target_os = "linux")]
+fn begin(
+    program: &Program,
+    quarters: &Quarters,
+    home: Option<&Path>,
+    mark: &str,
+) -> io::Result<(std::process::Command, bool)> {
+    let Some(launcher) = &quarters.launcher else { return Ok((bare(program), false)) };
+    let own = program.env.get("HOME").map(PathBuf::from);
+    let home = own.or_else(|| home.map(Path::to_owned)).unwrap_or_else(|| program.cwd.clone());
+    let order = launch::Order {
+        stage: launch::Stage::Keeper,
+        server: (!store::fault::is_on("no-guard")).then(|| getpid().as_raw_nonzero().get()),
+        mark: mark.to_owned(),
+        bounds: program.limits.bounds(),
+        walled: program.isolation != Isolation::None,
+        world: program.world(home),
+    };
+    let arguments = program.argv.get(1..).unwrap_or_default();
+    Ok((launch::command(launcher, &order, &program.path(), arguments)?, true))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn begin(
+    program: &Program,
+    _quarters: &Quarters,
+    _home: Option<&Path>,
+    _mark: &str,
+) -> io::Result<(std::process::Command, bool)> {
+    Ok((bare(program), false))
+}
+
+/// The program as it is.
+fn bare(program: &Program) -> std::process::Command {
+    let mut command = std::process::Command::new(program.path());
+    command.args(program.argv.get(1..).unwrap_or_default());
+    command
+}
+
+/// Kills whoever carries the mark of one run.
+async fn sweep(mark: &str) {
+    let mark = mark.to_owned();
+    // It cannot be waited for when the runtime ends; the guard does the same then.
+    let _ = tokio::task::spawn_blocking(move || guard::sweep(&mark)).await;
 }
 
 /// How many bytes wait in a pipe.
@@ -136,44 +273,80 @@ pub(super) fn refused(program: &Program, error: &io::Error) -> Outcome {
 
 impl Tail {
     pub(super) fn new(turn: &Turn) -> Self {
-        Self { bytes: Vec::new(), cut: false, line: Vec::new(), agent: turn.agent.clone(), task: turn.task }
+        Self {
+            bytes: Vec::new(),
+            cut: false,
+            line: Vec::new(),
+            lines: 0,
+            agent: turn.agent.clone(),
+            task: turn.task,
+            attempt: turn.attempt,
+        }
     }
 
     /// Keeps the end and logs whole lines.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() > TAIL_BYTES {
+        if self.bytes.len() > RECORD_BYTES {
             self.cut = true;
-            self.bytes.drain(..self.bytes.len() - TAIL_BYTES);
-        }
-        if !tracing::enabled!(tracing::Level::DEBUG) {
-            return;
+            self.bytes.drain(..self.bytes.len() - RECORD_BYTES);
         }
         for byte in bytes {
-            if *byte != b'\n' && self.line.len() < TAIL_BYTES {
+            if *byte == b'\n' {
+                self.log();
+            } else if self.line.len() < LINE_BYTES {
                 self.line.push(*byte);
-                continue;
             }
-            let line = String::from_utf8_lossy(&self.line);
-            tracing::debug!(agent.name = %self.agent, task.id = %self.task, "stderr: {line}");
-            self.line.clear();
         }
     }
 
-    /// How the program ended, with its last words.
-    pub(super) fn explain(&self, status: ExitStatus) -> String {
+    /// Logs the line that is there, as long as there are not too many.
+    fn log(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        self.lines += 1;
+        if self.lines <= LINES && !line.starts_with(b"\0") {
+            // Nothing that a program says may look like a line of the log, or steer a terminal.
+            let line = String::from_utf8_lossy(&line).replace(char::is_control, "\u{fffd}");
+            tracing::info!(agent.name = %self.agent, task.id = %self.task, "stderr: {line}");
+        } else if self.lines == LINES + 1 {
+            tracing::info!(agent.name = %self.agent, task.id = %self.task, "stderr: further lines of this turn are not logged");
+        }
+    }
+
+    /// All has been said: the operator finds the end of it in the record of the task.
+    pub(super) fn record(&mut self, quarters: &Quarters) {
+        if !self.line.is_empty() {
+            self.log();
+        }
+        if self.bytes.is_empty() {
+            return;
+        }
+        let mut record = format!("--- attempt {}\n", self.attempt).into_bytes();
+        record.extend_from_slice(&self.bytes);
+        if let Err(error) = quarters.record(&self.agent, self.task, &record) {
+            tracing::warn!(agent.name = %self.agent, task.id = %self.task, error = %error, "cannot keep what a program complained");
+        }
+    }
+
+    /// How the program ended, with its last words if they are for the caller.
+    pub(super) fn explain(&self, status: ExitStatus, stderr: Stderr) -> String {
         let how = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exit code {code}"),
             (None, Some(signal)) => format!("killed by signal {signal}"),
             (None, None) => status.to_string(),
         };
-        // A cut may have split a character.
-        let start = if self.cut { self.bytes.iter().take_while(|byte| **byte & 0xc0 == 0x80).count() } else { 0 };
-        let text = String::from_utf8_lossy(&self.bytes[start..]);
-        match text.trim() {
-            "" => how,
-            text => format!("{how}: {text}"),
+        if self.bytes.trim_ascii().is_empty() {
+            return how;
         }
+        if stderr == Stderr::Log {
+            return format!("{how}; its operator finds what it said in the log");
+        }
+        let from = self.bytes.len().saturating_sub(TAIL_BYTES);
+        let cut = self.cut || from > 0;
+        let bytes = &self.bytes[from..];
+        // A cut may have split a character.
+        let start = if cut { bytes.iter().take_while(|byte| **byte & 0xc0 == 0x80).count() } else { 0 };
+        format!("{how}: {}", String::from_utf8_lossy(&bytes[start..]).trim())
     }
 }
 
@@ -182,18 +355,21 @@ mod tests {
     use super::*;
 
     fn tail() -> Tail {
-        Tail { bytes: Vec::new(), cut: false, line: Vec::new(), agent: "a".parse().unwrap(), task: TaskId::mint() }
+        let (agent, task) = ("a".parse().unwrap(), TaskId::mint());
+        Tail { bytes: Vec::new(), cut: false, line: Vec::new(), lines: 0, agent, task, attempt: 1 }
     }
 
     #[test]
     fn the_end_of_stderr_is_kept() {
         let mut tail = tail();
-        assert_eq!(tail.explain(ExitStatus::from_raw(3 << 8)), "exit code 3");
-        tail.take("é".repeat(TAIL_BYTES).as_bytes());
+        assert_eq!(tail.explain(ExitStatus::from_raw(3 << 8), Stderr::Caller), "exit code 3");
+        tail.take("é".repeat(RECORD_BYTES).as_bytes());
         tail.take(b"!\n");
-        let text = tail.explain(ExitStatus::from_raw(9));
+        let text = tail.explain(ExitStatus::from_raw(9), Stderr::Caller);
         assert!(text.starts_with("killed by signal 9: é") && text.ends_with("é!"), "{text}");
         assert!(!text.contains('\u{fffd}'));
         assert!(text.len() < TAIL_BYTES + 40);
+        let text = tail.explain(ExitStatus::from_raw(9), Stderr::Log);
+        assert_eq!(text, "killed by signal 9; its operator finds what it said in the log");
     }
 }

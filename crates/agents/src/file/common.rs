@@ -46,6 +46,7 @@ pub(super) struct Common {
     reveal_after: Option<Span>,
     timeout: Option<Span>,
     concurrency: Option<NonZeroUsize>,
+    per_tenant: Option<NonZeroUsize>,
     max_attempts: Option<NonZeroU32>,
     on_crash: Option<CrashWish>,
     directory: Option<PathBuf>,
@@ -128,6 +129,7 @@ impl Common {
         }
         profile.timeout = self.timeout.map_or(profile.timeout, |time| Some(time.0));
         profile.concurrency = self.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
+        profile.per_tenant = self.per_tenant.map(NonZeroUsize::get);
         profile.max_attempts = self.max_attempts.map_or(profile.max_attempts, NonZeroU32::get);
         profile.on_crash = self.on_crash.map_or(profile.on_crash, |wish| wish.0);
         match self.directory {

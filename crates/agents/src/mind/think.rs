@@ -1,9 +1,9 @@
 //! A turn of a model: it is asked, what it says is passed on while it arrives, what it commands is carried out, and it is asked again with
 //! what that brought, until it answers without commands.
 //!
-//! A reply with commands is kept before the first of them is carried out, and what each of them brought is kept before the next one
-//! begins: a turn that was cut off goes on there. What was handed on to another agent is found again by its key. What was said to a remote
-//! and not answered is not said twice.
+//! A reply with commands is kept before the first of them is carried out, what a command with an effect elsewhere brought before the next
+//! one begins, and all of it with the end of the step: a turn that was cut off goes on there. What was handed on to another agent is found
+//! again by its key. What was said to a remote and not answered is not said twice.
 
 use a2a::{Artifact, Part};
 use exchange::{Caller, Errands, Note, Outcome, Output, Turn};
@@ -105,8 +105,9 @@ impl Thinking<'_> {
             }
             // What is not told is not kept either.
             fit(&mut self.state.steps[at].results);
-            self.keep().await;
+            // What was cut away was carried out all the same: that the step is over is kept with it.
             self.state.steps.push(Step::default());
+            self.keep().await;
         }
     }
 
@@ -124,9 +125,9 @@ impl Thinking<'_> {
             return Ok(reader);
         }
         // Who only looks whether others have answered needs none of it.
-        let context = match context.take() {
-            Some(known) => context.insert(known),
-            None => context.insert(self.context().await?),
+        let context = match context {
+            Some(known) => known,
+            none => none.insert(self.context().await?),
         };
         let model = &context.model;
         loop {

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -22,6 +22,7 @@ use super::{
     scripted::Script,
     settings::{File, Settings},
 };
+use crate::settled;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -87,7 +88,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             file: None,
-            environment: Arc::new(|name| std::env::var(name).ok()),
+            environment: Arc::new(crate::environment::secret),
             local: Some(local::USUAL.to_owned()),
             backoff: Duration::from_millis(500),
             circuit: Duration::from_secs(30),
@@ -250,7 +251,7 @@ impl Files {
     /// Reads the file again if it has changed.
     fn read(&mut self, path: Option<&Path>) {
         let Some(path) = path else { return };
-        let text = match fs::read_to_string(path) {
+        let text = match settled::read_to_string(path) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {

@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fmt,
     ops::Range,
     path::{Path, PathBuf},
     time::Duration,
@@ -18,6 +18,7 @@ use url::Url;
 use super::known::{WELL_KNOWN, WellKnown, ollama_url, well_known};
 use crate::{
     file::Table,
+    settled,
     units::{Span, nearest},
 };
 
@@ -298,7 +299,7 @@ impl Key {
 
     fn file(path: &Path) -> Self {
         let shown = path.file_name().unwrap_or_default().to_string_lossy();
-        let value = match fs::read_to_string(path) {
+        let value = match settled::read_to_string(path) {
             Ok(text) => checked(&text).map_err(|why| format!("the key file `{shown}` {why}")),
             Err(error) => Err(format!("the key file `{shown}` cannot be read: {error}")),
         };

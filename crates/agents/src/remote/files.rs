@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use super::{Options, json, spec::Spec, yaml};
-use crate::file;
+use crate::{file, settled};
 
 /// The files and what they last said.
 pub(super) struct Files {
@@ -39,7 +39,7 @@ impl Text {
 
     /// The text, if it is another one than before.
     fn look(&mut self) -> Option<Option<String>> {
-        let now = match fs::read_to_string(&self.path) {
+        let now = match settled::read_to_string(&self.path) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {

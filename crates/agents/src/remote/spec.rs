@@ -1,10 +1,12 @@
 //! What is known of a remote before anybody has called it, whichever file says so.
 
-use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use client::{Binding, ClientCredentials, Credential, Secret};
 use http::{HeaderName, HeaderValue};
 use url::Url;
+
+use crate::environment;
 
 /// Where a remote is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +104,7 @@ impl Value {
     pub fn get(&self) -> Option<Secret> {
         match self {
             Self::Inline(secret) => Some(secret.clone()).filter(|secret| !secret.expose().is_empty()),
-            Self::Variable(name) => env::var(name).ok().filter(|value| !value.is_empty()).map(Secret::new),
+            Self::Variable(name) => environment::secret(name).map(Secret::new),
         }
     }
 

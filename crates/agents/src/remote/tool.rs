@@ -228,7 +228,8 @@ fn line_of(peer: &Peer) -> String {
 }
 
 pub(super) fn sees(peer: &Peer, caller: &Caller) -> bool {
-    peer.spec.tenants.as_ref().is_none_or(|names| names.contains(caller.name.as_ref()))
+    let is_theirs = peer.spec.tenants.as_ref().is_none_or(|names| names.contains(caller.name.as_ref()));
+    is_theirs && caller.covers(&peer.spec.name)
 }
 
 /// Sends a message and waits for the whole answer.
@@ -314,7 +315,7 @@ mod tests {
         let yaml = home.path().join("agents.yaml");
         let options = super::super::Options { yaml: Some(yaml.clone()), ..Default::default() };
         let remotes = Remotes::new(options, exchange::Agents::default());
-        let caller = |name: &str| Caller { tenant: store::TenantId(1), name: name.into() };
+        let caller = |name: &str| Caller::new(store::TenantId(1), name);
         remotes.inner.look();
         assert_eq!(roster(&remotes, &caller("acme")), None);
         let entry = "  - {name: far, url: \"http://127.0.0.1:1/a2a\", skills: [one, two], tenants: [acme]}\n";

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
     sync::Arc,
     time::Duration,
 };
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use store::AgentId;
 
 use super::spec::{Auth, Registry, Sees, Spec, Value};
-use crate::units::Span;
+use crate::{environment, units::Span};
 
 /// One entry, as it is written.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -264,7 +263,8 @@ fn auth(api_key_env: Option<String>, scheme: Option<Scheme>, warnings: &mut Vec<
             let url = client::parse_url(&url).map_err(|error| format!("`auth.tokenUrl`: {error}"))?;
             let read = |key: &str, variable: Option<String>| {
                 let variable = variable.ok_or_else(|| format!("`auth.{key}` is required"))?;
-                env::var(&variable).map_err(|_| format!("`auth.{key}`: the variable {variable} is not set"))
+                environment::secret(&variable)
+                    .ok_or_else(|| format!("`auth.{key}`: the variable {variable} is not set"))
             };
             let id = read("clientIdEnv", client_id_env)?;
             let secret = Secret::new(read("clientSecretEnv", client_secret_env)?);
@@ -302,7 +302,7 @@ fn interpolate(text: &str) -> Result<String, String> {
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, behind)) = after.split_once('}') else { break };
         made.push_str(before);
-        made.push_str(&env::var(name).ok().filter(|value| !value.is_empty()).ok_or_else(|| name.to_owned())?);
+        made.push_str(&environment::secret(name).ok_or_else(|| name.to_owned())?);
         rest = behind;
     }
     made.push_str(rest);

@@ -50,7 +50,7 @@ impl Rig {
         let builtins = agents::demo();
         let files = AgentFiles::start(&dir, &agents, Options { builtins, reader }).unwrap();
         let exchange = Exchange::start(store, agents, options).await.unwrap();
-        let call = Call::new(Caller { tenant, name: "default".into() });
+        let call = Call::new(Caller::new(tenant, "default"));
         Self { exchange, files, call, dir, _scratch: scratch, _temp: temp }
     }
 

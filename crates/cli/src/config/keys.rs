@@ -164,6 +164,7 @@ table! {
     bootstrap_token: Token, else "made by the first start";
     /// The token for administration, in the place of any other.
     admin_token: Token, else "made by the first start";
+    [admin]: Admin;
     [cards]: Cards;
     [push]: Push;
     [egress]: Egress;
@@ -174,6 +175,13 @@ table! {
     [retention]: Retained;
     [cors]: CrossOrigin;
     [trust]: Trust;
+}
+
+table! {
+    /// Where the server is administered.
+    Admin, "admin.":
+    /// An address for administration alone, `HOST:PORT`. With it `/v1/admin` is answered nowhere else.
+    listen: String, else "where everything is";
 }
 
 table! {
@@ -273,8 +281,16 @@ table! {
     header_timeout: Span = Span::seconds(10);
     /// How long a request's body may stand still.
     body_timeout: Span = Span::seconds(30);
-    /// How many connections may be open; new ones wait until one is free.
+    /// How much of a body has to come in a second, on average, once it has lasted longer than that; 0 is no bound.
+    body_rate: Size = Size(1 << 10), in 0..=MAX_BYTES;
+    /// How many connections may be open. When all are taken, the longest idle one gives way to the next; besides them a few are kept for health and administration.
     connections: u64 = 10_000, in 1..=MANY;
+    /// How many of them one address may have; behind a trusted proxy, how many requests under way.
+    connections_per_address: u64, else "a quarter of `connections`, and at least 64", in 1..=MANY;
+    /// How long a connection may be idle on which nobody has authenticated yet.
+    unauthenticated_timeout: Span = Span::seconds(10);
+    /// How long a client may take nothing of an answer, on a connection or on one stream of HTTP/2.
+    stall_timeout: Span = Span::seconds(60);
     /// How many requests a tenant may send; 0 is no bound.
     requests_per_second: u64 = 50_000, in 0..=MANY;
     /// How many of them at once.
@@ -286,9 +302,12 @@ table! {
     /// How many tasks of a tenant may be under way; 0 is no bound.
     tasks: u64 = 10_000;
     /// How much of a tenant is stored; 0 is no bound.
-    stored_bytes: Size = Size(0);
+    stored_bytes: Size = Size(10 << 30);
+    // A tenant has half of it.
+    /// How many bytes of requests and of answers that are not read yet may be in memory, of which a tenant may have half; 0 is no bound.
+    bytes_in_flight: Size = Size(64 << 20);
     /// How many streams of a tenant may be open; 0 is no bound.
-    streams: u64 = 10_000;
+    streams: u64 = 1000;
 }
 
 table! {

@@ -49,7 +49,7 @@ fn nothing_given_is_the_default() {
 }
 
 /// Every key, a value as a variable or a flag has it, and as the file has it.
-const SAMPLES: [(&str, &str, &str); 73] = [
+const SAMPLES: [(&str, &str, &str); 79] = [
     ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
     ("grpc_port", "2", "2"),
     ("data_dir", "/d", "\"/d\""),
@@ -76,6 +76,7 @@ const SAMPLES: [(&str, &str, &str); 73] = [
     ("log_format", "json", "\"json\""),
     ("bootstrap_token", "a-token-from-outside", ""),
     ("admin_token", "a-token-from-outside", ""),
+    ("admin.listen", "127.0.0.1:3", "\"127.0.0.1:3\""),
     ("cards.public", "false", "false"),
     ("cards.compat", "0.3", "\"0.3\""),
     ("push.enabled", "false", "false"),
@@ -107,13 +108,18 @@ const SAMPLES: [(&str, &str, &str); 73] = [
     ("limits.metadata_bytes", "2KiB", "\"2048B\""),
     ("limits.header_timeout", "1s", "\"1s\""),
     ("limits.body_timeout", "2s", "\"2s\""),
+    ("limits.body_rate", "3KiB", "\"3KiB\""),
     ("limits.connections", "9", "9"),
+    ("limits.connections_per_address", "5", "5"),
+    ("limits.unauthenticated_timeout", "6s", "\"6s\""),
+    ("limits.stall_timeout", "7s", "\"7s\""),
     ("limits.requests_per_second", "10", "10"),
     ("limits.request_burst", "11", "11"),
     ("limits.failed_auth_per_second", "12", "12"),
     ("limits.failed_auth_burst", "13", "13"),
     ("limits.tasks", "14", "14"),
     ("limits.stored_bytes", "1GiB", "\"1GiB\""),
+    ("limits.bytes_in_flight", "3MiB", "\"3MiB\""),
     ("limits.streams", "15", "15"),
     ("retention.tasks", "never", "\"never\""),
     ("retention.events", "24h", "\"1d\""),
@@ -180,6 +186,7 @@ fn every_key_arrives() {
         limits: a2a::Limits { id_bytes: 128, metadata_bytes: 2048, parts: 8, json_depth: 7 },
         quota: store::Quota { tasks: Some(14), bytes: Some(1 << 30) },
         max_streams: Some(15),
+        bytes_in_flight: Some(3 << 20),
         chat_wait: Duration::from_secs(20),
         delegation: exchange::DelegationLimits {
             depth: 40,
@@ -220,7 +227,12 @@ fn every_key_arrives() {
         body_limit: 1 << 20,
         header_timeout: Duration::from_secs(1),
         body_timeout: Duration::from_secs(2),
+        body_rate: 3072,
         max_connections: 9,
+        max_connections_per_address: 5,
+        unauthenticated_timeout: Duration::from_secs(6),
+        stall: Duration::from_secs(7),
+        admin_listen: Some(([127, 0, 0, 1], 3).into()),
         request_rate: Rate { per_second: 10, burst: 11 },
         failed_auth_rate: Rate { per_second: 12, burst: 13 },
         cors: Cors::Only(vec!["https://a".to_owned(), "https://b".to_owned()]),

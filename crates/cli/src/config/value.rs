@@ -21,6 +21,9 @@ pub(crate) trait Value: Clone + Send + Sync + 'static {
     /// Whether it may stand in a file.
     const IN_FILE: bool = true;
 
+    /// Whether it may hold a secret, which can be given by a file or a credential too.
+    const SECRET: bool = false;
+
     /// Reads what a flag or a variable says.
     fn read(text: &str) -> Result<Self, String>;
 
@@ -59,6 +62,7 @@ pub(crate) trait Held {
 
     fn shown(&self) -> Option<Shown>;
     fn number(&self) -> Option<u64>;
+    fn is_secret(&self) -> bool;
 
     /// Says what a flag takes.
     fn argument(&self, argument: Arg) -> Arg;
@@ -165,6 +169,10 @@ impl<T: Value> Held for Option<T> {
         self.as_ref().and_then(Value::number)
     }
 
+    fn is_secret(&self) -> bool {
+        T::SECRET
+    }
+
     fn argument(&self, argument: Arg) -> Arg {
         T::argument(argument)
     }
@@ -185,7 +193,19 @@ macro_rules! written {
     )+};
 }
 
-written!(String, Masked, Span, Age);
+written!(String, Span, Age);
+
+impl Value for Masked {
+    const SECRET: bool = true;
+
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(Self::new(text.to_owned()))
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
 
 impl Value for PathBuf {
     fn read(text: &str) -> Result<Self, String> {
@@ -203,6 +223,7 @@ impl Value for PathBuf {
 
 impl Value for Token {
     const IN_FILE: bool = false;
+    const SECRET: bool = true;
 
     fn read(text: &str) -> Result<Self, String> {
         Ok(Self(text.to_owned()))

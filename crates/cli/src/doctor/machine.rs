@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(target_os = "linux")]
+use agents::launch::{self, Walls};
 use store::{clock, sqlite};
 
 use crate::findings::Finding;
@@ -178,6 +180,46 @@ pub(super) async fn clock(server: Option<i64>) -> Finding {
         6..=300 => Finding::warn(subject, format!("{apart} s from the server's"), hint),
         _ => Finding::fail(subject, format!("{apart} s from the server's"), hint),
     }
+}
+
+/// How far programs of agents can be kept from the rest of this machine.
+#[cfg(target_os = "linux")]
+pub(super) fn programs() -> Vec<Finding> {
+    let launcher = launch::launcher();
+    let subject = "programs: basic";
+    let basic = match launch::try_walls(&launcher) {
+        Ok(Walls::Signals) => Finding::ok(
+            subject,
+            "no new rights; they can neither look into other processes of their user nor signal them",
+        ),
+        Ok(Walls::Looks) => Finding::warn(
+            subject,
+            "no new rights; they cannot look into other processes of their user, but can signal them",
+            "Linux 6.12 or later keeps them from that too; or write `isolation = \"strict\"`",
+        ),
+        Ok(Walls::None) => Finding::warn(
+            subject,
+            "no new rights; this system has no Landlock that would keep them from other processes of their user",
+            "use a kernel with Landlock, or write `isolation = \"strict\"`",
+        ),
+        Err(error) => Finding::fail(subject, error.to_string(), "programs cannot be started: check this installation"),
+    };
+    let subject = "programs: strict";
+    let strict = match launch::try_world(&launcher, None) {
+        Ok(()) => Finding::ok(subject, "they can have a world of their own"),
+        Err(why) => Finding::warn(
+            subject,
+            format!("not to be had: {why}"),
+            "agents that want it are not loaded; let users have namespaces (user.max_user_namespaces, AppArmor), or run them elsewhere",
+        ),
+    };
+    vec![basic, strict]
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn programs() -> Vec<Finding> {
+    let hint = "run agents that you do not trust on Linux";
+    vec![Finding::warn("programs", "they are neither bounded nor isolated on this system", hint)]
 }
 
 /// The directory, or the nearest one above it that is there.

@@ -5,6 +5,7 @@ use std::{
     io::Write,
     path::PathBuf,
     process::{Command, Output, Stdio},
+    sync::Mutex,
 };
 
 use serde_json::Value;
@@ -18,19 +19,21 @@ pub(crate) struct Home {
     /// Its journal, seen from beside.
     pub(crate) scratch: Scratch,
     directory: TempDir,
+    /// The token that its server was given; nothing writes it down for commands to find.
+    given: Mutex<Option<String>>,
 }
 
 impl Home {
     /// On the store that the test run is about.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { scratch: Scratch::new(&directory.path().join("data")), directory }
+        Self { scratch: Scratch::new(&directory.path().join("data")), directory, given: Mutex::default() }
     }
 
     /// Whose journal is a file, whatever the test run is about.
     pub(crate) fn on_sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { scratch: Scratch::file(&directory.path().join("data")), directory }
+        Self { scratch: Scratch::file(&directory.path().join("data")), directory, given: Mutex::default() }
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {
@@ -91,6 +94,9 @@ impl Home {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.directory.path()).env("SB_DATA_DIR", self.path("data"));
         command.envs(self.scratch.url().map(|url| ("SB_STORE", url)));
+        if args.first() != Some(&"serve") {
+            command.envs(self.given.lock().unwrap().as_ref().map(|token| ("SB_TOKEN", token)));
+        }
         command
     }
 
@@ -139,6 +145,10 @@ impl Home {
 
     /// Starts a server and waits until it listens.
     pub(crate) async fn start(&self, command: &mut Command) -> Server {
+        let given = command.get_envs().find(|(name, _)| *name == "SB_BOOTSTRAP_TOKEN");
+        if let Some((_, Some(token))) = given {
+            *self.given.lock().unwrap() = token.to_str().map(str::to_owned);
+        }
         Server::start(command, self.path("server.log")).await.unwrap_or_else(|ended| panic!("{ended}"))
     }
 

@@ -14,7 +14,7 @@ pub(crate) const TENANTS: [(&str, &str); 3] = [
 ];
 
 /// What the journal holds, row for row, except for what time alone changes: leases, instances, a token's last use.
-const WATCHED: [(&str, &str); 12] = [
+const WATCHED: [(&str, &str); 13] = [
     (
         "a2a_tasks",
         "task_id, tenant_id, agent_id, context_id, state, updated_at, status_message, seq, hidden, turn, waiting, cancel_mark",
@@ -26,7 +26,8 @@ const WATCHED: [(&str, &str); 12] = [
     ("task_counts", "*"),
     ("settings", "*"),
     ("tenants", "*"),
-    ("tokens", "id, tenant_id, hash, name, expires, revoked_at"),
+    ("tokens", "id, tenant_id, hash, name, expires, revoked_at, scopes, agents"),
+    ("admin_tokens", "*"),
     ("audit", "*"),
     ("push_configs", "task, config_id, tenant_id, url, sealed, seq, state, letters"),
     ("tenant_agents", "*"),

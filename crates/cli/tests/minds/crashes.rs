@@ -128,3 +128,23 @@ async fn a_cancel_while_others_are_being_asked_reaches_all_of_them() {
     }
     panic!("somebody still works");
 }
+
+#[tokio::test]
+async fn a_step_whose_results_were_cut_is_over_all_the_same() {
+    let long = "x".repeat(17 << 10);
+    let replies = json!([
+        {"match": "[END TOOL RESULTS]", "text": ["answered", "."], "delay": "400ms"},
+        {"match": "QUERY", "text": format!("/agent echo {long}\n").repeat(4)},
+    ]);
+    let mut thinker = Thinker::start(&replies).await;
+    let mut request = json!({"message": message("go")});
+    request["configuration"] = json!({"returnImmediately": true});
+    let task = thinker.api().post("/a2a/agents/index/message:send", &request).await.task();
+    thinker.until_asked(2).await;
+    // The step is over by then, and written.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    thinker.caller.restart().await;
+    let ended = thinker.api().task_when(text(&task, "/id"), is_terminal).await;
+    assert_eq!((state(&ended), answer(&ended).as_str()), ("COMPLETED", "answered."), "{ended:#}");
+    assert_eq!(data(&ended, "tool_call").len(), 4, "no command was carried out twice");
+}

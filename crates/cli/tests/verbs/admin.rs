@@ -189,6 +189,7 @@ fn an_admin_token_from_outside_takes_the_place_of_the_other() {
     let server = home.serve_with(&[], &[("SB_ADMIN_TOKEN", given)]);
     assert_eq!(server.http("GET", "/v1/admin/tenants", Some(given), None).0, 200);
     assert_eq!(server.http("GET", "/v1/admin/tenants", Some(&first), None).0, 401);
+    assert!(!home.path("data/admin.json").exists(), "what is given is not written");
     home.ok(&["tenant", "list"]);
     let mut short = home.command(&["serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(short.env("SB_ADMIN_TOKEN", "short").output().unwrap().status.code(), Some(2));

@@ -71,7 +71,7 @@ fn a_backup_under_load_has_everything_that_was_acknowledged() {
 
     for (n, (file, before, report)) in backups.into_iter().enumerate() {
         let name = format!("restored-{n}");
-        let restored = home.json(&["restore", &file, "--store", &store(&home, &name)]).remove(0);
+        let restored = home.json(&["restore", &file, "--store", &store(&home, &name), "--with-credentials"]).remove(0);
         assert_eq!(restored["sha256"], report["sha256"], "what was backed up is what was restored");
         assert_eq!(restored["stored_sha256"], report["sha256"]);
         assert_eq!(fs::metadata(home.path(&name).join("switchboard.db")).unwrap().permissions().mode() & 0o777, 0o600);
@@ -123,7 +123,7 @@ fn a_restore_takes_only_what_it_should_where_it_should() {
     home.fails(&["restore", "/nowhere/backup", "--store", &store(&home, "new")], 1);
     assert!(!home.path("new").join("switchboard.db").exists());
 
-    home.ok(&["restore", &file, "--store", &store(&home, "new")]);
+    home.ok(&["restore", &file, "--store", &store(&home, "new"), "--with-credentials"]);
     let server = serve(&home, &store(&home, "new"), "new");
     assert_eq!(server.http("GET", &format!("/a2a/tasks/{task}"), Some(&token), None).0, 200);
     // An archive is restored as well.

@@ -73,7 +73,7 @@ fn tasks_are_deleted_at_once_and_the_audit_log_says_who_did_it() {
     let entries = home.json(&["audit"]);
     let of_tasks: Vec<&Value> = entries.iter().filter(|entry| entry["action"] == "task_deleted").collect();
     assert_eq!(of_tasks.len(), 4);
-    assert!(of_tasks.iter().all(|entry| entry["actor"] == "tenant default" && entry["target_kind"] == "task"));
+    assert!(of_tasks.iter().all(|entry| entry["actor"] == "tenant default token:1" && entry["target_kind"] == "task"));
     assert_eq!(of_tasks[3]["target_id"], first.as_str());
     assert!(home.ok(&["audit"]).contains("task_deleted"));
     assert!(!entries.iter().any(|entry| entry.to_string().contains(secret)), "what was said is gone");
@@ -214,7 +214,7 @@ fn a_log_that_went_is_told_from_its_task() {
     let archive = home.path("archive");
     home.ok(&["export", archive.to_str().unwrap()]);
     let there = format!("sqlite:{}", home.path("there").display());
-    home.ok(&["import", archive.to_str().unwrap(), "--store", &there]);
+    home.ok(&["import", archive.to_str().unwrap(), "--store", &there, "--with-credentials"]);
     // The doctor may worry about the machine, not about the journal.
     let doctor = text(&home.run(&["doctor"]).stdout);
     let journal = doctor.lines().find(|line| line.contains(" journal ")).unwrap_or_default();

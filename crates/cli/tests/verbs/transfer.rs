@@ -62,7 +62,7 @@ fn a_move_to_postgres_and_back_changes_nothing() {
     let first = exported(&home, &here, "first");
     let file = home.path("first");
     let file = file.to_str().unwrap();
-    let report = home.json(&["import", file, "--store", there]).remove(0);
+    let report = home.json(&["import", file, "--store", there, "--with-credentials"]).remove(0);
     assert_eq!(report["sha256"], report["stored_sha256"]);
     for kind in report["kinds"].as_array().unwrap() {
         assert_eq!((&kind["count"], &kind["sha256"]), (&kind["stored"]["count"], &kind["stored"]["sha256"]), "{kind}");
@@ -70,7 +70,13 @@ fn a_move_to_postgres_and_back_changes_nothing() {
     let said = home.fails(&["import", file, "--store", there], 1);
     assert!(said.contains("not empty"), "{said}");
     assert_eq!(records(&exported(&home, there, "second")), records(&first));
-    home.ok(&["import", home.path("second").to_str().unwrap(), "--store", &store(&home, "third")]);
+    home.ok(&[
+        "import",
+        home.path("second").to_str().unwrap(),
+        "--store",
+        &store(&home, "third"),
+        "--with-credentials",
+    ]);
     assert_eq!(records(&exported(&home, &store(&home, "third"), "third.archive")), records(&first));
 
     // The moved installation goes on: the same tokens, the same tasks.
@@ -92,7 +98,7 @@ fn a_move_to_postgres_and_back_changes_nothing() {
     home.ok(&["backup", backup.to_str().unwrap(), "--store", there]);
     assert!(text(&fs::read(&backup).unwrap()).contains(&task));
     server.stop();
-    home.ok(&["restore", backup.to_str().unwrap(), "--store", &store(&home, "fourth")]);
+    home.ok(&["restore", backup.to_str().unwrap(), "--store", &store(&home, "fourth"), "--with-credentials"]);
     let server = serve(&home, &store(&home, "fourth"), "fourth");
     assert_eq!(seen(&server, &token, &task)["status"]["state"], "TASK_STATE_COMPLETED");
 }
@@ -128,7 +134,8 @@ fn archives_go_through_pipes() {
     work(&home, &here, "data");
     let mut out = home.command(&["export", "-", "--store", &here]);
     let mut out = out.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut command = home.command(&["import", "-", "--store", &store(&home, "new"), "-o", "json"]);
+    let mut command =
+        home.command(&["import", "-", "--store", &store(&home, "new"), "--with-credentials", "-o", "json"]);
     let taken: Output = command.stdin(out.stdout.take().unwrap()).output().unwrap();
     let report: Value = serde_json::from_str(&worked(&taken)).unwrap();
     let written = out.wait_with_output().unwrap();

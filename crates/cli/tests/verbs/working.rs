@@ -175,10 +175,14 @@ fn a_program_that_fails_fails_its_task_and_is_not_tried_again() {
     let rig = Rig::new();
     let id = rig.publish("x");
     let said = rig.work_off(&[], "echo so far; echo 'no such thing' >&2; exit 3");
-    assert!(said.contains(&format!("failed: {id} failed")) && said.contains("exit code 3: no such thing"), "{said}");
+    assert!(said.contains(&format!("failed: {id} failed")) && said.contains("exit code 3; its operator"), "{said}");
+    assert!(said.contains("stderr: no such thing"), "who runs the worker sees it: {said}");
     let task = rig.task(&id);
     assert_eq!(http::state(&task), "FAILED");
-    assert_eq!(http::text(&task, "/status/message/parts/0/text"), "exit code 3: no such thing");
+    assert_eq!(
+        http::text(&task, "/status/message/parts/0/text"),
+        "exit code 3; its operator finds what it said in the log"
+    );
     assert_eq!(http::artifact_text(&task), "so far\n");
     assert_eq!(rig.entry(&id)["attempts"], 1);
 }

@@ -1,6 +1,9 @@
 //! Handing entries out: to whoever asks for an agent's, or for one, and to the agent itself.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use a2a::{PartContent, TaskState};
 use store::{AgentId, Append, Claim, EventKind, Holder, LeasedTurn, Room, Snapshot, TaskId, Term, View, Wish};
@@ -15,7 +18,6 @@ use super::{
 };
 use crate::{
     Call, Error, Exchange, OnCrash, convert,
-    cursor::Cursor,
     intake::answered,
     worker::{self, Begin},
 };
@@ -39,8 +41,12 @@ impl Handed {
 impl Exchange {
     /// Hands out what waits for an agent, the higher first, then the older.
     pub async fn consume(&self, worker: &Worker, agent: &str, consume: Consume) -> Result<Vec<Handed>, Error> {
+        worker.may_work()?;
         let inner = &self.inner;
         let id: AgentId = agent.parse().map_err(|why| Error::invalid("agent", format!("is no agent's id: {why}")))?;
+        if !worker.covers(&id) {
+            return Err(Error::agent_not_found(id.as_str()));
+        }
         let max = consume.max.unwrap_or(1);
         if max == 0 || max > MOST_AT_ONCE {
             return Err(Error::invalid("max", format!("must be from 1 to {MOST_AT_ONCE}")));
@@ -80,6 +86,7 @@ impl Exchange {
 
     /// Hands out one entry by its id, whatever stands before it.
     pub async fn claim_entry(&self, worker: &Worker, id: &str, consume: Consume) -> Result<Handed, Error> {
+        worker.may_work()?;
         let task = convert::task_id(id)?;
         let term = term(consume.worker, consume.lease)?;
         let lasts = term.lasts;
@@ -139,6 +146,7 @@ impl Exchange {
         let inner = &self.inner;
         let task = convert::task_id(id)?;
         let worker = Worker::Tenant(call.caller.clone());
+        worker.may_work()?;
         let entry = self.entry(&worker, task).await?;
         if !entry.queued || entry.state.is_terminal() {
             return Err(Error::NotWaiting(why_not(&entry)));
@@ -147,11 +155,13 @@ impl Exchange {
         let Some(agent) = runs else { return Err(Error::NotRun(entry.agent.to_string())) };
         let slot =
             tokio::time::timeout(inner.options.blocking_cap, Arc::clone(&agent.lane.slots).acquire_owned()).await;
-        let Ok(Ok(slot)) = slot else {
+        let others = !agent.is_own() && inner.has_tenants.load(Relaxed);
+        let Some(Ok(slot)) = slot.ok().filter(|_| agent.lane.may_have(call.caller.tenant, others)) else {
             return Err(Error::NotWaiting(format!("the agent `{}` has no slot free; try again", entry.agent)));
         };
+        let slot = agent.lane.give(slot, call.caller.tenant);
         let head = self.head(call, task).await?;
-        let mut cursor = Cursor::new(inner.journal(), call.caller.tenant, task, head.seq);
+        let mut cursor = inner.cursor(call.caller.tenant, task, head.seq);
         // On a task of its own: whoever asked may go away, and the entry is run all the same.
         let (reply, started) = oneshot::channel();
         let here = self.clone();

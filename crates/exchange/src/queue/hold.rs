@@ -161,6 +161,7 @@ impl Exchange {
 
     /// The lease that a worker has shown; without one, whoever's it is now.
     async fn lease(&self, worker: &Worker, id: &str, ticket: Option<&str>) -> Result<Lease, Error> {
+        worker.may_work()?;
         let task = convert::task_id(id)?;
         let Some(ticket) = ticket else {
             let entry = self.entry(worker, task).await?;
@@ -174,7 +175,7 @@ impl Exchange {
         if lease.task != task {
             return Err(wrong());
         }
-        if worker.tenant().is_some_and(|tenant| tenant != lease.tenant) {
+        if worker.tenant().is_some_and(|tenant| tenant != lease.tenant) || !worker.covers(&lease.agent) {
             return Err(Error::TaskNotFound(task.to_string()));
         }
         Ok(lease)

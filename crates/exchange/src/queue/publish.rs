@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use a2a::{Message, Part, Role, TaskState};
 use bytes::Bytes;
-use store::{Accept, AgentId, Draft, IdempotencyKey, Letters, Post, QueueEntry, Snapshot, Target, TaskId, clock};
+use store::{
+    Accept, AgentId, Draft, IdempotencyKey, Letters, Post, QueueEntry, Scope, Snapshot, Target, TaskId, clock,
+};
 
 use super::{LONGEST_DELAY, Publish, Replayed, Worker, check_name, correlation_id, data_part, local_context};
 use crate::{
@@ -21,8 +23,12 @@ const MOST_ATTEMPTS: u32 = 1000;
 impl Exchange {
     /// Makes an entry, durable before this returns.
     pub async fn publish(&self, call: &Call, publish: Publish) -> Result<QueueEntry, Error> {
+        call.caller.needs(Scope::Send)?;
         let Publish { from, to, text, payload, correlation_id, delay, priority, max_attempts } = publish;
         let agent: AgentId = to.parse().map_err(|why| Error::invalid("to", format!("is no agent's id: {why}")))?;
+        if !call.caller.covers(agent.as_str()) {
+            return Err(Error::agent_not_found(agent.as_str()));
+        }
         check_name("from", &from)?;
         if text.is_empty() && payload.is_none() {
             return Err(Error::invalid("text", "is required, unless there is a payload"));
@@ -133,12 +139,13 @@ impl Exchange {
 
     /// Repeats the tenant's dead letters, the oldest first, as many as one call may.
     pub async fn replay_letters(&self, call: &Call, to: Option<&str>) -> Result<Vec<Replayed>, Error> {
+        call.caller.needs(Scope::Send)?;
         let mut replayed = Vec::new();
         let mut after = None;
         // Page by page: letters come with what they say.
         while replayed.len() < MOST_REPLAYS {
             let letters = Letters { after, limit: LETTERS, ..Letters::default() };
-            let letters = self.dead_letters(&call.caller, letters).await?;
+            let letters = self.letters(&call.caller, letters).await?;
             let Some(last) = letters.last() else { break };
             after = Some((last.status_at, last.task));
             for letter in letters {
@@ -155,6 +162,7 @@ impl Exchange {
 
     /// Repeats a dead letter as a new task that names it, for its own agent or another one. The letter is none from then on.
     pub async fn replay_letter(&self, call: &Call, id: &str, to: Option<&str>) -> Result<Replayed, Error> {
+        call.caller.needs(Scope::Send)?;
         let letter = convert::task_id(id)?;
         let entry = self.entry(&Worker::Tenant(call.caller.clone()), letter).await?;
         if !entry.dead {
@@ -164,6 +172,9 @@ impl Exchange {
             Some(to) => to.parse().map_err(|why| Error::invalid("toAgent", format!("is no agent's id: {why}")))?,
             None => entry.agent.clone(),
         };
+        if !call.caller.covers(agent.as_str()) {
+            return Err(Error::agent_not_found(agent.as_str()));
+        }
         let message: Message = if entry.turn > 1 {
             // What failed was said later.
             let history = self.inner.store.history(entry.tenant, letter).await?;

@@ -117,7 +117,7 @@ impl Rig {
             registry.insert(agent);
         }
         let exchange = Exchange::start(Arc::clone(&store), registry, options).await.unwrap();
-        let call = Call::new(Caller { tenant, name: "default".into() });
+        let call = Call::new(Caller::new(tenant, "default"));
         Self { exchange, store, call, _place: None }
     }
 
@@ -219,7 +219,7 @@ impl Rig {
 
     pub(crate) async fn other_tenant(&self) -> Call {
         let tenant = tenant(self.store.as_ref(), "other").await;
-        Call::new(Caller { tenant, name: "other".into() })
+        Call::new(Caller::new(tenant, "other"))
     }
 }
 

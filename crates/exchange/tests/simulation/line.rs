@@ -17,11 +17,12 @@ use std::{
 use a2a::Message;
 use async_trait::async_trait;
 use store::{
-    Accept, Accepted, AgentId, AgentQueue, Append, Appended, AuditEntry, CancelMark, Change, Changed, Claim, Claimed,
-    Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease, LeaseTime, LeasedTurn,
-    Letters, NewPush, NewToken, Outbox, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig,
-    PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result, Retention, Settlement, Snapshot,
-    Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
+    Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
+    Changed, Claim, Claimed, Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease,
+    LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, NewToken, Outbox, OwedCancel, Page, Position,
+    PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay,
+    Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant,
+    TenantId, Term, Token, Usage, View, Wish,
 };
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
@@ -65,10 +66,10 @@ pub(crate) struct Line {
 }
 
 /// Calls that do not write.
-const READS: [&str; 8] = ["next_due", "marked", "head", "task", "events", "list", "history", "usage"];
+const READS: [&str; 8] = ["next_due", "marked", "head", "task", "read", "list", "history", "usage"];
 
 /// Calls that are not worth telling.
-const QUIET: [&str; 6] = ["next_due", "marked", "head", "task", "events", "list"];
+const QUIET: [&str; 6] = ["next_due", "marked", "head", "task", "read", "list"];
 
 impl Steady {
     pub(crate) fn new(tell: Option<Arc<dyn Fn(i64) + Send + Sync>>) -> Self {
@@ -250,7 +251,7 @@ over_the_line! {
         head(tenant: TenantId, task: TaskId) -> TaskHead;
         task(tenant: TenantId, task: TaskId, view: View) -> Snapshot;
         list(tenant: TenantId, filter: Filter) -> Page;
-        events(tenant: TenantId, task: TaskId, after: u64, limit: usize) -> Vec<Event>;
+        read(tenant: TenantId, task: TaskId, after: u64, most: Most) -> (Vec<Event>, bool);
         tail(after: &Position, limit: usize) -> (Vec<Tailed>, Position);
         history(tenant: TenantId, task: TaskId) -> Vec<Message>;
         context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize) -> Vec<Message>;
@@ -309,10 +310,15 @@ over_the_line! {
         create_tenant(name: &str) -> Tenant;
         tenants() -> Vec<Tenant>;
         add_token(token: NewToken) -> Token;
-        token(hash: &[u8; 32]) -> Option<Token>;
+        token(hash: &[u8; 32]) -> Option<Bearer>;
+        live_tokens(tokens: &[i64]) -> Vec<i64>;
+        credentials_revision() -> i64;
         tokens(tenant: TenantId) -> Vec<Token>;
         touch_token(token: i64);
         administer(actor: &str, change: Change) -> Changed;
+        admin_tokens() -> Vec<AdminToken>;
+        add_admin_token(actor: &str, token: NewAdminToken) -> AdminToken;
+        revoke_admin_token(actor: &str, token: i64) -> AdminToken;
         audit(before: Option<i64>, limit: usize) -> Vec<AuditEntry>;
         put_card(tenant: TenantId, agent: &AgentId, card: Vec<u8>, most: u64) -> (StoredCard, bool);
         cards(tenant: TenantId) -> Vec<StoredCard>;

@@ -48,8 +48,16 @@ pub(crate) async fn judge(world: &World, told: &[Told]) -> Findings {
 
 /// All visible tasks of a tenant, when nothing runs any more.
 async fn settled(store: &dyn Store, tenant: store::TenantId, findings: &mut Findings) -> Vec<(TaskId, Task)> {
-    let filter =
-        Filter { agent: None, context: None, state: None, since: None, after: None, limit: 1000, view: View::FULL };
+    let filter = Filter {
+        agent: None,
+        among: Vec::new(),
+        context: None,
+        state: None,
+        since: None,
+        after: None,
+        limit: 1000,
+        view: View::FULL,
+    };
     for round in 0.. {
         let page = store.list(tenant, filter.clone()).await.expect("tasks can be listed");
         let rests = |state: TaskState| state.is_terminal() || state == TaskState::InputRequired;

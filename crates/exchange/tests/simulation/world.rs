@@ -90,7 +90,7 @@ impl World {
     }
 
     pub(crate) fn call(&self, tenant: usize) -> Call {
-        Call::new(Caller { tenant: self.tenants[tenant], name: ["one", "two"][tenant].into() })
+        Call::new(Caller::new(self.tenants[tenant], ["one", "two"][tenant]))
     }
 
     /// Starts an instance in this place.

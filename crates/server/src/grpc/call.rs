@@ -7,7 +7,12 @@ use exchange::{Call, Caller};
 use http::{HeaderMap, Version, request::Parts};
 
 use super::answer;
-use crate::{headers, query::Query, reply, surface::Visit};
+use crate::{
+    headers,
+    query::Query,
+    reply,
+    surface::{Admit, Visit},
+};
 
 /// Before each message stand a byte that says whether it is compressed, and its length in four.
 const PREFIX: usize = 5;
@@ -16,7 +21,7 @@ const PREFIX: usize = 5;
 pub(crate) fn open(visit: &Visit<'_, Caller>, versioned: bool) -> Result<Call, Error> {
     check(visit.parts)?;
     let headers = &visit.parts.headers;
-    let call = visit.app.call(visit.caller.clone(), None, headers)?;
+    let call = visit.app.call(visit.caller.clone(), None, headers, visit.luggage)?;
     if versioned {
         headers::check_version(headers, &Query::default())?;
     }
@@ -49,12 +54,12 @@ pub(crate) fn refuse(parts: &Parts, error: &Error) -> Response {
 }
 
 /// The message of a call that carries one.
-pub(crate) async fn message<C>(visit: &mut Visit<'_, C>) -> Result<Bytes, Error> {
+pub(crate) async fn message<C: Admit>(visit: &mut Visit<'_, C>) -> Result<Bytes, Error> {
     unframe(visit.read().await?)
 }
 
 /// The same of just anybody.
-pub(crate) async fn short_message<C>(visit: &mut Visit<'_, C>) -> Result<Bytes, Error> {
+pub(crate) async fn short_message<C: Admit>(visit: &mut Visit<'_, C>) -> Result<Bytes, Error> {
     unframe(visit.read_short().await?)
 }
 

@@ -70,9 +70,17 @@ impl Surface for Gateway {
     async fn answer(self, mut visit: Visit<'_, Caller>) -> Result<Response, Error> {
         // Who reads a card may not know yet which versions there are.
         let call = call::open(&visit, self != Self::GetAgentCard)?;
-        let object: Struct = grpc::parse(call::message(&mut visit).await?)?;
-        let object = grpc::json_of(&object)?;
-        let Some(operation) = self.operation(&object, &visit.parts.headers)? else {
+        let message = call::message(&mut visit).await?;
+        // An empty value has two bytes, and a place of its own in the tree.
+        visit.weigh(message.len()).await?;
+        let (app, headers) = (visit.app, &visit.parts.headers);
+        let (object, operation) = app.reading(message.len(), || {
+            let object = grpc::json_of(&grpc::parse::<Struct>(message.clone())?)?;
+            let operation = self.operation(&object, headers)?;
+            Ok::<_, Error>((object, operation))
+        })?;
+        drop(message);
+        let Some(operation) = operation else {
             return card(visit.app, &call, &object).await;
         };
         let numbered = stream::is_numbered(&call);

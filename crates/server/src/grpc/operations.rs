@@ -44,7 +44,10 @@ impl Surface for Operations {
         // Who reads a card may not know yet which versions there are.
         let call = call::open(&visit, method != Method::GetExtendedAgentCard)?;
         let message = call::message(&mut visit).await?;
-        let operation = operation(method, message, &visit.parts.headers, visit.app.exchange.limits())?;
+        let limits = visit.app.exchange.limits();
+        let operation =
+            visit.app.reading(message.len(), || operation(method, message.clone(), &visit.parts.headers, limits))?;
+        drop(message);
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await? {
             Performed::Sent(sent) => {
@@ -78,10 +81,19 @@ impl Surface for Operations {
     }
 }
 
-/// A message to send. Its parts are counted before they are made: of two bytes each, more would fit than there is memory for.
+/// The lists of a message to send, and the numbers of the fields that lead to them.
+const LISTS: [(&str, &[u32]); 4] = [
+    ("message.parts", &[2, 5]),
+    ("message.extensions", &[2, 7]),
+    ("message.referenceTaskIds", &[2, 8]),
+    ("configuration.acceptedOutputModes", &[3, 1]),
+];
+
+/// A message to send. Its lists are counted before they are made: of two bytes each, more would fit than there is memory for.
 fn sent(message: Bytes, limits: &Limits) -> Result<SendMessageRequest, Error> {
-    // The message of the request, and its parts.
-    a2a::validate::validate_count("message.parts", grpc::entries(&message, &[2, 5]), limits)?;
+    for (path, numbers) in LISTS {
+        a2a::validate::validate_count(path, grpc::entries(&message, numbers), limits)?;
+    }
     grpc::decode(message)
 }
 

@@ -20,6 +20,9 @@ pub(crate) enum Reflection {
     V1Alpha,
 }
 
+/// What is asked for is a name.
+const LONGEST: usize = 4096;
+
 impl Reflection {
     pub(crate) const PATHS: [&'static str; 2] =
         ["/grpc.reflection.v1.ServerReflection", "/grpc.reflection.v1alpha.ServerReflection"];
@@ -31,8 +34,10 @@ impl Reflection {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
         let broken = |error| Error::internal(format!("the descriptors cannot be read: {error}"));
         let answered = match self {
-            Self::V1 => builder.build_v1().map_err(broken)?.oneshot(request).await,
-            Self::V1Alpha => builder.build_v1alpha().map_err(broken)?.oneshot(request).await,
+            Self::V1 => builder.build_v1().map_err(broken)?.max_decoding_message_size(LONGEST).oneshot(request).await,
+            Self::V1Alpha => {
+                builder.build_v1alpha().map_err(broken)?.max_decoding_message_size(LONGEST).oneshot(request).await
+            }
         };
         let Ok(response) = answered;
         Ok(response.map(Body::new))
@@ -63,6 +68,7 @@ impl Surface for Reflection {
             Some((frame, body))
         });
         let asked = asked.take_until(visit.app.exchange.draining().clone().cancelled_owned());
+        let asked = asked.take_until(visit.caller.pass.ended().clone().cancelled_owned());
         let request = Request::from_parts(visit.parts.clone(), Body::new(StreamBody::new(asked)));
         self.serve(request).await
     }

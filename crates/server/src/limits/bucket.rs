@@ -66,6 +66,15 @@ impl<K: Eq + Hash> Buckets<K> {
         Err(Refused { retry_seconds: (wait as u32).max(1), per_second: self.rate.per_second })
     }
 
+    /// Whether there is a token of this key. None is taken.
+    pub(crate) fn has_any(&self, key: &K, now: Instant) -> bool {
+        if self.rate.per_second == 0 {
+            return true;
+        }
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        buckets.get(key).is_none_or(|bucket| self.refilled(*bucket, now).tokens >= 1.0)
+    }
+
     fn refilled(&self, bucket: Bucket, now: Instant) -> Bucket {
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
         let tokens = bucket.tokens + passed * f64::from(self.rate.per_second);

@@ -12,6 +12,11 @@ use axum::Router;
 use http::{HeaderMap, Request};
 use tower::Service;
 
+use crate::places::{Busy, Forwarded, Place, Places, Seat};
+
+/// How many proxies can stand behind each other.
+const MAX_PROXIES: usize = 32;
+
 /// Who sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer(pub(crate) IpAddr);
@@ -22,11 +27,45 @@ pub(crate) struct Peered {
     router: Router,
     address: IpAddr,
     proxies: Arc<[Network]>,
+    connection: Wire,
+}
+
+/// The connection that a request comes by.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) seat: Arc<Seat>,
+    places: Arc<Places>,
+}
+
+/// What is counted while a request is under way, until it is dropped.
+pub(crate) struct UnderWay {
+    busy: Busy,
+    _forwarded: Option<Forwarded>,
 }
 
 impl Peered {
-    pub(crate) fn new(router: Router, address: IpAddr, proxies: &Arc<[Network]>) -> Self {
-        Self { router, address, proxies: Arc::clone(proxies) }
+    pub(crate) fn new(router: Router, address: IpAddr, proxies: &Arc<[Network]>, place: &Place) -> Self {
+        let connection = Wire { seat: Arc::clone(&place.seat), places: Arc::clone(&place.places) };
+        Self { router, address, proxies: Arc::clone(proxies), connection }
+    }
+}
+
+impl Wire {
+    /// Counts a request of this sender; `None` when it has too many under way. Connections are counted when they begin, except
+    /// those of proxies: there each request counts for the address that it is sent for.
+    pub(crate) fn begin(&self, Peer(address): Peer) -> Option<UnderWay> {
+        let forwarded = match self.seat.is_counted() {
+            true => None,
+            false => Some(self.places.forward(address)?),
+        };
+        Some(UnderWay { busy: Busy::new(&self.seat), _forwarded: forwarded })
+    }
+}
+
+impl UnderWay {
+    /// Whether the connection is there for this request alone.
+    pub(crate) fn is_only(&self) -> bool {
+        self.busy.seat().is_reserved()
     }
 }
 
@@ -45,6 +84,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let peer = Peer(sender(self.address, request.headers(), &self.proxies));
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(self.connection.clone());
         self.router.call(request)
     }
 }
@@ -57,16 +97,14 @@ fn sender(socket: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> IpAddr {
         return socket;
     }
     let mut nearest = socket;
-    let values = headers.get_all("x-forwarded-for").iter().rev();
-    for value in values {
-        let Ok(list) = value.to_str() else { return nearest };
-        for entry in list.rsplit(',').map(str::trim) {
-            let Some(address) = address_of(entry) else { return nearest };
-            if !is_ours(address) {
-                return address;
-            }
-            nearest = address;
+    // What is no text is no address either.
+    let values = headers.get_all("x-forwarded-for").iter().rev().map(|value| value.to_str().unwrap_or_default());
+    for entry in values.flat_map(|list| list.rsplit(',')).take(MAX_PROXIES) {
+        let Some(address) = address_of(entry.trim()) else { return nearest };
+        if !is_ours(address) {
+            return address;
         }
+        nearest = address;
     }
     nearest
 }

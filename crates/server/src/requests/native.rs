@@ -1,17 +1,34 @@
 //! The native event catalogue: what a task's log says, as `GET /v1/requests/{id}/events` tells it. Each event by itself, with
 //! nothing kept between two of them, so that a reader may begin anywhere.
 
-use a2a::{Artifact, Error, Message, Part, PartContent, StreamResponse, Task, TaskState, TaskStatus};
-use serde_json::{Value, json};
+use a2a::{Artifact, Error, Json, Message, Part, PartContent, StreamResponse, Task, TaskState, TaskStatus};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::{Value, json, value::RawValue};
 use store::Tokens;
 
 use crate::{
-    events::{self, TOKEN_USAGE, Told},
+    events::{self, Told},
     sse::Record,
 };
 
 /// How much of a message `request_received` repeats, in characters.
 const EXCERPT: usize = 200;
+
+/// What a status says that a model has used, under [`TOKEN_USAGE`](events::TOKEN_USAGE).
+#[derive(Deserialize)]
+struct Used {
+    #[serde(rename = "x-arbiter.token_usage")]
+    used: Option<Box<RawValue>>,
+}
+
+/// What an object may say of whose it is.
+#[derive(Deserialize)]
+struct Said {
+    agent: Option<IgnoredAny>,
+    stream_id: Option<IgnoredAny>,
+    depth: Option<IgnoredAny>,
+}
 
 /// The request whose events these are.
 pub(super) struct Run {
@@ -33,29 +50,30 @@ impl Run {
                 let has_ended = task.status.state.is_terminal();
                 // What stands in the place of a log tells all of it.
                 if is_snapshot || !has_ended {
-                    told.push(("request_received", self.received(&task)));
-                    task.artifacts.iter().for_each(|artifact| self.artifact(artifact, &mut told));
+                    told.push(("request_received", events::json(&self.received(&task))?));
+                    for artifact in &task.artifacts {
+                        self.artifact(artifact, &mut told)?;
+                    }
                 }
                 if has_ended {
-                    self.end(&task, tokens, &mut told);
+                    self.end(&task, tokens, &mut told)?;
                 }
             }
             StreamResponse::StatusUpdate(update) => {
-                let used = update.metadata.as_ref().and_then(|it| it.parse::<Value>().ok());
-                told.push(match used.and_then(|it| it.get(TOKEN_USAGE).cloned()) {
-                    Some(used) => ("token_usage", self.of_agent(used)),
-                    None => self.status(&update.status),
+                let used = update.metadata.as_ref().and_then(|it| it.parse::<Used>().ok()).and_then(|it| it.used);
+                told.push(match used.and_then(|used| self.spliced(used.get())) {
+                    Some(used) => ("token_usage", used),
+                    None => self.status(&update.status)?,
                 });
             }
-            StreamResponse::ArtifactUpdate(update) => self.artifact(&update.artifact, &mut told),
-            StreamResponse::Message(message) => told.push(("text", self.of_agent(json!({ "delta": message.text() })))),
+            StreamResponse::ArtifactUpdate(update) => self.artifact(&update.artifact, &mut told)?,
+            StreamResponse::Message(message) => {
+                told.push(("text", self.of_agent(json!({ "delta": message.text() }))?));
+            }
         }
         let last = told.len().saturating_sub(1);
-        let mut records = Vec::with_capacity(told.len());
-        for (at, (event, data)) in told.into_iter().enumerate() {
-            records.push(Record { id: (at == last).then_some(seq), event, body: events::json(&data)? });
-        }
-        Ok(records)
+        let record = |(at, (event, body))| Record { id: (at == last).then_some(seq), event, body };
+        Ok(told.into_iter().enumerate().map(record).collect())
     }
 
     fn received(&self, task: &Task) -> Value {
@@ -70,35 +88,71 @@ impl Run {
         })
     }
 
-    fn status(&self, status: &TaskStatus) -> (&'static str, Value) {
+    fn status(&self, status: &TaskStatus) -> Result<(&'static str, Bytes), Error> {
         if status.state == TaskState::Working && status.message.is_none() {
-            return ("stream_start", self.of_agent(json!({})));
+            return Ok(("stream_start", self.of_agent(json!({}))?));
         }
         let state = a2a::v03::TaskState(status.state).as_str();
         let text = status.message.as_ref().map(Message::text).unwrap_or_default();
-        ("status", self.of_agent(json!({ "state": state, "content": text })))
+        Ok(("status", self.of_agent(json!({ "state": state, "content": text }))?))
     }
 
-    fn artifact(&self, artifact: &Artifact, told: &mut Vec<(&'static str, Value)>) {
+    fn artifact(&self, artifact: &Artifact, told: &mut Vec<(&'static str, Bytes)>) -> Result<(), Error> {
         for part in &artifact.parts {
             told.push(match &part.content {
                 PartContent::Text(text) if part.filename.is_empty() => {
-                    ("text", self.of_agent(json!({ "delta": text })))
+                    ("text", self.of_agent(json!({ "delta": text }))?)
                 }
                 PartContent::Data(data) => {
-                    let data: Value = data.parse().unwrap_or_default();
-                    match marked(part) {
-                        Some(event) if data.is_object() => (event, self.of_agent(data)),
-                        _ => ("artifact", self.of_agent(json!({ "name": artifact.name, "data": data }))),
+                    let marked = marked(part).and_then(|event| Some((event, self.spliced(data.get())?)));
+                    match marked {
+                        Some(marked) => marked,
+                        None => ("artifact", self.data(&artifact.name, data)?),
                     }
                 }
-                _ => ("file", self.of_agent(file(artifact, part))),
+                _ => ("file", self.of_agent(file(artifact, part))?),
             });
         }
+        Ok(())
+    }
+
+    /// Data that an agent made, as it made them.
+    fn data(&self, name: &str, data: &Json) -> Result<Bytes, Error> {
+        #[derive(Serialize)]
+        struct Made<'a> {
+            agent: &'a str,
+            stream_id: u8,
+            depth: u8,
+            name: &'a str,
+            data: &'a Json,
+        }
+        events::json(&Made { agent: &self.agent, stream_id: 0, depth: 0, name, data })
+    }
+
+    /// The JSON of an object that is of the agent, where it does not say otherwise. It is spliced: no tree is made of what may be large.
+    fn spliced(&self, object: &str) -> Option<Bytes> {
+        let members = object.strip_prefix('{')?;
+        let said: Said = serde_json::from_str(object).ok()?;
+        let mut out = Vec::with_capacity(object.len() + self.agent.len() + 48);
+        out.push(b'{');
+        if said.agent.is_none() {
+            out.extend_from_slice(format!("\"agent\":{},", json!(self.agent)).as_bytes());
+        }
+        for (name, said) in [("stream_id", said.stream_id), ("depth", said.depth)] {
+            if said.is_none() {
+                out.extend_from_slice(format!("\"{name}\":0,").as_bytes());
+            }
+        }
+        // Nothing follows the last comma where there are no members.
+        if members.trim_ascii_start().starts_with('}') && out.len() > 1 {
+            out.pop();
+        }
+        out.extend_from_slice(members.as_bytes());
+        Some(out.into())
     }
 
     /// The end of the stream, why it failed, if it did, and the sum of it all.
-    fn end(&self, task: &Task, tokens: Tokens, told: &mut Vec<(&'static str, Value)>) {
+    fn end(&self, task: &Task, tokens: Tokens, told: &mut Vec<(&'static str, Bytes)>) -> Result<(), Error> {
         let ok = task.status.state == TaskState::Completed;
         let (mut texts, mut files_bytes) = (String::new(), 0);
         for part in task.artifacts.iter().flat_map(|artifact| &artifact.parts) {
@@ -121,32 +175,43 @@ impl Run {
             "request_id": self.request,
             "duration_ms": (ended_ms - self.started_ms).max(0),
         });
-        told.push(("stream_end", json!({ "agent": self.agent, "stream_id": 0, "ok": ok })));
+        told.push(("stream_end", events::json(&json!({ "agent": self.agent, "stream_id": 0, "ok": ok }))?));
         if let Some((code, default)) = failure(task.status.state) {
             let why = said.unwrap_or_else(|| default.to_owned());
-            told.push(("error", json!({ "message": why })));
+            told.push(("error", events::json(&json!({ "message": why }))?));
             done["error"] = json!(why);
             done["error_code"] = json!(code);
         }
-        told.push(("done", done));
+        told.push(("done", events::json(&done)?));
+        Ok(())
     }
 
     /// What the agent itself says is of stream 0 at depth 0; what another one said for it says whose it is.
-    fn of_agent(&self, mut data: Value) -> Value {
+    fn of_agent(&self, mut data: Value) -> Result<Bytes, Error> {
         for (key, value) in [("agent", json!(self.agent)), ("stream_id", json!(0)), ("depth", json!(0))] {
             if data.get(key).is_none() {
                 data[key] = value;
             }
         }
-        data
+        events::json(&data)
     }
 }
 
 /// The event that a part of data is, where it says so.
 fn marked(part: &Part) -> Option<&'static str> {
-    let metadata: Value = part.metadata.as_ref()?.parse().ok()?;
-    let is = |name: &str| metadata.get(format!("x-arbiter.{name}")).and_then(Value::as_bool) == Some(true);
-    ["tool_call", "sub_agent_response"].into_iter().find(|name| is(name))
+    #[derive(Deserialize)]
+    struct Marks {
+        #[serde(rename = "x-arbiter.tool_call")]
+        tool_call: Option<Box<RawValue>>,
+        #[serde(rename = "x-arbiter.sub_agent_response")]
+        sub_agent_response: Option<Box<RawValue>>,
+    }
+    let marks: Marks = part.metadata.as_ref()?.parse().ok()?;
+    let is = |mark: Option<Box<RawValue>>| mark.is_some_and(|mark| mark.get() == "true");
+    if is(marks.tool_call) {
+        return Some("tool_call");
+    }
+    is(marks.sub_agent_response).then_some("sub_agent_response")
 }
 
 /// The code of an end that is none, and what is said when the agent said nothing.

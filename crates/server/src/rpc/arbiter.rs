@@ -11,6 +11,7 @@ use a2a::{
     validate,
 };
 use axum::response::Response;
+use bytes::Bytes;
 use exchange::{Call, Frames, NOT_CONFIGURED, Reply, Rules};
 use futures_util::stream;
 use store::{Snapshot, Tokens};
@@ -28,18 +29,18 @@ use crate::{
 const RULES: Rules = Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false };
 
 /// Answers a request.
-pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<Response, Error> {
+pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>, params: Bytes) -> Result<Response, Error> {
     let call = Call { rules: RULES, ..call };
     let Some(entry) = app.exchange.target(&call, "")? else {
         return Err(Error::internal("the path names no agent"));
     };
     let agent = entry.profile.id.as_str();
-    let id = &asked.request.id;
-    let params = asked.request.params;
+    let id = &asked.id;
     let exchange = &app.exchange;
     match asked.method {
         Method::SendMessage => {
-            let (request, history) = message(app, asked)?;
+            let (request, history) = app.reading(params.len(), || message(app, &params))?;
+            drop(params);
             let waits = request.configuration.as_ref().is_none_or(|it| !it.return_immediately);
             let sent = exchange.send(&call, request).await?;
             let task = sent_task(&sent.reply)?;
@@ -50,26 +51,27 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
             Ok(reply::with_extensions_of_03(response, &sent.extensions))
         }
         Method::SendStreamingMessage => {
-            let (request, _) = message(app, asked)?;
+            let (request, _) = app.reading(params.len(), || message(app, &params))?;
+            drop(params);
             let frames = exchange.stream(&call, request).await?;
             let extensions = frames.extensions.clone();
             let response = streamed(app, asked, translated(app, call, frames, None));
             Ok(reply::with_extensions_of_03(response, &extensions))
         }
         Method::GetTask => {
-            let params: TaskQueryParams = a2a::decode_params(params)?;
+            let params: TaskQueryParams = a2a::decode(&params)?;
             let history = history_length("historyLength", params.history_length)?;
             let request = GetTaskRequest { history_length: None, ..params.into() };
             let snapshot = exchange.get(&call, request).await?;
             Ok(success(id, &result(&typed(&snapshot)?, agent, snapshot.tokens, history)?))
         }
         Method::CancelTask => {
-            let params: TaskIdParams = a2a::decode_params(params)?;
+            let params: TaskIdParams = a2a::decode(&params)?;
             let snapshot = exchange.cancel(&call, params.into()).await?;
             Ok(success(id, &result(&typed(&snapshot)?, agent, snapshot.tokens, None)?))
         }
         Method::SubscribeToTask => {
-            let params: TaskIdParams = a2a::decode_params(params)?;
+            let params: TaskIdParams = a2a::decode(&params)?;
             Ok(streamed(app, asked, resubscribed(app, call, params.into(), asked.cursor()?).await?))
         }
         Method::CreateTaskPushNotificationConfig
@@ -78,12 +80,12 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>) -> Result<R
         | Method::DeleteTaskPushNotificationConfig => Err(not_pushed()),
         Method::GetExtendedAgentCard => Ok(success(id, &app.cards.arbiter(&entry.profile).await.bytes)),
         // No name of 0.3 stands for it.
-        Method::ListTasks => Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
+        Method::ListTasks => Err(a2a::jsonrpc::method_not_found(&asked.name)),
     }
 }
 
 /// What a method of 1.0 asks for here. Nothing is pushed in that dialect either, whatever the exchange would do.
-pub(super) fn operation_of_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Operation, Error> {
+pub(super) fn operation_of_1_0(app: &App, call: &Call, asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
     if let Method::CreateTaskPushNotificationConfig
     | Method::GetTaskPushNotificationConfig
     | Method::ListTaskPushNotificationConfigs
@@ -92,7 +94,7 @@ pub(super) fn operation_of_1_0(app: &App, call: &Call, asked: &Asked<'_>) -> Res
         app.exchange.target(call, "")?;
         return Err(not_pushed());
     }
-    let operation = super::operation(asked)?;
+    let operation = super::operation(asked, params)?;
     if let Operation::Send(request) | Operation::Stream(request) = &operation {
         refuse_push(app, request)?;
     }
@@ -117,8 +119,8 @@ fn not_pushed() -> Error {
 /// A message, and how much of the history its sender wants back.
 ///
 /// The history here is not the task's own, see [`arbiter::task_result`], so that it is cut when it has been made.
-fn message(app: &App, asked: &Asked<'_>) -> Result<(SendMessageRequest, Option<usize>), Error> {
-    let params: MessageSendParams = a2a::decode_params(asked.request.params)?;
+fn message(app: &App, params: &[u8]) -> Result<(SendMessageRequest, Option<usize>), Error> {
+    let params: MessageSendParams = a2a::decode(params)?;
     arbiter::require_text(&params.message)?;
     let mut request: SendMessageRequest = params.try_into()?;
     refuse_push(app, &request)?;
@@ -178,7 +180,7 @@ fn result(task: &Task, agent: &str, tokens: Tokens, history: Option<usize>) -> R
 }
 
 fn streamed(app: &App, asked: &Asked<'_>, records: Records) -> Response {
-    let envelope = Envelope::jsonrpc(&asked.request.id);
+    let envelope = Envelope::jsonrpc(&asked.id);
     reply::stream(EventStream::over(records, envelope, app.keep_alive))
 }
 

@@ -10,6 +10,7 @@ use a2a::{
     },
 };
 use axum::response::Response;
+use bytes::Bytes;
 use exchange::Call;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -24,9 +25,11 @@ use crate::{
 };
 
 /// Answers a request of 0.3.
-pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<Response, Error> {
-    let id = &asked.request.id;
-    let operation = match operation(asked)? {
+pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>, params: Bytes) -> Result<Response, Error> {
+    let id = &asked.id;
+    let operation = app.reading(params.len(), || operation(asked, &params))?;
+    drop(params);
+    let operation = match operation {
         Operation::ListPush(request) => {
             let all = every_push(app, call, request).await?;
             return Ok(success(id, &json(&v03::list_configs_result(&all)?)?));
@@ -48,7 +51,7 @@ pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<
         Performed::Done => success(id, b"null"),
         // No name of 0.3 asks for a page.
         Performed::Listing(_) | Performed::Pushes(_) => {
-            return Err(a2a::jsonrpc::method_not_found(&asked.request.method));
+            return Err(a2a::jsonrpc::method_not_found(&asked.name));
         }
         Performed::Card(card) => {
             let card: AgentCard = ours(&card.bytes)?;
@@ -66,36 +69,31 @@ pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>) -> Result<
     })
 }
 
-fn operation(asked: &Asked<'_>) -> Result<Operation, Error> {
-    let params = asked.request.params;
+fn operation(asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
     let message = || -> Result<Box<SendMessageRequest>, Error> {
-        let params: MessageSendParams = a2a::decode_params(params)?;
+        let params: MessageSendParams = a2a::decode(params)?;
         Ok(Box::new(params.try_into()?))
     };
     Ok(match asked.method {
         Method::SendMessage => Operation::Send(message()?),
         Method::SendStreamingMessage => Operation::Stream(message()?),
-        Method::GetTask => Operation::Get(a2a::decode_params::<TaskQueryParams>(params)?.into()),
-        Method::CancelTask => Operation::Cancel(a2a::decode_params::<TaskIdParams>(params)?.into()),
-        Method::SubscribeToTask => {
-            Operation::Subscribe(a2a::decode_params::<TaskIdParams>(params)?.into(), asked.cursor()?)
-        }
+        Method::GetTask => Operation::Get(a2a::decode::<TaskQueryParams>(params)?.into()),
+        Method::CancelTask => Operation::Cancel(a2a::decode::<TaskIdParams>(params)?.into()),
+        Method::SubscribeToTask => Operation::Subscribe(a2a::decode::<TaskIdParams>(params)?.into(), asked.cursor()?),
         Method::CreateTaskPushNotificationConfig => {
-            let params: TaskPushNotificationConfig = a2a::decode_params(params)?;
+            let params: TaskPushNotificationConfig = a2a::decode(params)?;
             Operation::CreatePush(Box::new(params.try_into()?))
         }
         Method::GetTaskPushNotificationConfig => {
-            Operation::GetPush(a2a::decode_params::<GetTaskPushNotificationConfigParams>(params)?.into())
+            Operation::GetPush(a2a::decode::<GetTaskPushNotificationConfigParams>(params)?.into())
         }
-        Method::ListTaskPushNotificationConfigs => {
-            Operation::ListPush(a2a::decode_params::<TaskIdParams>(params)?.into())
-        }
+        Method::ListTaskPushNotificationConfigs => Operation::ListPush(a2a::decode::<TaskIdParams>(params)?.into()),
         Method::DeleteTaskPushNotificationConfig => {
-            Operation::DeletePush(a2a::decode_params::<DeleteTaskPushNotificationConfigParams>(params)?.into())
+            Operation::DeletePush(a2a::decode::<DeleteTaskPushNotificationConfigParams>(params)?.into())
         }
         Method::GetExtendedAgentCard => Operation::ExtendedCard { tenant: String::new() },
         // No name of 0.3 stands for it.
-        Method::ListTasks => return Err(a2a::jsonrpc::method_not_found(&asked.request.method)),
+        Method::ListTasks => return Err(a2a::jsonrpc::method_not_found(&asked.name)),
     })
 }
 

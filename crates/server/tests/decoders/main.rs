@@ -223,9 +223,10 @@ proptest! {
         for map in [&map, &one(HeaderName::from_static("idempotency-key"), value.clone()), &one(HeaderName::from_static("last-event-id"), value)] {
             let _ = Media::of(map);
             let _ = headers::none_match(map, "W/\"abc\"");
-            if let Some(in_use) = headers::extensions_in_use(&headers::extensions(map)) {
+            let wanted = headers::extensions(map).unwrap_or_default();
+            if let Some(in_use) = headers::extensions_in_use(&wanted) {
                 let again = one(headers::A2A_EXTENSIONS, in_use);
-                prop_assert_eq!(headers::extensions(&again), headers::extensions(map));
+                prop_assert_eq!(headers::extensions(&again).expect("they were few"), wanted);
             }
             match headers::idempotency_key(map) {
                 Ok(Some(key)) => {

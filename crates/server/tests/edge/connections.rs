@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     support::{Fixture, TOKEN, message},
-    wire::read_until,
+    wire::{PATIENCE, read_until},
 };
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -96,17 +96,42 @@ async fn slow_heads_and_bodies_are_given_up() {
 }
 
 #[tokio::test]
-async fn connections_over_the_bound_wait() {
+async fn an_idle_connection_gives_way_and_a_busy_one_does_not() {
     let fixture = Fixture::with(|options| options.max_connections = 1).await;
-    let mut first = TcpStream::connect(fixture.address).await.unwrap();
-    first.write_all(HEALTH).await.unwrap();
-    read_until(&mut first, "{\"status\":\"ok\"}").await;
-    let mut second = TcpStream::connect(fixture.address).await.unwrap();
-    second.write_all(HEALTH).await.unwrap();
-    let mut byte = [0];
-    assert!(timeout(Duration::from_millis(200), second.read(&mut byte)).await.is_err(), "it waits");
-    drop(first);
-    read_until(&mut second, "{\"status\":\"ok\"}").await;
+    let mut idle = TcpStream::connect(fixture.address).await.unwrap();
+    idle.write_all(HEALTH).await.unwrap();
+    read_until(&mut idle, "{\"status\":\"ok\"}").await;
+    let id = fixture.slow_task("long").await;
+    let mut rest = Vec::new();
+    assert!(timeout(PATIENCE, idle.read_to_end(&mut rest)).await.is_ok(), "it is still open");
+
+    let mut stream = fixture.ask("GET", &format!("/a2a/tasks/{id}:subscribe")).open().await;
+    read_until(&mut stream, "{\"task\":").await;
+    let refused = fixture.get("/a2a/tasks").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(refused.header("connection"), Some("close"));
+    for path in ["/healthz", "/readyz"] {
+        let health = fixture.bare("GET", path).send().await;
+        assert_eq!((health.status, health.header("connection")), (200, Some("close")), "{path}");
+    }
+    let hash = exchange::admin::hash("sba_test").to_vec();
+    fixture.exchange.store().set_setting("test", exchange::admin::ADMIN_TOKEN, hash).await.unwrap();
+    let admin = fixture.bare("GET", "/v1/admin/tenants").header("Authorization", "Bearer sba_test").send().await;
+    assert_eq!((admin.status, admin.header("connection")), (200, Some("close")));
+    fixture.exchange.draining().cancel();
+    stream.read_to_end(&mut rest).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_say_who_they_are_may_not_stay() {
+    let fixture = Fixture::with(|options| options.unauthenticated_timeout = Duration::from_millis(300)).await;
+    for begin in [&b""[..], HEALTH, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"] {
+        let mut stream = TcpStream::connect(fixture.address).await.unwrap();
+        stream.write_all(begin).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "still open after {}", begin.escape_ascii());
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ async fn a_stream_begins_with_the_task_and_ends_with_its_end() {
     let fixture = Fixture::start().await;
     let reply = fixture.post("/a2a/message:stream", &message("stream")).await;
     assert_eq!(reply.status, 200, "{reply:?}");
-    assert_eq!(reply.header("cache-control"), Some("no-cache, no-transform"));
+    assert_eq!(reply.header("cache-control"), Some("no-cache, no-store, no-transform"));
     assert_eq!(reply.header("x-accel-buffering"), Some("no"));
     assert_eq!(reply.header("a2a-version"), Some("1.0"));
     let events = reply.events();

@@ -7,9 +7,9 @@ use std::{
     thread,
 };
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
-use super::{Error, Progress, Result, Sums, import, sqlite as lines};
+use super::{Error, Imported, Progress, Result, Sums, Terms, import, sqlite as lines};
 use crate::{
     Location,
     sqlite::{self, FILE, schema},
@@ -18,25 +18,12 @@ use crate::{
 /// What every database file of SQLite begins with.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// What a restore did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restored {
-    /// What the backup held.
-    pub backup: Sums,
-    /// What was read back from the target. It is the same.
-    pub stored: Sums,
-}
-
 /// Copies the journal in `dir` into `file`, which must not exist, as of one moment and while servers go on writing.
 /// The copy is private, synced and checked. What it holds is told.
 pub fn backup(dir: &Path, file: &Path, progress: Progress<'_>) -> Result<Sums> {
     // Also says whether there is a journal that this version knows.
     drop(lines::open_source(dir)?);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(file)?;
+    create(file)?;
     let outcome = copy(dir, file).and_then(|()| check(file, progress));
     if outcome.is_err() {
         // Half a backup is worse than none.
@@ -50,12 +37,39 @@ pub fn is_sqlite(input: &mut dyn BufRead) -> io::Result<bool> {
     Ok(input.fill_buf()?.starts_with(MAGIC))
 }
 
-/// Puts a backup of the journal into a store that is empty and that no server works on. A backup of an older version is
-/// brought up to date; its file is left as it is.
-pub async fn restore(location: &Location, file: &Path, progress: Progress<'_>) -> Result<Restored> {
-    match location {
-        Location::Sqlite(dir) => restore_file(dir, file, progress),
-        Location::Postgres(_) => restore_elsewhere(location, file, progress).await,
+/// Puts a backup of the journal into a store that is empty and that no server works on. Its records are copied into tables that this
+/// program makes: whatever else the file has, triggers, views, indexes or tables of others, stays there. A backup of an older version is
+/// brought up to date in a copy when the target is a directory; its file is left as it is.
+pub async fn restore(location: &Location, file: &Path, terms: &Terms, progress: Progress<'_>) -> Result<Imported> {
+    if terms.signed_by.is_some() {
+        return Err(Error::Unsigned);
+    }
+    // Kept until everything was read.
+    let mut _copy = None;
+    let mut conn = open_alone(file)?;
+    check_integrity(&conn)?;
+    if let (Location::Sqlite(dir), true) = (location, of_before(&conn)?) {
+        drop(conn);
+        let copy = Beside::new(dir)?;
+        bring_up_to_date(file, &copy.path).map_err(bad_backup)?;
+        conn = open_alone(&copy.path)?;
+        _copy = Some(copy);
+    }
+    lines::check_schema(&conn)?;
+    check_tables(&conn)?;
+    let (from, mut to) = io::pipe()?;
+    let writing = thread::Builder::new()
+        .name("backup-reader".to_owned())
+        .spawn(move || lines::export(&conn, &mut to, None, &|_, _| {}))?;
+    let mut from = io::BufReader::new(from);
+    let imported = import(location, &mut from, terms, progress).await;
+    drop(from);
+    let written = writing.join().map_err(|_| io::Error::other("the backup's reader has panicked"))?;
+    match (imported, written) {
+        (Ok(imported), Ok(_)) => Ok(imported),
+        // Whoever failed first broke the pipe for the other.
+        (Err(Error::Truncated { .. }), Err(error)) | (Ok(_), Err(error)) => Err(bad_backup(error)),
+        (Err(error), _) => Err(error),
     }
 }
 
@@ -83,7 +97,9 @@ fn open_alone(file: &Path) -> Result<Connection> {
     let path = path.to_str().ok_or_else(|| io::Error::other("the path of the backup is not UTF-8"))?;
     let escaped = path.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Ok(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+    let conn = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?;
+    distrust(&conn)?;
+    Ok(conn)
 }
 
 fn check_integrity(conn: &Connection) -> Result<()> {
@@ -93,72 +109,70 @@ fn check_integrity(conn: &Connection) -> Result<()> {
     if said == "ok" { Ok(()) } else { Err(Error::BadBackup(said)) }
 }
 
-fn restore_file(dir: &Path, file: &Path, progress: Progress<'_>) -> Result<Restored> {
-    if sqlite::is_open(dir) {
-        return Err(Error::InUse);
+/// What SQLite finds fault with while it reads a file of somebody is the file's fault.
+fn bad_backup(error: Error) -> Error {
+    match error {
+        Error::Store(crate::Error::Sqlite(error)) => Error::BadBackup(error.to_string()),
+        other => other,
     }
-    let target = dir.join(FILE);
-    if target.try_exists()? {
-        let bytes = fs::metadata(&target)?.len();
-        return Err(Error::NotEmpty(format!("a journal of {bytes} bytes")));
-    }
-    sqlite::create_private_dir(dir)?;
-    let copy = Beside::new(dir)?;
-    let outcome = prepare(file, &copy.path, progress)?;
-    // Of two that restore at once one wins, and a server that has started meanwhile keeps its journal.
-    fs::hard_link(&copy.path, &target).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Error::NotEmpty("a journal that was made just now".into()),
-        _ => error.into(),
-    })?;
-    drop(copy);
-    File::open(dir)?.sync_all()?;
-    Ok(outcome)
 }
 
-/// Makes `copy` a journal that a server can go on with.
-fn prepare(file: &Path, copy: &Path, progress: Progress<'_>) -> Result<Restored> {
+fn of_before(conn: &Connection) -> Result<bool> {
+    Ok((1..schema::known()).contains(&schema::version(conn)?))
+}
+
+/// Refuses a file in which something else stands where a table belongs: a view, or a table that a module of SQLite makes up. Only
+/// tables have pages.
+fn check_tables(conn: &Connection) -> Result<()> {
+    for (table, _) in lines::TABLES {
+        let name = table.split(' ').next().unwrap_or(table);
+        let found: i64 = conn
+            .query_row(
+                "SELECT count(*) FROM sqlite_schema WHERE name = ?1 AND type = 'table' AND rootpage > 0",
+                [name],
+                |row| row.get(0),
+            )
+            .map_err(|error| Error::BadBackup(error.to_string()))?;
+        if found != 1 {
+            return Err(Error::BadBackup(format!("`{name}` is no table")));
+        }
+    }
+    Ok(())
+}
+
+/// Makes `copy` what a server of this version would have made of the file, with nothing of the file's own at work.
+fn bring_up_to_date(file: &Path, copy: &Path) -> Result<()> {
     let mut from = File::open(file)?;
-    sqlite::create_private_file(copy)?;
-    let mut to = OpenOptions::new().write(true).open(copy)?;
+    let mut to = create(copy)?;
     io::copy(&mut from, &mut to)?;
-    to.sync_all()?;
     drop(to);
-    check_integrity(&open_alone(copy)?)?;
-    let conn = schema::open_writer(copy, 32 * 1024)?;
-    let backup = lines::sums(&conn, progress)?;
-    conn.execute_batch("BEGIN IMMEDIATE")?;
-    lines::void_leases(&conn)?;
-    let stored = lines::sums(&conn, progress)?;
-    if backup != stored {
-        return Err(Error::Differs { what: "the sum of everything".into() });
-    }
-    conn.execute_batch("COMMIT")?;
-    // What is in the log beside it goes into the file, which is all that is kept.
-    conn.pragma_update(None, "journal_mode", "DELETE")?;
+    let mut conn = Connection::open_with_flags(copy, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    distrust(&conn)?;
+    // Nothing is left beside the file, which is read without a log.
+    conn.pragma_update(None, "journal_mode", "MEMORY")?;
+    schema::migrate(&mut conn)?;
     conn.close().map_err(|(_, error)| error)?;
-    File::open(copy)?.sync_all()?;
-    Ok(Restored { backup, stored })
+    Ok(())
 }
 
-/// A backup of SQLite into a store of another kind: its records go through a pipe as an archive.
-async fn restore_elsewhere(location: &Location, file: &Path, progress: Progress<'_>) -> Result<Restored> {
-    let conn = open_alone(file)?;
-    check_integrity(&conn)?;
-    lines::check_schema(&conn)?;
-    let (from, mut to) = io::pipe()?;
-    let writing = thread::Builder::new()
-        .name("backup-reader".to_owned())
-        .spawn(move || lines::export(&conn, &mut to, &|_, _| {}))?;
-    let mut from = io::BufReader::new(from);
-    let imported = import(location, &mut from, progress).await;
-    drop(from);
-    let written = writing.join().map_err(|_| io::Error::other("the backup's reader has panicked"))?;
-    match (imported, written) {
-        (Ok(imported), Ok(_)) => Ok(Restored { backup: imported.archive, stored: imported.stored }),
-        // Whoever failed first broke the pipe for the other.
-        (Err(Error::Truncated { .. }), Err(error)) | (Ok(_), Err(error)) => Err(error),
-        (Err(error), _) => Err(error),
-    }
+/// Lets nothing of a file's schema act: no triggers, no views, no functions that do more than compute.
+fn distrust(conn: &Connection) -> Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    conn.pragma_update(None, "cell_size_check", true)?;
+    conn.pragma_update(None, "mmap_size", 0)?;
+    Ok(())
+}
+
+/// A new file that only its owner can read.
+fn create(file: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file)
 }
 
 /// A database file with a name of its own that goes when this is dropped.
@@ -168,6 +182,7 @@ struct Beside {
 
 impl Beside {
     fn new(dir: &Path) -> Result<Self> {
+        sqlite::create_private_dir(dir)?;
         let path = dir.join(format!("{FILE}.{}.restore", std::process::id()));
         let beside = Self { path };
         beside.remove();
@@ -187,5 +202,47 @@ impl Beside {
 impl Drop for Beside {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever version wrote it, its records come and its triggers do not, not even while it is brought up to date.
+    #[tokio::test]
+    async fn backups_of_before_are_brought_up_to_date_without_their_triggers() {
+        for version in 1..=schema::MIGRATIONS.len() {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("backup.db");
+            let conn = Connection::open(&file).unwrap();
+            for migration in &schema::MIGRATIONS[..version] {
+                conn.execute_batch(migration).unwrap();
+            }
+            conn.execute_batch("INSERT INTO tenants (name, created_at) VALUES ('one', 1)").unwrap();
+            for table in ["tenants", "a2a_tasks", "a2a_artifacts", "settings"] {
+                for at in ["INSERT", "UPDATE", "DELETE"] {
+                    let body = "INSERT INTO tenants (name, created_at) VALUES (hex(randomblob(8)), 1)";
+                    conn.execute_batch(&format!(
+                        "CREATE TRIGGER {table}_{at} BEFORE {at} ON {table} BEGIN {body}; END"
+                    ))
+                    .unwrap();
+                }
+            }
+            conn.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
+            drop(conn);
+            let before = fs::read(&file).unwrap();
+            let target = dir.path().join("data");
+            let terms = Terms { credentials: true, signed_by: None };
+            let restored = restore(&Location::Sqlite(target.clone()), &file, &terms, &|_, _| {}).await;
+            let restored = restored.unwrap_or_else(|error| panic!("version {version}: {error}"));
+            assert_eq!(restored.stored.records(), 1, "version {version}");
+            let left: Vec<_> = fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, [FILE], "version {version}");
+            let conn = Connection::open(target.join(FILE)).unwrap();
+            let triggers = "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'";
+            assert_eq!(conn.query_row(triggers, (), |row| row.get::<_, i64>(0)).unwrap(), 0, "version {version}");
+            assert_eq!(fs::read(&file).unwrap(), before, "version {version}: the backup is as it was");
+        }
     }
 }

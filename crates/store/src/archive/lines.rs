@@ -2,21 +2,29 @@
 
 use std::io::{self, BufRead, Read, Write};
 
+use a2a::{
+    AgentCardSignature,
+    signature::{PublicKey, SigningKey, sign_other, verifies_other},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Error, Kind, Phase, Progress, Result,
+    Error, Kind, Phase, Progress, Result, Terms,
+    check::Checker,
     record::{Record, hex},
 };
-use crate::{TaskId, clock};
+use crate::clock;
 
 /// The format's version. A reader refuses a higher one.
 pub(super) const VERSION: u32 = 1;
 
 /// What an archive begins with, whatever its version.
 pub(super) const MAGIC: &[u8] = b"{\"switchboard\":";
+
+/// What a signature of an archive says that it is of.
+const SIGNED_AS: &str = "switchboard-archive";
 
 /// No line is longer: far beyond what a message can be, near enough that a file of something else ends the read.
 const MAX_LINE: u64 = 1 << 30;
@@ -42,7 +50,7 @@ struct Header {
     source: String,
 }
 
-/// The last line.
+/// The line with the sums.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Last {
@@ -63,6 +71,51 @@ struct OfKind {
     kind: String,
     count: u64,
     sha256: String,
+}
+
+/// The line behind it, of an archive that is signed. The key is there so that a change is noticed by those who do not know it; whether it
+/// is to be believed it cannot say itself.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signed {
+    signature: Signature,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signature {
+    key: serde_json::Value,
+    protected: String,
+    signature: String,
+}
+
+impl Signature {
+    fn make(payload: &[u8], key: &SigningKey) -> Result<Self> {
+        let made = sign_other(SIGNED_AS, payload, key).map_err(|error| Error::NotSigned(error.to_string()))?;
+        Ok(Self { key: key.public().jwk(), protected: made.protected, signature: made.signature })
+    }
+
+    /// The name of the key that has signed this, which is one of those that are trusted if there are any.
+    fn check(self, payload: &[u8], trusted: Option<&[PublicKey]>) -> Result<String> {
+        let own = PublicKey::from_jwk(&self.key).map_err(|_| Error::BadSignature("it has no key"))?;
+        let signed = AgentCardSignature { protected: self.protected, signature: self.signature, header: None };
+        if !verifies_other(SIGNED_AS, payload, &signed, &own) {
+            return Err(Error::BadSignature("the archive is not what was signed"));
+        }
+        let Some(trusted) = trusted else { return Ok(own.kid) };
+        let signer = trusted.iter().find(|key| verifies_other(SIGNED_AS, payload, &signed, key));
+        signer.map(|key| key.kid.clone()).ok_or(Error::BadSignature("none of the given keys has made it"))
+    }
+}
+
+/// What an archive was found to hold, when its last line was right.
+pub(super) struct Proven {
+    /// All of it.
+    pub(super) archive: Sums,
+    /// What was not left out.
+    pub(super) taken: Sums,
+    /// The key that has signed it.
+    pub(super) signer: Option<String>,
 }
 
 /// How many records of a kind there are, and the SHA-256 of their lines.
@@ -137,6 +190,8 @@ impl Tally {
 /// Writes an archive, or only sums one when its `out` throws everything away.
 pub(super) struct Writer<'a> {
     out: &'a mut dyn Write,
+    /// The first line, which is signed with the last.
+    first: Vec<u8>,
     tally: Tally,
     line: Vec<u8>,
     records: u64,
@@ -149,9 +204,10 @@ impl<'a> Writer<'a> {
         let header = Header { archive: VERSION, created_at: clock::now().as_millis(), source };
         let body = serde_json::value::to_raw_value(&header).map_err(io::Error::from)?;
         let sha256 = hex(&Sha256::digest(body.get().as_bytes()));
-        serde_json::to_writer(&mut *out, &First { switchboard: &body, sha256 }).map_err(io::Error::from)?;
-        out.write_all(b"\n")?;
-        Ok(Self { out, tally: Tally::new(), line: Vec::new(), records: 0, phase, progress })
+        let mut first = serde_json::to_vec(&First { switchboard: &body, sha256 }).map_err(io::Error::from)?;
+        first.push(b'\n');
+        out.write_all(&first)?;
+        Ok(Self { out, first, tally: Tally::new(), line: Vec::new(), records: 0, phase, progress })
     }
 
     /// The next record; they come in the order of their kinds.
@@ -168,11 +224,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The last line.
-    pub(super) fn finish(self) -> Result<Sums> {
+    /// The line with the sums, and the signature if it is to have one.
+    pub(super) fn finish(self, signer: Option<&SigningKey>) -> Result<Sums> {
         let sums = self.tally.sums();
-        serde_json::to_writer(&mut *self.out, &sums.last()).map_err(io::Error::from)?;
-        self.out.write_all(b"\n")?;
+        let mut last = serde_json::to_vec(&sums.last()).map_err(io::Error::from)?;
+        last.push(b'\n');
+        self.out.write_all(&last)?;
+        if let Some(key) = signer {
+            let signature = Signature::make(&[self.first, last].concat(), key)?;
+            serde_json::to_writer(&mut *self.out, &Signed { signature }).map_err(io::Error::from)?;
+            self.out.write_all(b"\n")?;
+        }
         self.out.flush()?;
         Ok(sums)
     }
@@ -181,18 +243,37 @@ impl<'a> Writer<'a> {
 /// Reads an archive, and proves it when it has come to its end.
 pub(super) struct Reader<'a> {
     input: &'a mut dyn BufRead,
+    terms: &'a Terms,
+    checker: Checker,
     tally: Tally,
+    /// Of what is not left out.
+    taken: Tally,
     line: Vec<u8>,
     lines: u64,
     progress: Progress<'a>,
+    /// The first line, and later the last as well: what a signature is over.
+    signed: Vec<u8>,
     /// What the last line said, once it was read.
     end: Option<Last>,
+    signature: Option<Signature>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads the first line.
-    pub(super) fn new(input: &'a mut dyn BufRead, progress: Progress<'a>) -> Result<Self> {
-        let mut reader = Self { input, tally: Tally::new(), line: Vec::new(), lines: 0, progress, end: None };
+    pub(super) fn new(input: &'a mut dyn BufRead, terms: &'a Terms, progress: Progress<'a>) -> Result<Self> {
+        let mut reader = Self {
+            input,
+            terms,
+            checker: Checker::default(),
+            tally: Tally::new(),
+            taken: Tally::new(),
+            line: Vec::new(),
+            lines: 0,
+            progress,
+            signed: Vec::new(),
+            end: None,
+            signature: None,
+        };
         if !reader.read_line()? {
             return Err(Error::NotAnArchive("it is empty".into()));
         }
@@ -211,30 +292,36 @@ impl<'a> Reader<'a> {
             return Err(Error::FromTheFuture { found, known: VERSION });
         }
         let _: Header = serde_json::from_str(first.switchboard.get()).map_err(|_| altered())?;
+        reader.signed.extend_from_slice(&reader.line);
         Ok(reader)
     }
 
-    /// The next record; `None` after the last.
+    /// The next record that is not left out; `None` after the last.
     pub(super) fn next(&mut self) -> Result<Option<Record>> {
-        if self.end.is_some() {
-            return Ok(None);
+        while self.end.is_none() {
+            let Some(record) = self.read()? else { break };
+            if self.terms.credentials || !record.gives_rights() {
+                self.taken.add(record.kind(), &self.line);
+                return Ok(Some(record));
+            }
         }
+        Ok(None)
+    }
+
+    fn read(&mut self) -> Result<Option<Record>> {
         if !self.read_line()? || !self.line.ends_with(b"\n") {
             return Err(Error::Truncated { lines: self.lines });
         }
         if self.line.starts_with(b"{\"end\":") {
             self.end = Some(serde_json::from_slice(&self.line).map_err(|error| self.damaged(&error))?);
+            self.signed.extend_from_slice(&self.line);
             if self.read_line()? {
-                return Err(Error::Altered("something follows its last line".into()));
+                self.read_signature()?;
             }
             return Ok(None);
         }
         let record: Record = serde_json::from_slice(&self.line).map_err(|error| self.damaged(&error))?;
-        if let Some(id) = task_of(&record)
-            && TaskId::parse(id).is_none()
-        {
-            return Err(Error::Damaged { line: self.lines, why: "this is no task id".into() });
-        }
+        self.checker.check(&record).map_err(|why| Error::Damaged { line: self.lines, why: why.into() })?;
         if !self.tally.add(record.kind(), &self.line) {
             return Err(Error::Damaged { line: self.lines, why: "it is out of order".into() });
         }
@@ -242,8 +329,22 @@ impl<'a> Reader<'a> {
         Ok(Some(record))
     }
 
-    /// What was read, if it is what the last line says.
-    pub(super) fn finish(self) -> Result<Sums> {
+    fn read_signature(&mut self) -> Result<()> {
+        let follows = || Error::Altered("something follows its last line".into());
+        if !self.line.starts_with(b"{\"signature\":") {
+            return Err(follows());
+        }
+        if !self.line.ends_with(b"\n") {
+            return Err(Error::Truncated { lines: self.lines });
+        }
+        let Signed { signature } =
+            serde_json::from_slice(&self.line).map_err(|_| Error::BadSignature("it cannot be read"))?;
+        self.signature = Some(signature);
+        if self.read_line()? { Err(follows()) } else { Ok(()) }
+    }
+
+    /// What was read, if it is what the last line says, and signed by whom it has to be.
+    pub(super) fn finish(self) -> Result<Proven> {
         let Some(last) = self.end else {
             return Err(Error::Truncated { lines: self.lines });
         };
@@ -271,7 +372,13 @@ impl<'a> Reader<'a> {
         if told.sha256 != sums.sha256 {
             return Err(Error::Altered("its sum is not what its last line says".into()));
         }
-        Ok(sums)
+        let trusted = self.terms.signed_by.as_deref();
+        let signer = match self.signature {
+            Some(signature) => Some(signature.check(&self.signed, trusted)?),
+            None if trusted.is_some() => return Err(Error::Unsigned),
+            None => None,
+        };
+        Ok(Proven { archive: sums, taken: self.taken.sums(), signer })
     }
 
     /// `false` at the end.
@@ -292,18 +399,5 @@ impl<'a> Reader<'a> {
             _ => "it is not JSON",
         };
         Error::Damaged { line: self.lines, why: why.into() }
-    }
-}
-
-fn task_of(record: &Record) -> Option<&str> {
-    match record {
-        Record::Task(task) => Some(&task.id),
-        Record::Message(message) => Some(&message.task),
-        Record::Artifact(artifact) => Some(&artifact.task),
-        Record::Event(event) => Some(&event.task),
-        Record::Key(key) => Some(&key.task),
-        Record::Push(push) => Some(&push.task),
-        Record::Tenant(_) | Record::Token(_) | Record::Setting(_) | Record::Audit(_) => None,
-        Record::Card(_) | Record::Agent(_) => None,
     }
 }

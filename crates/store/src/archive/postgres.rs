@@ -6,13 +6,14 @@
 
 use std::{io, io::Write, pin::pin};
 
+use a2a::signature::SigningKey;
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
     record::{
-        Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
+        Admin, Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
     },
 };
 use crate::postgres::{self, Url, schema};
@@ -22,7 +23,7 @@ const ROWS: usize = 500;
 const BYTES: usize = 1 << 20;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 13] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings", "settings"),
@@ -35,6 +36,7 @@ const TABLES: [(&str, &str); 12] = [
     ("cards", "cards"),
     ("push_configs", "push configurations"),
     ("tenant_agents", "agents of tenants"),
+    ("admin_tokens", "tokens of administrators"),
 ];
 
 impl From<tokio_postgres::Error> for Error {
@@ -44,11 +46,24 @@ impl From<tokio_postgres::Error> for Error {
 }
 
 /// Writes everything to `out`, as of one moment.
-pub(super) async fn export(url: &Url, out: &mut dyn Write, progress: Progress<'_>) -> Result<Sums> {
+pub(super) async fn export(
+    url: &Url,
+    out: &mut dyn Write,
+    signer: Option<&SigningKey>,
+    progress: Progress<'_>,
+) -> Result<Sums> {
     let mut client = session(url).await?;
     check_schema(url, &client).await?;
     let tx = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
-    write_all(&tx, out, Phase::Copying, progress).await
+    write_all(&tx, out, signer, Phase::Copying, progress).await
+}
+
+/// A setting of the installation.
+pub(super) async fn setting(url: &Url, name: &str) -> Result<Option<Vec<u8>>> {
+    let client = session(url).await?;
+    check_schema(url, &client).await?;
+    let found = client.query_opt("SELECT value FROM settings WHERE name = $1", &[&name]).await?;
+    Ok(found.map(|row| row.try_get(0)).transpose()?)
 }
 
 /// Takes an archive into the database, which must not have anything in it.
@@ -63,10 +78,10 @@ pub(super) async fn import(url: &Url, mut reader: Reader<'_>, progress: Progress
     tx.batch_execute(&format!("SET LOCAL lock_timeout = '5s'; LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")).await?;
     refuse_content(tx.client()).await?;
     load(&tx, &mut reader).await?;
-    let archive = reader.finish()?;
+    let proven = reader.finish()?;
     derive(&tx).await?;
-    let stored = write_all(&tx, &mut io::sink(), Phase::Verifying, progress).await?;
-    let imported = compare(archive, stored)?;
+    let stored = write_all(&tx, &mut io::sink(), None, Phase::Verifying, progress).await?;
+    let imported = compare(proven, stored)?;
     tx.commit().await?;
     // Only so that the first queries are planned well.
     if let Err(error) = client.batch_execute(&format!("ANALYZE {tables}")).await {
@@ -137,18 +152,25 @@ async fn derive(tx: &Transaction<'_>) -> Result<()> {
          WHERE t.task_id = c.task;
          SELECT setval(pg_get_serial_sequence('tenants', 'id'), max(id)) FROM tenants;
          SELECT setval(pg_get_serial_sequence('tokens', 'id'), max(id)) FROM tokens;
+         SELECT setval(pg_get_serial_sequence('admin_tokens', 'id'), max(id)) FROM admin_tokens;
          SELECT setval(pg_get_serial_sequence('audit', 'id'), max(id)) FROM audit;",
     )
     .await?;
     Ok(())
 }
 
-async fn write_all(tx: &Transaction<'_>, out: &mut dyn Write, phase: Phase, progress: Progress<'_>) -> Result<Sums> {
+async fn write_all(
+    tx: &Transaction<'_>,
+    out: &mut dyn Write,
+    signer: Option<&SigningKey>,
+    phase: Phase,
+    progress: Progress<'_>,
+) -> Result<Sums> {
     let mut writer = Writer::new(out, format!("postgres {}", schema::known()), phase, progress)?;
     for kind in Kind::ALL {
         dump(tx, kind, &mut writer).await?;
     }
-    writer.finish()
+    writer.finish(signer)
 }
 
 /// All records of a kind, in order.
@@ -156,7 +178,8 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
     let sql = match kind {
         Kind::Tenant => "SELECT id, name, enabled, created_at FROM tenants ORDER BY id",
         Kind::Token => {
-            "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at FROM tokens ORDER BY id"
+            "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at, scopes, agents
+             FROM tokens ORDER BY id"
         }
         Kind::Setting => "SELECT name, value FROM settings WHERE name <> 'journal.heartbeat' ORDER BY name",
         Kind::Audit => "SELECT id, at, actor, action, detail FROM audit ORDER BY id",
@@ -194,6 +217,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
             "SELECT tenant_id, agent_id, definition, created_at, updated_at FROM tenant_agents
              ORDER BY tenant_id, agent_id"
         }
+        Kind::Admin => "SELECT id, hash, name, created_at, expires, revoked_at FROM admin_tokens ORDER BY id",
     };
     let nothing: [&(dyn ToSql + Sync); 0] = [];
     let mut rows = pin!(tx.query_raw(sql, nothing).await?);
@@ -220,6 +244,8 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             expires: row.try_get(5)?,
             revoked_at: row.try_get(6)?,
             used_at: row.try_get(7)?,
+            scopes: row.try_get(8)?,
+            agents: row.try_get(9)?,
         }),
         Kind::Setting => Record::Setting(Setting { name: row.try_get(0)?, value: Body(row.try_get(1)?) }),
         Kind::Audit => Record::Audit(Audit {
@@ -332,6 +358,14 @@ fn read(kind: Kind, row: &Row) -> Result<Record, tokio_postgres::Error> {
             created_at: row.try_get(3)?,
             updated_at: row.try_get(4)?,
         }),
+        Kind::Admin => Record::Admin(Admin {
+            id: row.try_get(0)?,
+            hash: Hex(row.try_get(1)?),
+            name: row.try_get(2)?,
+            created_at: row.try_get(3)?,
+            expires: row.try_get(4)?,
+            revoked_at: row.try_get(5)?,
+        }),
     })
 }
 
@@ -362,7 +396,7 @@ fn weight(record: &Record) -> usize {
         Record::Card(card) => card.card.0.len(),
         Record::Push(push) => push.record.len() + push.sealed.0.len(),
         Record::Agent(agent) => agent.definition.0.len(),
-        Record::Tenant(_) | Record::Token(_) | Record::Audit(_) | Record::Key(_) => 0,
+        Record::Tenant(_) | Record::Token(_) | Record::Admin(_) | Record::Audit(_) | Record::Key(_) => 0,
     }
 }
 
@@ -388,10 +422,15 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
              FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::bigint[]) AS r (id, name, enabled, created_at)",
             r => r.id, r.name.as_str(), r.enabled, r.created_at),
         Kind::Token => columns!(Token,
-            "INSERT INTO tokens (id, tenant_id, hash, name, created_at, expires, revoked_at, used_at)
+            "INSERT INTO tokens (id, tenant_id, hash, name, created_at, expires, revoked_at, used_at, scopes, agents)
              SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::text[], $5::bigint[], $6::bigint[],
-               $7::bigint[], $8::bigint[])",
-            r => r.id, r.tenant, r.hash.0.as_slice(), r.name.as_str(), r.created_at, r.expires, r.revoked_at, r.used_at),
+               $7::bigint[], $8::bigint[], $9::bigint[], $10::text[])",
+            r => r.id, r.tenant, r.hash.0.as_slice(), r.name.as_str(), r.created_at, r.expires, r.revoked_at, r.used_at,
+                r.scopes, r.agents.as_str()),
+        Kind::Admin => columns!(Admin,
+            "INSERT INTO admin_tokens (id, hash, name, created_at, expires, revoked_at)
+             SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])",
+            r => r.id, r.hash.0.as_slice(), r.name.as_str(), r.created_at, r.expires, r.revoked_at),
         Kind::Setting => columns!(Setting,
             "INSERT INTO settings (name, value) SELECT * FROM unnest($1::text[], $2::bytea[])",
             r => r.name.as_str(), r.value.0.as_slice()),
@@ -472,7 +511,13 @@ async fn insert(tx: &Transaction<'_>, rows: &[Record]) -> Result<()> {
              SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[])",
             r => r.tenant, r.id.as_str(), r.definition.0.as_slice(), r.created_at, r.updated_at),
     };
-    let inserted = inserted?;
+    let inserted = inserted.map_err(|error| match error.code() {
+        // What a column cannot hold (22), and what contradicts another row (23).
+        Some(code) if code.code().starts_with("22") || code.code().starts_with("23") => {
+            Error::Altered("a record cannot be kept, or contradicts another".into())
+        }
+        _ => error.into(),
+    })?;
     if inserted != rows.len() as u64 {
         return Err(Error::Differs {
             what: format!("{} {} were written, {inserted} kept", rows.len(), first.kind().name()),

@@ -11,6 +11,8 @@ use serde::{
     ser::SerializeMap,
 };
 
+use crate::Scopes;
+
 /// What a record is of, in the order in which an archive has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -38,11 +40,13 @@ pub enum Kind {
     Push,
     /// An agent that a tenant has defined. Archives of before there were any do not have the kind.
     Agent,
+    /// A token of an administrator. Archives of before there were any do not have the kind.
+    Admin,
 }
 
 impl Kind {
     /// All of them, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Tenant,
         Self::Token,
         Self::Setting,
@@ -55,6 +59,7 @@ impl Kind {
         Self::Card,
         Self::Push,
         Self::Agent,
+        Self::Admin,
     ];
 
     /// How many of them every archive speaks of, the oldest too.
@@ -75,6 +80,7 @@ impl Kind {
             Self::Card => "cards",
             Self::Push => "pushes",
             Self::Agent => "agents",
+            Self::Admin => "admins",
         }
     }
 }
@@ -95,9 +101,21 @@ pub(super) enum Record {
     Card(Card),
     Push(Box<Push>),
     Agent(Agent),
+    Admin(Admin),
 }
 
 impl Record {
+    /// Whether it lets somebody in, is a secret, or makes the server act by itself: what only comes with credentials.
+    pub(super) fn gives_rights(&self) -> bool {
+        match self {
+            // Who has a token is let in. Settings hold the hash of the admin token and the keys that sign and seal. A push
+            // configuration sends to an address with sealed secrets. An agent of a tenant runs models with the operator's keys.
+            Self::Token(_) | Self::Admin(_) | Self::Setting(_) | Self::Push(_) | Self::Agent(_) => true,
+            Self::Tenant(_) | Self::Audit(_) | Self::Task(_) | Self::Message(_) | Self::Artifact(_) => false,
+            Self::Event(_) | Self::Key(_) | Self::Card(_) => false,
+        }
+    }
+
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Tenant(_) => Kind::Tenant,
@@ -112,6 +130,7 @@ impl Record {
             Self::Card(_) => Kind::Card,
             Self::Push(_) => Kind::Push,
             Self::Agent(_) => Kind::Agent,
+            Self::Admin(_) => Kind::Admin,
         }
     }
 }
@@ -136,6 +155,32 @@ pub(super) struct Token {
     pub(super) expires: Option<i64>,
     pub(super) revoked_at: Option<i64>,
     pub(super) used_at: Option<i64>,
+    /// How far it reaches, as its columns say it. Tokens of before there were scopes have all of them.
+    #[serde(default = "all_scopes", skip_serializing_if = "is_all_scopes")]
+    pub(super) scopes: i64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) agents: String,
+}
+
+fn all_scopes() -> i64 {
+    Scopes::ALL.bits()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_all_scopes(bits: &i64) -> bool {
+    *bits == all_scopes()
+}
+
+/// A token of an administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Admin {
+    pub(super) id: i64,
+    pub(super) hash: Hex,
+    pub(super) name: String,
+    pub(super) created_at: i64,
+    pub(super) expires: Option<i64>,
+    pub(super) revoked_at: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,12 +6,13 @@ use std::{
     path::Path,
 };
 
-use rusqlite::{Connection, Row, TransactionBehavior, params};
+use a2a::signature::SigningKey;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::{
     Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
     record::{
-        Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
+        Admin, Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
     },
 };
 use crate::sqlite::{self, FILE, schema, tx::positions};
@@ -20,7 +21,7 @@ use crate::sqlite::{self, FILE, schema, tx::positions};
 const CACHE: u32 = 32 * 1024;
 
 /// The tables whose rows make a store one that is not empty, and what their rows are called.
-const TABLES: [(&str, &str); 12] = [
+pub(super) const TABLES: [(&str, &str); 13] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
     ("settings WHERE name <> 'journal.heartbeat'", "settings"),
@@ -33,6 +34,7 @@ const TABLES: [(&str, &str); 12] = [
     ("cards", "cards"),
     ("push_configs", "push configurations"),
     ("tenant_agents", "agents of tenants"),
+    ("admin_tokens", "tokens of administrators"),
 ];
 
 /// A connection to the journal in `dir` that can only read.
@@ -44,6 +46,12 @@ pub(super) fn open_source(dir: &Path) -> Result<Connection> {
     let conn = schema::open_reader(&file, CACHE)?;
     check_schema(&conn)?;
     Ok(conn)
+}
+
+/// A setting of the installation.
+pub(super) fn setting(dir: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    let conn = open_source(dir)?;
+    Ok(conn.query_row("SELECT value FROM settings WHERE name = ?1", [name], |row| row.get(0)).optional()?)
 }
 
 /// Refuses a journal whose columns are not those that this version knows.
@@ -59,9 +67,14 @@ pub(super) fn check_schema(conn: &Connection) -> Result<()> {
 }
 
 /// Writes everything to `out`, as of one moment.
-pub(super) fn export(conn: &Connection, out: &mut dyn Write, progress: Progress<'_>) -> Result<Sums> {
+pub(super) fn export(
+    conn: &Connection,
+    out: &mut dyn Write,
+    signer: Option<&SigningKey>,
+    progress: Progress<'_>,
+) -> Result<Sums> {
     conn.execute_batch("BEGIN")?;
-    let sums = write_all(conn, out, Phase::Copying, progress);
+    let sums = write_all(conn, out, signer, Phase::Copying, progress);
     // Nothing was written; what was read has been read.
     let _ = conn.execute_batch("ROLLBACK");
     sums
@@ -69,13 +82,19 @@ pub(super) fn export(conn: &Connection, out: &mut dyn Write, progress: Progress<
 
 /// What the journal holds, within the caller's transaction if there is one.
 pub(super) fn sums(conn: &Connection, progress: Progress<'_>) -> Result<Sums> {
-    write_all(conn, &mut io::sink(), Phase::Verifying, progress)
+    write_all(conn, &mut io::sink(), None, Phase::Verifying, progress)
 }
 
-fn write_all(conn: &Connection, out: &mut dyn Write, phase: Phase, progress: Progress<'_>) -> Result<Sums> {
+fn write_all(
+    conn: &Connection,
+    out: &mut dyn Write,
+    signer: Option<&SigningKey>,
+    phase: Phase,
+    progress: Progress<'_>,
+) -> Result<Sums> {
     let mut writer = Writer::new(out, format!("sqlite {}", schema::known()), phase, progress)?;
     dump(conn, &mut writer)?;
-    writer.finish()
+    writer.finish(signer)
 }
 
 /// Takes an archive into the journal in `dir`, which must not have anything in it.
@@ -110,9 +129,9 @@ fn import_file(file: &Path, mut reader: Reader<'_>, progress: Progress<'_>) -> R
     while let Some(record) = reader.next()? {
         insert(&tx, &record, &mut numbers)?;
     }
-    let archive = reader.finish()?;
+    let proven = reader.finish()?;
     derive(&tx)?;
-    let imported = compare(archive, sums(&tx, progress)?)?;
+    let imported = compare(proven, sums(&tx, progress)?)?;
     tx.commit()?;
     Ok(imported)
 }
@@ -150,22 +169,12 @@ fn derive(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Voids all leases, as an archive does: what ran is due, and seen as interrupted.
-pub(super) fn void_leases(conn: &Connection) -> Result<()> {
-    conn.execute(
-        "UPDATE a2a_tasks SET owner = NULL, interrupted = 1, due_at = min(due_at, updated_at) WHERE owner IS NOT NULL",
-        (),
-    )?;
-    conn.execute("UPDATE push_configs SET owner = NULL, due_at = min(due_at, created_at) WHERE owner IS NOT NULL", ())?;
-    conn.execute("DELETE FROM instances", ())?;
-    Ok(())
-}
-
 fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
     each(conn, writer, "SELECT id, name, enabled, created_at FROM tenants ORDER BY id", |row| {
         Ok(Record::Tenant(Tenant { id: row.get(0)?, name: row.get(1)?, enabled: row.get(2)?, created_at: row.get(3)? }))
     })?;
-    let tokens = "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at FROM tokens ORDER BY id";
+    let tokens = "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at, scopes, agents
+                  FROM tokens ORDER BY id";
     each(conn, writer, tokens, |row| {
         Ok(Record::Token(Token {
             id: row.get(0)?,
@@ -176,6 +185,8 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             expires: row.get(5)?,
             revoked_at: row.get(6)?,
             used_at: row.get(7)?,
+            scopes: row.get(8)?,
+            agents: row.get(9)?,
         }))
     })?;
     each(
@@ -336,6 +347,17 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             created_at: row.get(3)?,
             updated_at: row.get(4)?,
         }))
+    })?;
+    let admins = "SELECT id, hash, name, created_at, expires, revoked_at FROM admin_tokens ORDER BY id";
+    each(conn, writer, admins, |row| {
+        Ok(Record::Admin(Admin {
+            id: row.get(0)?,
+            hash: Hex(row.get(1)?),
+            name: row.get(2)?,
+            created_at: row.get(3)?,
+            expires: row.get(4)?,
+            revoked_at: row.get(5)?,
+        }))
     })
 }
 
@@ -415,9 +437,25 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
         ),
         Record::Token(r) => run(
             conn,
-            "INSERT INTO tokens (id, tenant_id, hash, name, created_at, expires, revoked_at, used_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            params![r.id, r.tenant, r.hash.0, r.name, r.created_at, r.expires, r.revoked_at, r.used_at],
+            "INSERT INTO tokens (id, tenant_id, hash, name, created_at, expires, revoked_at, used_at, scopes, agents)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                r.id,
+                r.tenant,
+                r.hash.0,
+                r.name,
+                r.created_at,
+                r.expires,
+                r.revoked_at,
+                r.used_at,
+                r.scopes,
+                r.agents
+            ],
+        ),
+        Record::Admin(r) => run(
+            conn,
+            "INSERT INTO admin_tokens (id, hash, name, created_at, expires, revoked_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![r.id, r.hash.0, r.name, r.created_at, r.expires, r.revoked_at],
         ),
         Record::Setting(r) => {
             run(conn, "INSERT INTO settings (name, value) VALUES (?1, ?2)", params![r.name, r.value.0])
@@ -557,6 +595,11 @@ fn insert(conn: &Connection, record: &Record, numbers: &mut Numbers) -> Result<(
 }
 
 fn run(conn: &Connection, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<()> {
-    conn.prepare_cached(sql)?.execute(params)?;
-    Ok(())
+    match conn.prepare_cached(sql)?.execute(params) {
+        Ok(_) => Ok(()),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            Err(Error::Altered("two of its records contradict each other".into()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

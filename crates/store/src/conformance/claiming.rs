@@ -9,7 +9,10 @@ use std::{
 use a2a::TaskState::Completed;
 
 use super::world::*;
-use crate::{Accept, Append, Claim, Error, Holder, Lease, LeasedTurn, Room, Store, TaskId, TenantId, Term, TurnEnd};
+use crate::{
+    Accept, Append, Claim, Error, Holder, Lease, LeasedTurn, Room, Shares, Store, TaskId, TenantId, Tenants, Term,
+    TurnEnd,
+};
 
 impl World {
     /// The same store for one more tenant.
@@ -276,4 +279,50 @@ pub(super) async fn a_lease_belongs_to_its_holder(store: Arc<dyn Store>) {
     assert_eq!((turn.lease.task, &turn.lease.holder), (waiting, &other));
     assert_eq!(world.store.reclaim_dead().await.unwrap(), 0, "nobody knows that a worker is dead");
     world.end(&turn.lease, Completed, None).await.unwrap();
+}
+
+pub(super) async fn a_tenant_has_no_more_than_its_share(store: Arc<dyn Store>) {
+    let first = World::new(store).await;
+    let (second, third) = (first.neighbour("second").await, first.neighbour("third").await);
+    first.line(9).await;
+    second.line(1).await;
+    third.line(9).await;
+    let take = async |slots: usize, each: usize, running: &[(TenantId, usize)]| {
+        let shares = Shares { each: Some(each), running: running.to_vec() };
+        let room = Room { shares, ..Room::new(first.agent.clone(), slots) };
+        let taken = first.store.claim(first.claim(vec![room])).await.unwrap();
+        [&first, &second, &third].map(|world| tasks_of(&taken, world.tenant).len())
+    };
+    // Of what one leaves the others get no more than they may.
+    assert_eq!(take(20, 3, &[]).await, [3, 1, 3]);
+    assert_eq!(take(20, 3, &[(first.tenant, 3), (third.tenant, 2)]).await, [0, 0, 1]);
+    assert_eq!(take(20, 3, &[(first.tenant, 7), (third.tenant, 3)]).await, [0, 0, 0]);
+    assert_eq!(take(2, 3, &[]).await, [1, 0, 1]);
+    assert_eq!(take(20, 20, &[]).await, [5, 0, 4]);
+}
+
+pub(super) async fn room_can_be_for_one_tenant_or_for_all_but_some(store: Arc<dyn Store>) {
+    let first = World::new(store).await;
+    let second = first.other().await;
+    let (mine, theirs) = (first.waiting("mine").await, second.waiting("theirs").await);
+    let room = |tenants: Tenants| Room { tenants, ..Room::new(first.agent.clone(), 10) };
+    let claimed = async |rooms: Vec<Room>| {
+        let leased = first.store.claim(first.claim(rooms)).await.unwrap();
+        leased.into_iter().map(|turn| turn.lease.task).collect::<Vec<_>>()
+    };
+    let nobody = TenantId(first.tenant.0 + 1000);
+    assert!(claimed(vec![room(Tenants::Only(nobody))]).await.is_empty());
+    assert!(claimed(vec![room(Tenants::AllBut(vec![first.tenant, second.tenant]))]).await.is_empty());
+    assert_eq!(claimed(vec![room(Tenants::AllBut(vec![first.tenant]))]).await, [theirs]);
+    assert!(claimed(vec![room(Tenants::Only(second.tenant))]).await.is_empty(), "it is taken");
+    assert_eq!(claimed(vec![room(Tenants::Only(first.tenant))]).await, [mine]);
+    // Two rooms of one agent in one claim: each gives what is its own.
+    let (mine, theirs) = (first.waiting("mine").await, second.waiting("theirs").await);
+    first.waiting("too many").await;
+    let one = Room { slots: 1, resumes: true, ..room(Tenants::Only(first.tenant)) };
+    let mut both = claimed(vec![one, room(Tenants::AllBut(vec![first.tenant]))]).await;
+    both.sort_unstable();
+    let mut expected = vec![mine, theirs];
+    expected.sort_unstable();
+    assert_eq!(both, expected);
 }

@@ -91,7 +91,10 @@ pub async fn run_damaged(store: Arc<dyn Store>, damage: impl Fn(TaskId, Damage))
         assert_eq!(world.state(task).await, Failed);
         let kinds = world.kinds(task).await;
         assert_eq!(kinds.last(), Some(&ends(Failed)), "{kinds:?}");
-        let snapshot = world.store.task(world.tenant, task, crate::View { history: Some(0), artifacts: true }).await;
+        let snapshot = world
+            .store
+            .task(world.tenant, task, crate::View { history: Some(0), artifacts: true, ..crate::View::FULL })
+            .await;
         let said = bytes_say(snapshot.unwrap().status_message.as_slice());
         assert_eq!(said.len(), 1, "it says why");
         let refused = world.accept(world.more(task, "more")).await;

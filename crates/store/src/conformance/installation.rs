@@ -4,8 +4,8 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::world::*;
-use crate::{AgentId, Append, Change, Error, NewToken, Room, Store, TenantId, View};
+use super::{credentials::recognised, world::*};
+use crate::{AgentId, Append, Change, Error, NewToken, Reach, Room, Store, TenantId, View};
 
 pub(super) async fn one_value_of_a_setting_wins(store: Arc<dyn Store>) {
     let calls: Vec<_> = (0..10u8)
@@ -35,22 +35,28 @@ pub(super) async fn tenants_have_names_of_their_own(store: Arc<dyn Store>) {
 
 pub(super) async fn tokens_live_until_they_expire(store: Arc<dyn Store>) {
     let tenant = store.create_tenant("first").await.unwrap().id;
-    let new = |hash: u8, expires| NewToken { tenant, hash: [hash; 32], name: "laptop".into(), expires };
+    let new = |hash: u8, expires| NewToken {
+        tenant,
+        hash: [hash; 32],
+        name: "laptop".into(),
+        expires,
+        reach: Reach::default(),
+    };
     let token = store.add_token(new(1, None)).await.unwrap();
     assert_eq!((token.tenant, token.hash, token.name.as_str()), (tenant, [1; 32], "laptop"));
-    assert_eq!(store.token(&[1; 32]).await.unwrap(), Some(token));
+    assert_eq!(recognised(&store, 1).await, Some(token));
     assert!(matches!(store.add_token(new(1, None)).await, Err(Error::Exists)));
     store.add_token(new(2, Some(past()))).await.unwrap();
-    assert_eq!(store.token(&[2; 32]).await.unwrap(), None);
+    assert_eq!(recognised(&store, 2).await, None);
     let live = store.add_token(new(3, Some(later(60_000)))).await.unwrap();
-    assert_eq!(store.token(&[3; 32]).await.unwrap(), Some(live));
-    assert_eq!(store.token(&[9; 32]).await.unwrap(), None);
+    assert_eq!(recognised(&store, 3).await, Some(live));
+    assert_eq!(recognised(&store, 9).await, None);
     let nobody = NewToken { tenant: TenantId(tenant.0 + 1000), ..new(4, None) };
     assert!(matches!(store.add_token(nobody).await, Err(Error::NotFound)));
 }
 
 fn new_token(tenant: TenantId, hash: u8) -> NewToken {
-    NewToken { tenant, hash: [hash; 32], name: format!("token {hash}"), expires: None }
+    NewToken { tenant, hash: [hash; 32], name: format!("token {hash}"), expires: None, reach: Reach::default() }
 }
 
 async fn actions(store: &Arc<dyn Store>) -> Vec<String> {
@@ -192,13 +198,13 @@ pub(super) async fn a_disabled_tenant_has_no_live_token(store: Arc<dyn Store>) {
     let create = Change::CreateTenant { name: "acme".into(), hash: Some([1; 32]) };
     let created = store.administer("admin", create.clone()).await.unwrap();
     assert!(created.tenant.enabled && created.token.is_some());
-    assert_eq!(store.token(&[1; 32]).await.unwrap(), created.token);
+    assert_eq!(recognised(&store, 1).await, created.token);
     let set = |enabled| Change::SetEnabled { tenant: created.tenant.id, enabled };
     assert!(!store.administer("admin", set(false)).await.unwrap().tenant.enabled);
-    assert_eq!(store.token(&[1; 32]).await.unwrap(), None);
+    assert_eq!(recognised(&store, 1).await, None);
     assert!(!store.tenants().await.unwrap()[0].enabled);
     assert!(store.administer("admin", set(true)).await.unwrap().tenant.enabled);
-    assert_eq!(store.token(&[1; 32]).await.unwrap(), created.token);
+    assert_eq!(recognised(&store, 1).await, created.token);
     assert!(matches!(store.administer("admin", create).await, Err(Error::Exists)));
 }
 
@@ -210,8 +216,8 @@ pub(super) async fn a_revoked_token_is_gone_for_good(store: Arc<dyn Store>) {
     let revoke = |tenant, token| store.administer("admin", Change::RevokeToken { tenant, token });
     let revoked = revoke(tenant, one.id).await.unwrap().token.unwrap();
     assert!(revoked.revoked_at.is_some() && !revoked.is_live(later(0)));
-    assert_eq!(store.token(&[1; 32]).await.unwrap(), None);
-    assert_eq!(store.token(&[2; 32]).await.unwrap(), Some(two.clone()));
+    assert_eq!(recognised(&store, 1).await, None);
+    assert_eq!(recognised(&store, 2).await, Some(two.clone()));
     // Once more changes nothing, and another tenant's token does not exist.
     assert_eq!(revoke(tenant, one.id).await.unwrap().token.unwrap(), revoked);
     assert!(matches!(revoke(other, two.id).await, Err(Error::NotFound)));
@@ -229,14 +235,14 @@ pub(super) async fn rotation_leaves_one_live_token(store: Arc<dyn Store>) {
         store.add_token(new_token(tenant, hash)).await.unwrap();
     }
     let rotated = store.administer("admin", Change::Rotate(new_token(tenant, 3))).await.unwrap();
-    assert_eq!(store.token(&[3; 32]).await.unwrap(), rotated.token);
+    assert_eq!(recognised(&store, 3).await, rotated.token);
     for hash in [1, 2] {
-        assert_eq!(store.token(&[hash; 32]).await.unwrap(), None);
+        assert_eq!(recognised(&store, hash).await, None);
     }
-    assert!(store.token(&[9; 32]).await.unwrap().is_some(), "another tenant's token lives on");
+    assert!(recognised(&store, 9).await.is_some(), "another tenant's token lives on");
     // A refused rotation ends nothing.
     assert!(matches!(store.administer("admin", Change::Rotate(new_token(tenant, 9))).await, Err(Error::Exists)));
-    assert_eq!(store.token(&[3; 32]).await.unwrap(), rotated.token);
+    assert_eq!(recognised(&store, 3).await, rotated.token);
 }
 
 pub(super) async fn a_refused_change_is_not_audited(store: Arc<dyn Store>) {
@@ -294,7 +300,7 @@ pub(super) async fn a_token_remembers_when_it_was_used(store: Arc<dyn Store>) {
     assert_eq!(token.used_at, None);
     store.touch_token(token.id).await.unwrap();
     store.touch_token(9999).await.unwrap();
-    let used = store.token(&[1; 32]).await.unwrap().unwrap().used_at;
+    let used = recognised(&store, 1).await.unwrap().used_at;
     assert!(used.is_some_and(|at| at >= token.created_at));
 }
 

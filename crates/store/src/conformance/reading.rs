@@ -9,7 +9,8 @@ use a2a::{
 
 use super::world::*;
 use crate::{
-    Append, Draft, Error, Filter, Lease, PageKey, Position, Removal, Room, Store, Tailed, TaskId, TurnEnd, View, clock,
+    Append, Draft, Error, Filter, Lease, Most, PageKey, Position, Removal, Room, Store, Tailed, TaskId, TurnEnd, View,
+    clock,
 };
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
@@ -41,7 +42,7 @@ pub(super) async fn history_is_cut_from_the_front(store: Arc<dyn Store>) {
         (Some(2), vec!["which?", "that"]),
         (Some(0), vec![]),
     ] {
-        let view = View { history: limit, artifacts: true };
+        let view = View { history: limit, artifacts: true, ..View::FULL };
         let snapshot = world.store.task(world.tenant, task, view).await.unwrap();
         assert_eq!(bytes_say(&snapshot.history), expected, "{limit:?}");
     }
@@ -63,6 +64,61 @@ pub(super) async fn the_log_is_read_in_pages(store: Arc<dyn Store>) {
     assert_eq!(read, all);
     assert!(world.store.events(world.tenant, task, 10, 3).await.unwrap().is_empty());
     assert!(world.store.events(world.tenant, task, u64::MAX, 3).await.unwrap().is_empty());
+}
+
+pub(super) async fn what_is_large_is_read_when_there_is_room(store: Arc<dyn Store>) {
+    // A message has its text in its id as well.
+    const LARGE: u64 = 100_000;
+    let world = World::new(store).await;
+    let text = "x".repeat(100_000);
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let (task, lease) = world.running(&text).await;
+        world.append(&lease, vec![artifact(task, "a", &text, false)]).await.unwrap();
+        world.end(&lease, Completed, None).await.unwrap();
+        tasks.push(task);
+    }
+    let task = tasks[0];
+    let bare = View { history: Some(0), artifacts: false, most: 1000 };
+    assert!(world.store.task(world.tenant, task, bare).await.is_ok());
+    for (view, at_least) in [
+        (View { history: Some(1), ..bare }, 2 * LARGE),
+        (View { artifacts: true, ..bare }, LARGE),
+        (View { history: None, artifacts: true, ..bare }, 3 * LARGE),
+    ] {
+        let Err(Error::Heavy { bytes }) = world.store.task(world.tenant, task, view).await else { panic!("{view:?}") };
+        assert!((at_least..at_least + 1000).contains(&bytes), "{bytes} {view:?}");
+        let read = world.store.task(world.tenant, task, View { most: bytes, ..view }).await.unwrap();
+        assert_eq!(read, world.store.task(world.tenant, task, View { most: u64::MAX, ..view }).await.unwrap());
+    }
+
+    // A list is as long as there is room for, and goes on behind that.
+    let list = async |most: u64, after: Option<PageKey>| {
+        let view = View { most, ..View::FULL };
+        let filter =
+            Filter { agent: None, among: Vec::new(), context: None, state: None, since: None, after, limit: 10, view };
+        world.store.list(world.tenant, filter).await
+    };
+    assert!(matches!(list(LARGE, None).await, Err(Error::Heavy { bytes }) if bytes > 3 * LARGE));
+    let first = list(7 * LARGE, None).await.unwrap();
+    assert_eq!((first.tasks.len(), first.total), (2, 3));
+    let second = list(7 * LARGE, first.next).await.unwrap();
+    assert_eq!((second.tasks.len(), second.total, second.next), (1, 3, None));
+    let mut found: Vec<TaskId> = first.tasks.iter().chain(&second.tasks).map(|it| it.task).collect();
+    found.sort();
+    tasks.sort();
+    assert_eq!(found, tasks);
+    assert_eq!(list(10 * LARGE, None).await.unwrap().tasks.len(), 3);
+
+    // And so is a log.
+    let read =
+        async |after: u64, bytes: u64| world.store.read(world.tenant, task, after, Most { events: 10, bytes }).await;
+    assert!(matches!(read(0, 1000).await, Err(Error::Heavy { bytes }) if bytes > LARGE));
+    let all = world.events(task).await;
+    let (head, more) = read(0, 2 * LARGE + 5000).await.unwrap();
+    assert_eq!((head.as_slice(), more), (&all[..2], true));
+    let (rest, more) = read(2, 2 * LARGE + 5000).await.unwrap();
+    assert_eq!((rest.as_slice(), more), (&all[2..], false));
 }
 
 pub(super) async fn the_whole_log_is_read_from_a_place(store: Arc<dyn Store>) {
@@ -337,7 +393,7 @@ pub(super) async fn lists_are_filtered_and_counted(store: Arc<dyn Store>) {
     assert_eq!(list(Filter { since: Some(since), ..everything() }).await, [third, second]);
     assert_eq!(list(Filter { context: Some(CONTEXT.into()), ..everything() }).await, [third, second, first]);
     assert_eq!(list(Filter { context: Some("none".into()), ..everything() }).await, []);
-    let view = View { history: Some(0), artifacts: false };
+    let view = View { history: Some(0), artifacts: false, ..View::FULL };
     let page = world.store.list(world.tenant, Filter { view, ..everything() }).await.unwrap();
     assert!(page.tasks.iter().all(|task| task.history.is_empty()));
 }

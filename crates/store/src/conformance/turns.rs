@@ -100,7 +100,7 @@ pub(super) async fn artifacts_grow_and_are_replaced(store: Arc<dyn Store>) {
     world.append(&lease, vec![artifact(task, "b", "new", false)]).await.unwrap();
     let said = artifacts_say(&world.task(task).await);
     assert_eq!(said, [("a".into(), "one two".into()), ("b".into(), "new".into())]);
-    let bare = View { history: Some(0), artifacts: false };
+    let bare = View { history: Some(0), artifacts: false, ..View::FULL };
     let bare = world.store.task(world.tenant, task, bare).await.unwrap();
     assert!(bare.artifacts.is_empty() && bare.history.is_empty());
 }

@@ -309,7 +309,16 @@ pub(super) fn artifacts_say(snapshot: &Snapshot) -> Vec<(String, String)> {
 }
 
 pub(super) fn everything() -> Filter {
-    Filter { agent: None, context: None, state: None, since: None, after: None, limit: 100, view: View::FULL }
+    Filter {
+        agent: None,
+        among: Vec::new(),
+        context: None,
+        state: None,
+        since: None,
+        after: None,
+        limit: 100,
+        view: View::FULL,
+    }
 }
 
 /// Lets the clock move on by at least a millisecond, where an order by time is wanted.

@@ -7,7 +7,8 @@ use a2a::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    AgentId, Change, Changed, Error, NewToken, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, clock,
+    AdminToken, AgentId, Change, Changed, Error, NewAdminToken, NewToken, Reach, Result, Scope, StoredAgent,
+    StoredCard, Tenant, TenantId, Token, clock,
 };
 
 /// The name of a tenant's first token.
@@ -50,6 +51,14 @@ pub(crate) trait RegistryTx {
     async fn delete_agent(&self, tenant: TenantId, id: &str) -> Result<bool>;
     /// Says that an agent of a tenant has changed.
     async fn raise_revision(&self) -> Result<()>;
+    /// Says that who may call has changed.
+    async fn raise_credentials(&self) -> Result<()>;
+    /// All tokens of administrators, oldest first.
+    async fn admin_tokens(&self) -> Result<Vec<AdminToken>>;
+    /// Adds a token of an administrator and gives its number.
+    async fn insert_admin_token(&self, new: &NewAdminToken, at: Timestamp) -> Result<i64>;
+    /// The end of a token of an administrator.
+    async fn revoke_admin(&self, token: i64, at: Timestamp) -> Result<()>;
     /// Adds an entry to the audit log.
     async fn write_down(&self, at: Timestamp, actor: &str, action: &str, detail: &str) -> Result<()>;
 }
@@ -69,7 +78,8 @@ pub(crate) async fn administer(registry: &impl RegistryTx, actor: &str, change: 
             let tenant = Tenant { id, name: name.clone(), enabled: true, created_at: now };
             let token = match hash {
                 Some(hash) => {
-                    let first = NewToken { tenant: id, hash: *hash, name: FIRST.to_owned(), expires: None };
+                    let reach = Reach::default();
+                    let first = NewToken { tenant: id, hash: *hash, name: FIRST.to_owned(), expires: None, reach };
                     Some(insert_token(registry, &first, now).await?)
                 }
                 None => None,
@@ -124,13 +134,57 @@ pub(crate) async fn administer(registry: &impl RegistryTx, actor: &str, change: 
             (Changed { tenant, token: Some(token) }, "rotate_tenant_token", detail)
         }
     };
+    registry.raise_credentials().await?;
     registry.write_down(now, actor, action, &detail.to_string()).await?;
     Ok(changed)
+}
+
+/// Adds a token of an administrator. Names are not used again: the audit log knows who did what by them.
+pub(crate) async fn add_admin_token(
+    registry: &impl RegistryTx,
+    actor: &str,
+    new: &NewAdminToken,
+) -> Result<AdminToken> {
+    let is_taken = |known: &AdminToken| known.name == new.name || known.hash == new.hash;
+    if registry.admin_tokens().await?.iter().any(is_taken) {
+        return Err(Error::Exists);
+    }
+    let now = clock::now();
+    let token = AdminToken {
+        id: registry.insert_admin_token(new, now).await?,
+        hash: new.hash,
+        name: new.name.clone(),
+        expires: new.expires,
+        created_at: now,
+        revoked_at: None,
+    };
+    registry.raise_credentials().await?;
+    let detail = detail("admin_token", token.id, Value::Null, admin_state(&token));
+    registry.write_down(now, actor, "create_admin_token", &detail.to_string()).await?;
+    Ok(token)
+}
+
+/// Ends a token of an administrator.
+pub(crate) async fn revoke_admin_token(registry: &impl RegistryTx, actor: &str, token: i64) -> Result<AdminToken> {
+    let found = registry.admin_tokens().await?.into_iter().find(|known| known.id == token);
+    let before = found.ok_or(Error::NotFound)?;
+    if before.revoked_at.is_some() {
+        return Ok(before);
+    }
+    let now = clock::now();
+    registry.revoke_admin(token, now).await?;
+    registry.raise_credentials().await?;
+    let after = AdminToken { revoked_at: Some(now), ..before.clone() };
+    let detail = detail("admin_token", token, admin_state(&before), admin_state(&after));
+    registry.write_down(now, actor, "revoke_admin_token", &detail.to_string()).await?;
+    Ok(after)
 }
 
 /// Replaces a value of the installation. The log tells its name only: the value may be a secret.
 pub(crate) async fn set_setting(registry: &impl RegistryTx, actor: &str, name: &str, value: &[u8]) -> Result<()> {
     registry.put_setting(name, value).await?;
+    // The token of an administrator may be one.
+    registry.raise_credentials().await?;
     let detail = detail("setting", name, Value::Null, Value::Null);
     registry.write_down(clock::now(), actor, "set_setting", &detail.to_string()).await
 }
@@ -231,6 +285,7 @@ async fn insert_token(registry: &impl RegistryTx, new: &NewToken, at: Timestamp)
         created_at: at,
         revoked_at: None,
         used_at: None,
+        reach: new.reach.clone(),
     })
 }
 
@@ -243,5 +298,14 @@ fn tenant_state(tenant: &Tenant) -> Value {
 }
 
 fn token_state(token: &Token) -> Value {
-    json!({"tenant_id": token.tenant.0, "name": token.name, "revoked": token.revoked_at.is_some()})
+    let mut state = json!({"tenant_id": token.tenant.0, "name": token.name, "revoked": token.revoked_at.is_some()});
+    if token.reach != Reach::default() {
+        state["scopes"] = token.reach.scopes.iter().map(Scope::name).collect();
+        state["agents"] = token.reach.agents.iter().map(AgentId::as_str).collect();
+    }
+    state
+}
+
+fn admin_state(token: &AdminToken) -> Value {
+    json!({"name": token.name, "revoked": token.revoked_at.is_some()})
 }

@@ -4,7 +4,7 @@ use a2a::{JsonObject, TaskState, Timestamp};
 
 use super::{TaskRow, Tx};
 use crate::{
-    Claim, Draft, Error, EventKind, LeasedTurn, Result, Start, TaskId, TenantId, Term, Turn, clock, machine::Step,
+    Claim, Draft, Error, EventKind, LeasedTurn, Result, Room, Start, TaskId, TenantId, Term, Turn, clock, machine::Step,
 };
 
 /// What a due task needs.
@@ -61,8 +61,8 @@ pub(crate) fn claim(tx: &mut impl Tx, claim: &Claim) -> Result<Vec<LeasedTurn>> 
         match find_work(tx, &row) {
             Ok(Some(Work::Again(turn))) if is_parked => leased.extend(go_on(tx, row, turn, &claim.term)?),
             Ok(Some(work)) => {
-                let room = claim.room.iter().find(|room| room.agent == row.agent);
-                let resumes = room.is_some_and(|room| room.resumes != room.otherwise.contains(&row.tenant));
+                let is_theirs = |room: &&Room| room.agent == row.agent && room.tenants.have(row.tenant);
+                let resumes = claim.room.iter().find(is_theirs).is_some_and(|room| room.resumes);
                 leased.extend(take(tx, row, work, &claim.term, resumes, now)?);
             }
             // What cannot be run now can never be run: it must not stand first in line for ever.

@@ -12,11 +12,11 @@ use tokio_postgres::error::SqlState;
 
 use super::{
     pool::{Pool, Values, silent},
-    registry::{AGENT, TENANT, read_agent, read_tenant, read_token, tokens_of},
+    registry::{ADMIN_TOKENS, AGENT, TENANT, read_admin_token, read_agent, read_tenant, read_token, tokens_of},
 };
 use crate::{
-    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredAgent, StoredCard, Tenant, TenantId, Token,
-    clock, codec,
+    AdminToken, AgentId, AuditEntry, Change, Changed, Error, NewAdminToken, NewToken, Result, StoredAgent, StoredCard,
+    Tenant, TenantId, Token, clock, codec,
     ops::{self, RegistryTx},
 };
 
@@ -61,6 +61,14 @@ pub(super) async fn set_setting(pool: &Pool, actor: &str, name: &str, value: &[u
 
 pub(super) async fn replace_setting(pool: &Pool, actor: &str, name: &str, was: &[u8], value: &[u8]) -> Result<bool> {
     in_turn!(pool, |tx| ops::replace_setting(&tx, actor, name, was, value).await)
+}
+
+pub(super) async fn add_admin_token(pool: &Pool, actor: &str, new: &NewAdminToken) -> Result<AdminToken> {
+    in_turn!(pool, |tx| ops::add_admin_token(&tx, actor, new).await)
+}
+
+pub(super) async fn revoke_admin_token(pool: &Pool, actor: &str, token: i64) -> Result<AdminToken> {
+    in_turn!(pool, |tx| ops::revoke_admin_token(&tx, actor, token).await)
 }
 
 pub(super) async fn put_card(
@@ -186,10 +194,11 @@ impl RegistryTx for Transaction<'_> {
     }
 
     async fn insert_token(&self, new: &NewToken, at: Timestamp) -> Result<i64> {
-        let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires) VALUES ($1, $2, $3, $4, $5)
-                      RETURNING id";
+        let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires, scopes, agents)
+                      VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
         let expires = new.expires.map(|end| end.as_millis());
-        let values: Values<'_> = &[&new.tenant.0, &new.hash.as_slice(), &new.name, &at.as_millis(), &expires];
+        let (hash, scopes, agents) = (new.hash.as_slice(), new.reach.scopes.bits(), new.reach.agents_column());
+        let values: Values<'_> = &[&new.tenant.0, &hash, &new.name, &at.as_millis(), &expires, &scopes, &agents];
         Ok(self.query_one(insert, values).await?.try_get(0)?)
     }
 
@@ -258,6 +267,27 @@ impl RegistryTx for Transaction<'_> {
         Ok(())
     }
 
+    async fn raise_credentials(&self) -> Result<()> {
+        self.execute("UPDATE credentials_revision SET revision = revision + 1", &[]).await?;
+        Ok(())
+    }
+
+    async fn admin_tokens(&self) -> Result<Vec<AdminToken>> {
+        self.query(ADMIN_TOKENS, &[]).await?.iter().map(read_admin_token).collect()
+    }
+
+    async fn insert_admin_token(&self, new: &NewAdminToken, at: Timestamp) -> Result<i64> {
+        let insert = "INSERT INTO admin_tokens (hash, name, created_at, expires) VALUES ($1, $2, $3, $4) RETURNING id";
+        let expires = new.expires.map(|end| end.as_millis());
+        let values: Values<'_> = &[&new.hash.as_slice(), &new.name, &at.as_millis(), &expires];
+        Ok(self.query_one(insert, values).await?.try_get(0)?)
+    }
+
+    async fn revoke_admin(&self, token: i64, at: Timestamp) -> Result<()> {
+        self.execute("UPDATE admin_tokens SET revoked_at = $2 WHERE id = $1", &[&token, &at.as_millis()]).await?;
+        Ok(())
+    }
+
     async fn write_down(&self, at: Timestamp, actor: &str, action: &str, detail: &str) -> Result<()> {
         let insert = "INSERT INTO audit (at, actor, action, detail) VALUES ($1, $2, $3, $4)";
         self.execute(insert, &[&at.as_millis(), &actor, &action, &detail]).await?;
@@ -273,6 +303,7 @@ mod tests {
         super::{registry, testing},
         *,
     };
+    use crate::Reach;
 
     async fn create_tenant(pool: &Pool, name: &str) -> Result<Tenant> {
         let create = Change::CreateTenant { name: name.to_owned(), hash: None };
@@ -292,7 +323,13 @@ mod tests {
                 let created = administer(&pool, "admin", &create).await;
                 assert!(matches!(created, Ok(_) | Err(Error::Exists)), "{created:?}");
                 let named = create_tenant(&pool, &format!("tenant {n}")).await.unwrap();
-                let hash = NewToken { tenant: named.id, hash: [99; 32], name: "one".into(), expires: None };
+                let hash = NewToken {
+                    tenant: named.id,
+                    hash: [99; 32],
+                    name: "one".into(),
+                    expires: None,
+                    reach: Reach::default(),
+                };
                 let token = administer(&pool, "admin", &Change::AddToken(hash)).await;
                 assert!(matches!(token, Ok(_) | Err(Error::Exists)), "{token:?}");
                 (key, created.is_ok(), token.is_ok())
@@ -321,7 +358,7 @@ mod tests {
         let mut calls = Vec::new();
         for n in 0..8u8 {
             let pool = database.writers();
-            let new = NewToken { tenant, hash: [n; 32], name: n.to_string(), expires: None };
+            let new = NewToken { tenant, hash: [n; 32], name: n.to_string(), expires: None, reach: Reach::default() };
             calls.push(tokio::spawn(async move { administer(&pool, "admin", &Change::Rotate(new)).await }));
         }
         for call in calls {

@@ -301,7 +301,7 @@ impl Tx for Batch {
         for room in &claim.room {
             let mut waiting: BTreeMap<TenantId, Vec<&TaskRow>> = BTreeMap::new();
             for Entry { row, .. } in self.tasks.values() {
-                if row.agent == room.agent && self.is_due(row, claim) {
+                if row.agent == room.agent && room.tenants.have(row.tenant) && self.is_due(row, claim) {
                     waiting.entry(row.tenant).or_default().push(row);
                 }
             }
@@ -309,6 +309,7 @@ impl Tx for Batch {
             for tenant in lease::in_line(waiting.keys().copied().collect(), room.after) {
                 let mut rows = waiting.remove(&tenant).unwrap_or_default();
                 rows.sort_by_key(|row| (Reverse(row.priority), row.due_at));
+                rows.truncate(room.shares.left(tenant));
                 lines.push(rows);
             }
             let free = self.free.get(room.agent.as_str()).filter(|_| room.most_held.is_some());

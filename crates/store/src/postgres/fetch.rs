@@ -490,7 +490,9 @@ async fn claim(session: &Session, needs: &Needs) -> Result<(Vec<Row>, Free), tok
             }
             continue;
         }
-        let agents: Vec<&str> = claim.room.iter().map(|room| room.agent.as_str()).collect();
+        let mut agents: Vec<&str> = claim.room.iter().map(|room| room.agent.as_str()).collect();
+        agents.sort_unstable();
+        agents.dedup();
         let line = session.query_if(!agents.is_empty(), LINE, &[&agents]).await?;
         let mut stands = Stand::all(claim, &line)?;
         let (me, running) = (claim.term.holder.as_str(), uuids(&claim.running.iter().copied().collect()));
@@ -579,8 +581,10 @@ impl<'a> Stand<'a> {
         }
         let mut stands = Vec::new();
         for room in &claim.room {
-            let Some(tenants) = tenants.remove(room.agent.as_str()) else { continue };
-            let tenants = lease::in_line(tenants, room.after);
+            let Some(tenants) = tenants.get(room.agent.as_str()) else { continue };
+            let may = |tenant: &TenantId| room.tenants.have(*tenant) && room.shares.left(*tenant) > 0;
+            let theirs = tenants.iter().copied().filter(may).collect();
+            let tenants = lease::in_line(theirs, room.after);
             let line = tenants.into_iter().map(|tenant| Self { room, tenant, has: 0, share: 0, left: 0 }).collect();
             stands.extend(Self::shared(line, room.slots));
         }
@@ -600,7 +604,7 @@ impl<'a> Stand<'a> {
             let got = found.get(&(stand.room.agent.to_string(), stand.tenant.0)).copied().unwrap_or(0);
             *left = left.saturating_sub(got);
             stand.has += got;
-            if got == stand.share {
+            if got == stand.share && stand.has < stand.room.shares.left(stand.tenant) {
                 line.push(stand);
             }
         }
@@ -613,7 +617,8 @@ impl<'a> Stand<'a> {
             return Vec::new();
         }
         line.sort_by_key(|stand| stand.has);
-        let shares = lease::share(left, &vec![usize::MAX; line.len()]);
+        let most = |stand: &Self| stand.room.shares.left(stand.tenant) - stand.has;
+        let shares = lease::share(left, &line.iter().map(most).collect::<Vec<_>>());
         for (stand, share) in line.iter_mut().zip(shares) {
             stand.left = left;
             stand.share = share;

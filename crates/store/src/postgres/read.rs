@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::pool::Pool;
 use crate::{
-    AgentId, Error, Event, Filter, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId, Tokens,
-    View, codec,
+    AgentId, Error, Event, Filter, Most, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId,
+    Tokens, View, codec,
     retention::refuse_pruned,
-    talk::{ALL_BYTES, Room, TURN_BYTES, Talk},
+    talk::{ALL_BYTES, Room, SAID_BYTES, TURN_BYTES, Talk},
 };
 
 pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -33,37 +33,61 @@ pub(super) async fn head(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<
     })
 }
 
-/// What [`snapshot`] reads of `a2a_tasks t`, `said` and `made`.
-const SNAPSHOT: &str = "t.task_id, t.agent_id, t.context_id, t.state, t.status_at, t.status_message, t.seq, \
-                        said.bodies, made.ids, made.bodies, made.turns, t.input_tokens, t.output_tokens";
+/// What [`snapshot`] reads of `a2a_tasks t`, `said` and `made`, of a row that `is_read` says.
+fn snapshot_if(is_read: &str) -> String {
+    format!(
+        "t.task_id, t.agent_id, t.context_id, t.state, t.status_at, CASE WHEN {is_read} THEN t.status_message END, t.seq,
+         said.bodies, made.ids, made.bodies, made.turns, t.input_tokens, t.output_tokens"
+    )
+}
 
-/// The last messages and all artifacts of a task `t`. The two values are how many messages (NULL for all) and whether
-/// artifacts are wanted.
-fn content(messages: &str, artifacts: &str) -> String {
+/// The last messages and all artifacts of a task `t`, if the row is one that `is_read` says. The two values are how many messages (NULL for
+/// all) and whether artifacts are wanted.
+fn content(messages: &str, artifacts: &str, is_read: &str) -> String {
     format!(
         "LEFT JOIN LATERAL (
            SELECT array_agg(m.body ORDER BY m.pos) AS bodies
-           FROM (SELECT pos, body FROM messages WHERE task = t.task_id ORDER BY pos DESC LIMIT {messages}::bigint) m
+           FROM (SELECT pos, body FROM messages WHERE task = t.task_id AND {is_read}
+                 ORDER BY pos DESC LIMIT {messages}::bigint) m
          ) said ON true
          LEFT JOIN LATERAL (
            SELECT array_agg(a.artifact_id ORDER BY a.pos) AS ids, array_agg(a.body ORDER BY a.pos) AS bodies,
              array_agg(a.turn ORDER BY a.pos) AS turns
-           FROM a2a_artifacts a WHERE a.task = t.task_id AND {artifacts}::boolean
+           FROM a2a_artifacts a WHERE a.task = t.task_id AND {artifacts}::boolean AND {is_read}
          ) made ON true"
     )
 }
 
-pub(super) async fn task(pool: &Pool, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
-    let content = content("$3", "$4");
-    let sql = format!(
-        "SELECT {SNAPSHOT} FROM a2a_tasks t {content} WHERE t.task_id = $1 AND t.tenant_id = $2 AND t.hidden = 0"
-    );
-    let messages = view.history.map(i64::from);
-    let row = pool.query_opt(&sql, &[&uuid(task), &tenant.0, &messages, &view.artifacts]).await?;
-    snapshot(&row.ok_or(Error::NotFound)?, 0)
+/// How many bytes that will be, with the message of the status. The length of what is stored is known without reading it.
+fn weight(messages: &str, artifacts: &str) -> String {
+    format!(
+        "(coalesce(octet_length(t.status_message), 0)
+          + coalesce((SELECT sum(octet_length(m.body)) FROM
+              (SELECT body FROM messages WHERE task = t.task_id ORDER BY pos DESC LIMIT {messages}::bigint) m), 0)
+          + coalesce((SELECT sum(octet_length(a.body)) FROM a2a_artifacts a
+              WHERE a.task = t.task_id AND {artifacts}::boolean), 0))::bigint"
+    )
 }
 
-/// A task whose columns, those of [`SNAPSHOT`], begin at `first`.
+pub(super) async fn task(pool: &Pool, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
+    let (weight, content) = (weight("$3", "$4"), content("$3", "$4", "w.bytes <= $5"));
+    let sql = format!(
+        "SELECT w.bytes, {SNAPSHOT} FROM a2a_tasks t CROSS JOIN LATERAL (SELECT {weight} AS bytes) w {content}
+         WHERE t.task_id = $1 AND t.tenant_id = $2 AND t.hidden = 0",
+        SNAPSHOT = snapshot_if("w.bytes <= $5")
+    );
+    let messages = view.history.map(i64::from);
+    let most = i64::try_from(view.most).unwrap_or(i64::MAX);
+    let row = pool.query_opt(&sql, &[&uuid(task), &tenant.0, &messages, &view.artifacts, &most]).await?;
+    let row = row.ok_or(Error::NotFound)?;
+    let bytes: i64 = row.try_get(0)?;
+    if bytes > most {
+        return Err(Error::Heavy { bytes: codec::unsigned(bytes) });
+    }
+    snapshot(&row, 1)
+}
+
+/// A task whose columns, those of [`snapshot_if`], begin at `first`.
 fn snapshot(row: &Row, first: usize) -> Result<Snapshot> {
     let said: Option<Vec<&[u8]>> = row.try_get(first + 7)?;
     let ids: Option<Vec<&str>> = row.try_get(first + 8)?;
@@ -129,7 +153,12 @@ pub(super) async fn list(pool: &Pool, tenant: TenantId, filter: &Filter) -> Resu
         if row.try_get::<_, Option<Uuid>>(1)?.is_none() {
             break;
         }
-        if page.tasks.len() as u64 == u64::from(filter.limit) {
+        let (own, all): (i64, i64) = (row.try_get(14)?, row.try_get(15)?);
+        let is_cut = codec::unsigned(all) > filter.view.most;
+        if is_cut && page.tasks.is_empty() {
+            return Err(Error::Heavy { bytes: codec::unsigned(own) });
+        }
+        if is_cut || page.tasks.len() as u64 == u64::from(filter.limit) {
             let key = |last: &Snapshot| PageKey { status_at: last.status_at, task: last.task };
             page.next = page.tasks.last().map(key);
             break;
@@ -145,6 +174,10 @@ fn list_query(tenant: TenantId, filter: &Filter) -> Query {
     let mut counted = format!("tenant_id = {tenant}");
     if let Some(agent) = &filter.agent {
         counted += &format!(" AND agent_id = {}", query.value(agent.as_str().to_owned()));
+    }
+    if !filter.among.is_empty() {
+        let among: Vec<String> = filter.among.iter().map(AgentId::to_string).collect();
+        counted += &format!(" AND agent_id = ANY({})", query.value(among));
     }
     if let Some(state) = filter.state {
         counted += &format!(" AND state = {}", query.value(codec::state_name(state)));
@@ -171,11 +204,17 @@ fn list_query(tenant: TenantId, filter: &Filter) -> Query {
     let limit = query.value(i64::from(filter.limit) + 1);
     let messages = query.value(filter.view.history.map(i64::from));
     let artifacts = query.value(filter.view.artifacts);
-    let content = content(&messages, &artifacts);
+    let most = query.value(i64::try_from(filter.view.most).unwrap_or(i64::MAX));
+    let is_read = format!("t.up_to_it <= {most}");
+    let (weight, content) = (weight(&messages, &artifacts), content(&messages, &artifacts, &is_read));
+    let snapshot = snapshot_if(&is_read);
     query.sql = format!(
-        "SELECT total.n, {SNAPSHOT} FROM ({total}) total
+        "SELECT total.n, {snapshot}, t.bytes, t.up_to_it FROM ({total}) total
          LEFT JOIN LATERAL (
-           SELECT * FROM a2a_tasks WHERE {matching}{after} ORDER BY status_at DESC, task_id DESC LIMIT {limit}
+           SELECT t.*, (sum(t.bytes) OVER (ORDER BY status_at DESC, task_id DESC))::bigint AS up_to_it FROM (
+             SELECT t.*, {weight} AS bytes FROM a2a_tasks t
+             WHERE {matching}{after} ORDER BY status_at DESC, task_id DESC LIMIT {limit}
+           ) t
          ) t ON true
          {content}
          ORDER BY t.status_at DESC, t.task_id DESC"
@@ -188,25 +227,35 @@ pub(super) async fn events(
     tenant: TenantId,
     task: TaskId,
     after: u64,
-    limit: usize,
-) -> Result<Vec<Event>> {
-    // A task without such events is a row of NULLs, no task is no row.
-    let sql = "SELECT e.seq, e.at, e.kind, e.body, t.seq FROM a2a_tasks t
+    most: Most,
+) -> Result<(Vec<Event>, bool)> {
+    // A task without such events is a row of NULLs, no task is no row. Bodies that are too many stay where they are.
+    let sql =
+        "SELECT e.seq, e.at, e.kind, CASE WHEN e.up_to_it <= $5 THEN e.body END, t.seq, e.up_to_it FROM a2a_tasks t
                LEFT JOIN LATERAL (
-                 SELECT seq, at, kind, body FROM a2a_events WHERE task = t.task_id AND seq > $3 ORDER BY seq LIMIT $4
+                 SELECT seq, at, kind, body, (sum(octet_length(body)) OVER (ORDER BY seq))::bigint AS up_to_it FROM (
+                   SELECT * FROM a2a_events WHERE task = t.task_id AND seq > $3 ORDER BY seq LIMIT $4
+                 ) e
                ) e ON true
                WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY e.seq";
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = pool.query(sql, &[&uuid(task), &tenant.0, &codec::signed(after), &limit]).await?;
+    let limit = i64::try_from(most.events).unwrap_or(i64::MAX);
+    let bytes = i64::try_from(most.bytes).unwrap_or(i64::MAX);
+    let rows = pool.query(sql, &[&uuid(task), &tenant.0, &codec::signed(after), &limit, &bytes]).await?;
     let end = codec::unsigned(rows.first().ok_or(Error::NotFound)?.try_get(4)?);
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
-        if row.try_get::<_, Option<i64>>(0)?.is_some() {
-            events.push(event(row, 0)?);
+        let Some(up_to_it) = row.try_get::<_, Option<i64>>(5)? else { break };
+        if up_to_it > bytes {
+            if events.is_empty() {
+                return Err(Error::Heavy { bytes: codec::unsigned(up_to_it) });
+            }
+            break;
         }
+        events.push(event(row, 0)?);
     }
     refuse_pruned(&events, after, end)?;
-    Ok(events)
+    let more = events.last().is_some_and(|last| last.seq < end);
+    Ok((events, more))
 }
 
 /// An event whose columns `seq, at, kind, body` begin at `first`.
@@ -238,7 +287,11 @@ const SAID: &str =
 pub(super) async fn history(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
     let talk = talk("true");
     let sql = format!(
-        "SELECT {SAID} FROM a2a_tasks t LEFT JOIN LATERAL ({talk}) said ON true
+        "SELECT {SAID} FROM a2a_tasks t LEFT JOIN LATERAL (
+           SELECT * FROM (
+             SELECT *, sum(octet_length(body)) OVER (ORDER BY turn DESC, is_status DESC, pos DESC) - octet_length(body)
+               AS newer FROM ({talk}) said) said
+           WHERE newer < {SAID_BYTES}) said ON true
          WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY said.turn, said.is_status, said.pos"
     );
     let rows = pool.query(&sql, &[&uuid(task), &tenant.0]).await?;
@@ -300,10 +353,14 @@ pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) 
 /// Newest first, until there is enough: the index gives the tasks in that order, so older ones are not read.
 fn context_query() -> String {
     let talk = talk("t.state IN ('completed', 'failed', 'canceled', 'rejected')");
+    let newest = "task_id DESC, said_in DESC, is_status DESC, pos DESC";
     format!(
-        "SELECT {SAID} FROM a2a_tasks t CROSS JOIN LATERAL ({talk}) said
-         WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4
-         ORDER BY t.task_id DESC, said.turn DESC, said.is_status DESC, said.pos DESC LIMIT $5"
+        "SELECT task_id, context_id, replied, said_in, body FROM (
+           SELECT *, sum(octet_length(body)) OVER (ORDER BY {newest}) - octet_length(body) AS newer FROM (
+             SELECT {SAID}, said.is_status, said.pos FROM a2a_tasks t CROSS JOIN LATERAL ({talk}) said
+             WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4
+             ORDER BY t.task_id DESC, said.turn DESC, said.is_status DESC, said.pos DESC LIMIT $5) said) said
+         WHERE newer < {SAID_BYTES} ORDER BY {newest}"
     )
 }
 
@@ -403,7 +460,16 @@ mod tests {
     }
 
     fn everything(limit: u32) -> Filter {
-        Filter { agent: None, context: None, state: None, since: None, after: None, limit, view: View::FULL }
+        Filter {
+            agent: None,
+            among: Vec::new(),
+            context: None,
+            state: None,
+            since: None,
+            after: None,
+            limit,
+            view: View::FULL,
+        }
     }
 
     /// A reader that needs two statements would see a task whose parts do not belong together.
@@ -498,7 +564,7 @@ mod tests {
         let pool = database.readers();
         let read = super::task(&pool, TENANT, task, View::FULL).await.unwrap();
         assert_eq!(read.artifacts, [vec!["b1", "b2"], vec!["a1", "a2"], vec!["c1"]]);
-        let without = View { history: Some(0), artifacts: false };
+        let without = View { history: Some(0), artifacts: false, ..View::FULL };
         assert!(super::task(&pool, TENANT, task, without).await.unwrap().artifacts.is_empty());
     }
 
@@ -550,7 +616,10 @@ mod tests {
             )
             .await
             .unwrap();
-        assert!(matches!(events(&pool, TENANT, task, 0, 9).await, Err(Error::Damaged(_))));
+        assert!(matches!(
+            events(&pool, TENANT, task, 0, Most { events: 9, bytes: u64::MAX }).await,
+            Err(Error::Damaged(_))
+        ));
         client.batch_execute("INSERT INTO messages (task, created_at, turn, role, status, message_id, body) SELECT task_id, 1, 1, 'user', 'acked', 'm', '{' FROM a2a_tasks").await.unwrap();
         assert!(matches!(history(&pool, TENANT, task).await, Err(Error::Damaged(_))));
     }

@@ -3,14 +3,22 @@
 use tokio_postgres::Row;
 
 use super::pool::Pool;
-use crate::{Error, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, Usage, clock, codec};
+use crate::{
+    AdminToken, Bearer, Error, Reach, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, Usage, clock, codec,
+};
 
 /// The columns that [`read_tenant`] reads.
 pub(super) const TENANT: &str = "id, name, enabled, created_at";
 /// The columns that [`read_agent`] reads.
 pub(super) const AGENT: &str = "tenant_id, agent_id, definition, created_at, updated_at";
 /// The columns that [`read_token`] reads, of `tokens k`.
-const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
+const TOKEN: &str =
+    "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at, k.scopes, k.agents";
+/// What makes `tokens k` of `tenants t` live, at the time that is the first value.
+const LIVE: &str = "k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > $1) AND t.enabled";
+/// The query for all tokens of administrators; [`read_admin_token`] reads what it finds.
+pub(super) const ADMIN_TOKENS: &str =
+    "SELECT id, hash, name, expires, created_at, revoked_at FROM admin_tokens ORDER BY id";
 
 pub(super) async fn setting(pool: &Pool, name: &str) -> Result<Option<Vec<u8>>> {
     let row = pool.query_opt("SELECT value FROM settings WHERE name = $1", &[&name]).await?;
@@ -22,14 +30,49 @@ pub(super) async fn tenants(pool: &Pool) -> Result<Vec<Tenant>> {
     rows.iter().map(read_tenant).collect()
 }
 
-/// The token, if it is not expired or revoked and its tenant is enabled.
-pub(super) async fn token(pool: &Pool, hash: &[u8; 32]) -> Result<Option<Token>> {
+/// The token and its tenant, if it is not expired or revoked and the tenant is enabled.
+pub(super) async fn token(pool: &Pool, hash: &[u8; 32]) -> Result<Option<Bearer>> {
     let sql = format!(
-        "SELECT {TOKEN} FROM tokens k JOIN tenants t ON t.id = k.tenant_id
-         WHERE k.hash = $1 AND k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > $2) AND t.enabled"
+        "SELECT {TOKEN}, t.name, t.created_at FROM tokens k JOIN tenants t ON t.id = k.tenant_id
+         WHERE {LIVE} AND k.hash = $2"
     );
-    let row = pool.query_opt(&sql, &[&hash.as_slice(), &clock::now().as_millis()]).await?;
-    row.as_ref().map(read_token).transpose()
+    let Some(row) = pool.query_opt(&sql, &[&clock::now().as_millis(), &hash.as_slice()]).await? else {
+        return Ok(None);
+    };
+    let token = read_token(&row)?;
+    let tenant =
+        Tenant { id: token.tenant, name: row.try_get(10)?, enabled: true, created_at: codec::time(row.try_get(11)?) };
+    Ok(Some(Bearer { token, tenant }))
+}
+
+pub(super) async fn live_tokens(pool: &Pool, tokens: &[i64]) -> Result<Vec<i64>> {
+    let sql = format!("SELECT k.id FROM tokens k JOIN tenants t ON t.id = k.tenant_id WHERE {LIVE} AND k.id = ANY($2)");
+    let rows = pool.query(&sql, &[&clock::now().as_millis(), &tokens]).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+pub(super) async fn credentials_revision(pool: &Pool) -> Result<i64> {
+    Ok(pool.query_one("SELECT revision FROM credentials_revision", &[]).await?.try_get(0)?)
+}
+
+pub(super) async fn admin_tokens(pool: &Pool) -> Result<Vec<AdminToken>> {
+    pool.query(ADMIN_TOKENS, &[]).await?.iter().map(read_admin_token).collect()
+}
+
+pub(super) fn read_admin_token(row: &Row) -> Result<AdminToken> {
+    let time = |at: Option<i64>| at.map(codec::time);
+    Ok(AdminToken {
+        id: row.try_get(0)?,
+        hash: hash_of(row.try_get(1)?)?,
+        name: row.try_get(2)?,
+        expires: time(row.try_get(3)?),
+        created_at: codec::time(row.try_get(4)?),
+        revoked_at: time(row.try_get(5)?),
+    })
+}
+
+fn hash_of(bytes: &[u8]) -> Result<[u8; 32]> {
+    bytes.try_into().map_err(|_| Error::Damaged("a token's hash has not 32 bytes".into()))
 }
 
 pub(super) async fn tokens(pool: &Pool, tenant: TenantId) -> Result<Vec<Token>> {
@@ -116,15 +159,15 @@ fn read_card(row: &Row) -> Result<StoredCard> {
 
 pub(super) fn read_token(row: &Row) -> Result<Token> {
     let time = |at: Option<i64>| at.map(codec::time);
-    let hash: &[u8] = row.try_get(2)?;
     Ok(Token {
         id: row.try_get(0)?,
         tenant: TenantId(row.try_get(1)?),
-        hash: hash.try_into().map_err(|_| Error::Damaged("a token's hash has not 32 bytes".into()))?,
+        hash: hash_of(row.try_get(2)?)?,
         name: row.try_get(3)?,
         expires: time(row.try_get(4)?),
         created_at: codec::time(row.try_get(5)?),
         revoked_at: time(row.try_get(6)?),
         used_at: time(row.try_get(7)?),
+        reach: Reach::of_columns(row.try_get(8)?, row.try_get(9)?)?,
     })
 }

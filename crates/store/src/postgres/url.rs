@@ -1,6 +1,6 @@
 //! Where the database is and how to talk to it: a connection URL as libpq reads it, which never shows its password.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::{
@@ -112,7 +112,12 @@ impl FromStr for Url {
         let (ssl_mode, tls) = tls(mode.as_deref(), root.as_deref())?;
         // As in libpq, TLS is not for sockets: who reads those reads our memory too.
         let local = config.get_hosts().iter().all(is_socket) && config.get_hostaddrs().is_empty();
-        config.ssl_mode(if local { SslMode::Disable } else { ssl_mode });
+        config.ssl_mode(match ssl_mode {
+            _ if local => SslMode::Disable,
+            // Whoever stands between two machines can say that there is no TLS, and gets the password and everything else.
+            SslMode::Prefer if !is_here(&config) => SslMode::Require,
+            mode => mode,
+        });
         Ok(Self { masked: masked(text), config: Box::new(config), tls })
     }
 }
@@ -200,6 +205,20 @@ fn is_socket(_: &Host) -> bool {
     false
 }
 
+/// Whether every connection stays on this machine.
+fn is_here(config: &Config) -> bool {
+    let is_here = |host: &Host| match host {
+        Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback()),
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    };
+    // An address, where there is one, is where the connection goes; the host is then only its name.
+    match config.get_hostaddrs() {
+        [] => config.get_hosts().iter().all(is_here),
+        addresses => addresses.iter().all(IpAddr::is_loopback),
+    }
+}
+
 fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
@@ -232,7 +251,7 @@ mod tests {
         assert_eq!(url.config.get_password(), Some(&b"p@ss"[..]));
         assert_eq!(url.config.get_ports(), [6432]);
         assert_eq!((url.database(), url.config.get_application_name()), (Some("app"), Some("sb one")));
-        assert_eq!((url.config.get_ssl_mode(), url.tls.verify), (SslMode::Prefer, Verify::Nothing));
+        assert_eq!((url.config.get_ssl_mode(), url.tls.verify), (SslMode::Require, Verify::Nothing));
         let timeouts = |url: &Url| (url.config.get_connect_timeout().copied(), url.config.get_keepalives_idle());
         let seconds = Duration::from_secs;
         assert_eq!(timeouts(&url), (Some(seconds(5)), seconds(10)), "what holds unless something else is said");
@@ -257,10 +276,37 @@ mod tests {
         assert_eq!(of("sslmode=disable"), (SslMode::Disable, Verify::Nothing, None));
         assert_eq!(of("sslmode=require"), (SslMode::Require, Verify::Nothing, None));
         assert_eq!(of("sslmode=require&sslrootcert=/ca.pem"), (SslMode::Require, Verify::Chain, file()));
-        assert_eq!(of("sslrootcert=%2Fca.pem"), (SslMode::Prefer, Verify::Chain, file()));
+        assert_eq!(of("sslrootcert=%2Fca.pem"), (SslMode::Require, Verify::Chain, file()));
         assert_eq!(of("sslmode=verify-ca"), (SslMode::Require, Verify::Chain, None));
         assert_eq!(of("sslmode=verify-full&sslrootcert=/ca.pem"), (SslMode::Require, Verify::Full, file()));
         assert_eq!(of("sslrootcert=system"), (SslMode::Require, Verify::Full, None));
+    }
+
+    #[test]
+    fn between_machines_only_who_says_so_goes_without_tls() {
+        let of = |url: &str| parse(url).config.get_ssl_mode();
+        for far in [
+            "postgres://h/d",
+            "postgres://h/d?sslmode=prefer",
+            "postgres://10.0.0.1/d",
+            "postgres://0.0.0.0/d",
+            "postgres://localhost.example/d",
+            "postgres://localhost,h/d",
+            "postgres://localhost/d?hostaddr=10.0.0.1",
+            "postgres://[2001:db8::1]/d",
+        ] {
+            assert_eq!(of(far), SslMode::Require, "{far}");
+        }
+        for near in [
+            "postgres://localhost/d",
+            "postgres://127.0.0.1/d",
+            "postgres://[::1]/d",
+            "postgres://localhost,127.0.0.2/d",
+            "postgres://h/d?hostaddr=127.0.0.1",
+        ] {
+            assert_eq!(of(near), SslMode::Prefer, "{near}");
+        }
+        assert_eq!(of("postgres://h/d?sslmode=disable"), SslMode::Disable);
     }
 
     #[test]

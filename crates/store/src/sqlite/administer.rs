@@ -6,8 +6,8 @@ use rusqlite::{Connection, params};
 
 use super::{registry, writer::Batch};
 use crate::{
-    AgentId, AuditEntry, Change, Changed, Error, NewToken, Result, StoredAgent, StoredCard, Tenant, TenantId, Token,
-    codec,
+    AdminToken, AgentId, AuditEntry, Change, Changed, Error, NewAdminToken, NewToken, Result, StoredAgent, StoredCard,
+    Tenant, TenantId, Token, codec,
     ops::{self, RegistryTx},
 };
 
@@ -21,6 +21,14 @@ pub(super) fn set_setting(batch: &Batch<'_>, actor: &str, name: &str, value: &[u
 
 pub(super) fn replace_setting(batch: &Batch<'_>, actor: &str, name: &str, was: &[u8], value: &[u8]) -> Result<bool> {
     at_once(ops::replace_setting(batch.conn, actor, name, was, value))
+}
+
+pub(super) fn add_admin_token(batch: &Batch<'_>, actor: &str, new: &NewAdminToken) -> Result<AdminToken> {
+    at_once(ops::add_admin_token(batch.conn, actor, new))
+}
+
+pub(super) fn revoke_admin_token(batch: &Batch<'_>, actor: &str, token: i64) -> Result<AdminToken> {
+    at_once(ops::revoke_admin_token(batch.conn, actor, token))
 }
 
 pub(super) fn put_card(
@@ -101,9 +109,12 @@ impl RegistryTx for Connection {
     }
 
     async fn insert_token(&self, new: &NewToken, at: Timestamp) -> Result<i64> {
-        let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires, scopes, agents)
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let expires = new.expires.map(|end| end.as_millis());
-        Ok(self.prepare_cached(insert)?.insert(params![new.tenant.0, new.hash, new.name, at.as_millis(), expires])?)
+        let (scopes, agents) = (new.reach.scopes.bits(), new.reach.agents_column());
+        let values = params![new.tenant.0, new.hash, new.name, at.as_millis(), expires, scopes, agents];
+        Ok(self.prepare_cached(insert)?.insert(values)?)
     }
 
     async fn set_enabled(&self, tenant: TenantId, enabled: bool) -> Result<()> {
@@ -162,6 +173,27 @@ impl RegistryTx for Connection {
 
     async fn raise_revision(&self) -> Result<()> {
         self.prepare_cached("UPDATE agents_revision SET revision = revision + 1")?.execute(())?;
+        Ok(())
+    }
+
+    async fn raise_credentials(&self) -> Result<()> {
+        self.prepare_cached("UPDATE credentials_revision SET revision = revision + 1")?.execute(())?;
+        Ok(())
+    }
+
+    async fn admin_tokens(&self) -> Result<Vec<AdminToken>> {
+        registry::admin_tokens(self)
+    }
+
+    async fn insert_admin_token(&self, new: &NewAdminToken, at: Timestamp) -> Result<i64> {
+        let insert = "INSERT INTO admin_tokens (hash, name, created_at, expires) VALUES (?1, ?2, ?3, ?4)";
+        let expires = new.expires.map(|end| end.as_millis());
+        Ok(self.prepare_cached(insert)?.insert(params![new.hash, new.name, at.as_millis(), expires])?)
+    }
+
+    async fn revoke_admin(&self, token: i64, at: Timestamp) -> Result<()> {
+        let end = "UPDATE admin_tokens SET revoked_at = ?2 WHERE id = ?1";
+        self.prepare_cached(end)?.execute(params![token, at.as_millis()])?;
         Ok(())
     }
 

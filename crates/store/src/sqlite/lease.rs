@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{clock::Clock, push, row, writer::Batch};
 use crate::{
-    AgentId, Claim, Due, Error, Holder, Lease, LeaseTime, Result, Room, TaskId, TenantId, codec, fault,
+    AgentId, Claim, Due, Error, Holder, Lease, LeaseTime, Result, Room, TaskId, TenantId, Tenants, codec, fault,
     lease::{self, MANY, among},
     ops::TaskRow,
 };
@@ -92,16 +92,18 @@ pub(super) fn due(batch: &Batch<'_>, claim: &Claim, room: &Room) -> Result<Vec<T
             break;
         }
         open.sort_by_key(|place| served[*place].1.len());
-        let shares = lease::share(left, &vec![usize::MAX; open.len()]);
+        let most = |place: &usize| room.shares.left(served[*place].0) - served[*place].1.len();
+        let shares = lease::share(left, &open.iter().map(most).collect::<Vec<_>>());
         let mut still_open = Vec::new();
         for (place, share) in open.into_iter().zip(shares) {
             let (tenant, rows) = &mut served[place];
             let found = rows_of(batch, claim, room, *tenant, rows.len(), share)?;
             left -= found.len();
-            if found.len() == share {
+            let has_all = found.len() == share;
+            rows.extend(found);
+            if has_all && rows.len() < room.shares.left(*tenant) {
                 still_open.push(place);
             }
-            rows.extend(found);
         }
         open = still_open;
     }
@@ -119,18 +121,30 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn of(room: &'a Room) -> Self {
-        Self { room, after: room.after.unwrap_or(TenantId(i64::MIN)), wrapped: room.after.is_none() }
+        match room.tenants {
+            // From the one before it, and no further.
+            Tenants::Only(tenant) => Self { room, after: TenantId(tenant.0.saturating_sub(1)), wrapped: true },
+            Tenants::AllBut(_) => {
+                Self { room, after: room.after.unwrap_or(TenantId(i64::MIN)), wrapped: room.after.is_none() }
+            }
+        }
+    }
+
+    /// Whether a tenant stands behind the last one of the line.
+    fn is_past(&self, tenant: TenantId) -> bool {
+        match self.room.tenants {
+            Tenants::Only(only) => tenant > only,
+            Tenants::AllBut(_) => self.room.after.is_some_and(|last| tenant > last),
+        }
     }
 
     fn next(&mut self, batch: &Batch<'_>) -> Result<Option<TenantId>> {
         loop {
             match head(batch.conn, &self.room.agent, self.after)? {
-                Some((tenant, _)) if self.wrapped && self.room.after.is_some_and(|last| tenant > last) => {
-                    return Ok(None);
-                }
+                Some((tenant, _)) if self.wrapped && self.is_past(tenant) => return Ok(None),
                 Some((tenant, due)) => {
                     self.after = tenant;
-                    if due <= batch.now {
+                    if due <= batch.now && self.room.tenants.have(tenant) && self.room.shares.left(tenant) > 0 {
                         return Ok(Some(tenant));
                     }
                 }

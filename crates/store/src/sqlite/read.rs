@@ -8,8 +8,8 @@ use rusqlite::{Connection, Row, Statement, params, params_from_iter, types::Valu
 
 use super::{row, tx::positions};
 use crate::{
-    AgentId, Event, Filter, OwedCancel, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId,
-    View, codec,
+    AgentId, Error, Event, Filter, Most, OwedCancel, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead,
+    TaskId, TenantId, View, codec,
     lease::{MANY, among},
     ops::{Hidden, TaskRow},
     retention::refuse_pruned,
@@ -31,7 +31,39 @@ pub(super) fn head(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<
 }
 
 pub(super) fn task(conn: &Connection, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
-    snapshot(conn, row::load(conn, tenant, task)?.visible()?, view)
+    let row = row::load(conn, tenant, task)?.visible()?;
+    let bytes = weight(conn, &row, view)?;
+    if bytes > view.most {
+        return Err(Error::Heavy { bytes });
+    }
+    snapshot(conn, row, view)
+}
+
+/// How many bytes a snapshot will have. The length of what is stored is known without reading it.
+fn weight(conn: &Connection, row: &TaskRow, view: View) -> Result<u64> {
+    let mut bytes = row.status_message.as_ref().map_or(0, |message| message.len() as u64);
+    if view.most == u64::MAX {
+        return Ok(bytes);
+    }
+    let (first, end) = positions(row.pk);
+    if view.history != Some(0) {
+        let mut said = conn.prepare_cached(
+            "SELECT coalesce(sum(n), 0) FROM (
+               SELECT length(body) AS n FROM messages WHERE pos >= ?1 AND pos < ?2 ORDER BY pos DESC LIMIT ?3)",
+        )?;
+        bytes += codec::unsigned(said.query_row(params![first, end, limit_of(view.history)], |row| row.get(0))?);
+    }
+    if view.artifacts {
+        let mut made = conn
+            .prepare_cached("SELECT coalesce(sum(length(body)), 0) FROM a2a_artifacts WHERE pos >= ?1 AND pos < ?2")?;
+        bytes += codec::unsigned(made.query_row(params![first, end], |row| row.get(0))?);
+    }
+    Ok(bytes)
+}
+
+/// A negative limit is none.
+fn limit_of(messages: Option<u32>) -> i64 {
+    messages.map_or(-1, i64::from)
 }
 
 fn snapshot(conn: &Connection, row: TaskRow, view: View) -> Result<Snapshot> {
@@ -56,12 +88,10 @@ fn messages(conn: &Connection, pk: i64, limit: Option<u32>) -> Result<Vec<Bytes>
     if limit == Some(0) {
         return Ok(Vec::new());
     }
-    // A negative limit is none.
-    let limit = limit.map_or(-1, i64::from);
     let (first, end) = positions(pk);
     let mut last =
         conn.prepare_cached("SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 ORDER BY pos DESC LIMIT ?3")?;
-    let last = last.query_map(params![first, end, limit], |row| row.get::<_, Vec<u8>>(0).map(Bytes::from))?;
+    let last = last.query_map(params![first, end, limit_of(limit)], |row| row.get::<_, Vec<u8>>(0).map(Bytes::from))?;
     let mut messages: Vec<Bytes> = last.collect::<Result<_, _>>()?;
     messages.reverse();
     Ok(messages)
@@ -103,7 +133,7 @@ pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &Filter) -> Resu
     };
     // One more than asked for tells whether there is another page.
     let wanted = usize::try_from(filter.limit).unwrap_or(usize::MAX).saturating_add(1);
-    let mut found = Vec::new();
+    let mut found: Vec<(i64, TaskId)> = Vec::new();
     if filter.context.is_some() {
         let (sql, arguments) = conditions(tenant, filter);
         find(conn, &[(sql, arguments)], filter, wanted, &mut found)?;
@@ -114,12 +144,26 @@ pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &Filter) -> Resu
             find(conn, &arms, filter, wanted, &mut found)?;
         }
         if groups.len() > MERGED {
-            found.sort_by_key(|row| std::cmp::Reverse((row.status_at, row.task)));
+            found.sort_by_key(|key| std::cmp::Reverse(*key));
         }
     }
-    let more = found.len() >= wanted;
+    let mut more = found.len() >= wanted;
     found.truncate(wanted - 1);
-    let tasks: Vec<Snapshot> = found.into_iter().map(|row| snapshot(conn, row, filter.view)).collect::<Result<_>>()?;
+    let mut tasks: Vec<Snapshot> = Vec::new();
+    let mut room = filter.view.most;
+    for (_, task) in found {
+        let row = row::load(conn, tenant, task)?;
+        let bytes = weight(conn, &row, filter.view)?;
+        if bytes > room {
+            if tasks.is_empty() {
+                return Err(Error::Heavy { bytes });
+            }
+            more = true;
+            break;
+        }
+        room -= bytes;
+        tasks.push(snapshot(conn, row, filter.view)?);
+    }
     let next = tasks.last().filter(|_| more).map(|last| PageKey { status_at: last.status_at, task: last.task });
     Ok(Page { tasks, next, total: codec::unsigned(total) })
 }
@@ -134,7 +178,11 @@ fn groups(conn: &Connection, tenant: TenantId, filter: &Filter) -> Result<Vec<(S
     let groups = groups.query_map(params![tenant.0, agent, filter.state.map(codec::state_name)], |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })?;
-    Ok(groups.collect::<Result<_, _>>()?)
+    let mut groups: Vec<(String, String, i64)> = groups.collect::<Result<_, _>>()?;
+    if !filter.among.is_empty() {
+        groups.retain(|(agent, _, _)| filter.among.iter().any(|one| one.as_str() == agent));
+    }
+    Ok(groups)
 }
 
 /// The WHERE clause of one agent's tasks in one state, and its arguments.
@@ -162,6 +210,11 @@ fn conditions(tenant: TenantId, filter: &Filter) -> (String, Vec<Value>) {
     if let Some(agent) = &filter.agent {
         require(" AND agent_id = ?", Value::Text(agent.as_str().to_owned()));
     }
+    if !filter.among.is_empty() {
+        let among: Vec<&str> = filter.among.iter().map(AgentId::as_str).collect();
+        let among = serde_json::to_string(&among).unwrap_or_default();
+        require(" AND agent_id IN (SELECT value FROM json_each(?))", Value::Text(among));
+    }
     if let Some(state) = filter.state {
         require(" AND state = ?", Value::Text(codec::state_name(state).to_owned()));
     }
@@ -171,13 +224,13 @@ fn conditions(tenant: TenantId, filter: &Filter) -> (String, Vec<Value>) {
     (sql, arguments)
 }
 
-/// Adds the first `wanted` rows of several lists, merged.
+/// Adds the times and ids of the first `wanted` tasks of several lists, merged.
 fn find(
     conn: &Connection,
     lists: &[(String, Vec<Value>)],
     filter: &Filter,
     wanted: usize,
-    found: &mut Vec<TaskRow>,
+    found: &mut Vec<(i64, TaskId)>,
 ) -> Result<()> {
     let mut sql = String::new();
     let mut arguments = Vec::new();
@@ -185,8 +238,7 @@ fn find(
         if !sql.is_empty() {
             sql.push_str(" UNION ALL ");
         }
-        sql.push_str(&row::SELECT);
-        sql.push_str(" WHERE ");
+        sql.push_str("SELECT status_at, task_id FROM a2a_tasks WHERE ");
         sql.push_str(conditions);
         arguments.extend_from_slice(given);
         if let Some(after) = filter.after {
@@ -211,7 +263,7 @@ fn find(
     };
     let mut rows = list.query(params_from_iter(arguments))?;
     while let Some(row) = rows.next()? {
-        found.push(row::read(row)?);
+        found.push((row.get(0)?, codec::parse_task(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?));
     }
     Ok(())
 }
@@ -221,23 +273,33 @@ pub(super) fn events(
     tenant: TenantId,
     task: TaskId,
     after: u64,
-    limit: usize,
-) -> Result<Vec<Event>> {
+    most: Most,
+) -> Result<(Vec<Event>, bool)> {
     let (pk, end) = {
         let row = row::load(conn, tenant, task)?;
         (row.pk, row.seq)
     };
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let limit = i64::try_from(most.events).unwrap_or(i64::MAX);
     let mut events = conn.prepare_cached(
-        "SELECT seq, at, kind, body FROM a2a_events WHERE task = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+        "SELECT seq, at, kind, body, length(body) FROM a2a_events WHERE task = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
     )?;
     let mut rows = events.query(params![pk, codec::signed(after), limit])?;
     let mut events = Vec::new();
+    let mut room = most.bytes;
     while let Some(row) = rows.next()? {
+        let bytes = codec::unsigned(row.get(4)?);
+        if bytes > room {
+            if events.is_empty() {
+                return Err(Error::Heavy { bytes });
+            }
+            break;
+        }
+        room -= bytes;
         events.push(event(row, 0)?);
     }
     refuse_pruned(&events, after, end)?;
-    Ok(events)
+    let more = events.last().is_some_and(|last| last.seq < end);
+    Ok((events, more))
 }
 
 pub(super) fn tail(conn: &Connection, after: Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
@@ -351,14 +413,28 @@ pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) 
 fn talk(conn: &Connection, row: &TaskRow, with_status: bool, room: &mut Room) -> Result<Vec<a2a::Message>> {
     let (first, end) = positions(row.pk);
     let mut talk = Talk::new(row.task, &row.context);
+    let status = row.status_message.as_ref().filter(|_| with_status);
+    let status = status.filter(|message| room.hears(message.len() as u64));
     let mut said = conn.prepare_cached(
-        "SELECT turn, body FROM messages WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3 ORDER BY turn, pos",
+        "SELECT turn, pos, length(body) FROM messages WHERE pos >= ?1 AND pos < ?2 AND turn <= ?3
+         ORDER BY turn DESC, pos DESC",
     )?;
     let mut rows = said.query(params![first, end, row.turn])?;
+    let mut heard: Vec<(u32, i64)> = Vec::new();
     while let Some(next) = rows.next()? {
-        talk.hear(next.get(0)?, next.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+        if !room.hears(codec::unsigned(next.get(2)?)) {
+            break;
+        }
+        heard.push((next.get(0)?, next.get(1)?));
     }
-    if let Some(message) = row.status_message.as_ref().filter(|_| with_status) {
+    let mut body = conn.prepare_cached("SELECT body FROM messages WHERE pos = ?1")?;
+    for (turn, pos) in heard.into_iter().rev() {
+        let mut rows = body.query([pos])?;
+        if let Some(row) = rows.next()? {
+            talk.hear(turn, row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?)?;
+        }
+    }
+    if let Some(message) = status {
         talk.hear(row.status_turn, message)?;
     }
     // The turn that runs has not replied yet.

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use super::writer::Batch;
-use crate::{Error, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, clock, codec};
+use crate::{AdminToken, Bearer, Error, Reach, Result, StoredAgent, StoredCard, Tenant, TenantId, Token, clock, codec};
 
 /// Written by [`heartbeat`] only.
 const HEARTBEAT: &str = "journal.heartbeat";
@@ -40,7 +40,10 @@ const TENANT: &str = "id, name, enabled, created_at";
 /// The columns that [`agents`] reads.
 const AGENT: &str = "tenant_id, agent_id, definition, created_at, updated_at";
 /// The columns that [`read_token`] reads, of `tokens k`.
-const TOKEN: &str = "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at";
+const TOKEN: &str =
+    "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at, k.scopes, k.agents";
+/// What makes `tokens k` of `tenants t` live, at the time that is the first value.
+const LIVE: &str = "k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > ?1) AND t.enabled = 1";
 
 pub(super) fn tenants(conn: &Connection) -> Result<Vec<Tenant>> {
     let mut all = conn.prepare_cached(&format!("SELECT {TENANT} FROM tenants ORDER BY name"))?;
@@ -55,21 +58,61 @@ pub(super) fn tenant(conn: &Connection, id: TenantId) -> Result<Tenant> {
         .ok_or(Error::NotFound)
 }
 
-/// The token, if it is not expired or revoked and its tenant is enabled.
-pub(super) fn token(conn: &Connection, hash: &[u8; 32]) -> Result<Option<Token>> {
-    Ok(conn
-        .prepare_cached(&format!(
-            "SELECT {TOKEN} FROM tokens k JOIN tenants t ON t.id = k.tenant_id
-             WHERE k.hash = ?1 AND k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > ?2) AND t.enabled = 1"
-        ))?
-        .query_row(params![hash, clock::now().as_millis()], read_token)
-        .optional()?)
+/// The token and its tenant, if it is not expired or revoked and the tenant is enabled.
+pub(super) fn token(conn: &Connection, hash: &[u8; 32]) -> Result<Option<Bearer>> {
+    let mut one = conn.prepare_cached(&format!(
+        "SELECT {TOKEN}, t.name, t.created_at FROM tokens k JOIN tenants t ON t.id = k.tenant_id WHERE {LIVE} AND k.hash = ?2"
+    ))?;
+    let mut rows = one.query(params![clock::now().as_millis(), hash])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let token = read_token(row)?;
+    let tenant = Tenant { id: token.tenant, name: row.get(10)?, enabled: true, created_at: codec::time(row.get(11)?) };
+    Ok(Some(Bearer { token, tenant }))
+}
+
+pub(super) fn live_tokens(conn: &Connection, tokens: &[i64]) -> Result<Vec<i64>> {
+    let mut one = conn.prepare_cached(&format!(
+        "SELECT 1 FROM tokens k JOIN tenants t ON t.id = k.tenant_id WHERE {LIVE} AND k.id = ?2"
+    ))?;
+    let now = clock::now().as_millis();
+    let mut live = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        if one.exists([now, *token])? {
+            live.push(*token);
+        }
+    }
+    Ok(live)
+}
+
+pub(super) fn credentials_revision(conn: &Connection) -> Result<i64> {
+    Ok(conn.prepare_cached("SELECT revision FROM credentials_revision")?.query_row((), |row| row.get(0))?)
+}
+
+pub(super) fn admin_tokens(conn: &Connection) -> Result<Vec<AdminToken>> {
+    let mut all =
+        conn.prepare_cached("SELECT id, hash, name, expires, created_at, revoked_at FROM admin_tokens ORDER BY id")?;
+    let time = |at: Option<i64>| at.map(codec::time);
+    let all = all.query_map((), |row| {
+        Ok(AdminToken {
+            id: row.get(0)?,
+            hash: row.get(1)?,
+            name: row.get(2)?,
+            expires: time(row.get(3)?),
+            created_at: codec::time(row.get(4)?),
+            revoked_at: time(row.get(5)?),
+        })
+    })?;
+    Ok(all.collect::<Result<_, _>>()?)
 }
 
 pub(super) fn tokens(conn: &Connection, tenant: TenantId) -> Result<Vec<Token>> {
     let mut all = conn.prepare_cached(&format!("SELECT {TOKEN} FROM tokens k WHERE k.tenant_id = ?1 ORDER BY k.id"))?;
-    let all = all.query_map([tenant.0], read_token)?;
-    Ok(all.collect::<Result<_, _>>()?)
+    let mut rows = all.query([tenant.0])?;
+    let mut tokens = Vec::new();
+    while let Some(row) = rows.next()? {
+        tokens.push(read_token(row)?);
+    }
+    Ok(tokens)
 }
 
 pub(super) fn touch_token(batch: &Batch<'_>, token: i64) -> Result<()> {
@@ -154,7 +197,8 @@ fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
     })
 }
 
-fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
+fn read_token(row: &Row<'_>) -> Result<Token> {
+    let agents: String = row.get(9)?;
     let time = |at: Option<i64>| at.map(codec::time);
     Ok(Token {
         id: row.get(0)?,
@@ -165,5 +209,6 @@ fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
         created_at: codec::time(row.get(5)?),
         revoked_at: time(row.get(6)?),
         used_at: time(row.get(7)?),
+        reach: Reach::of_columns(row.get(8)?, &agents)?,
     })
 }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use crate::{Error, Result};
 
 /// In order; the number of those applied is the file's `user_version`. Never edit one that was released.
-const MIGRATIONS: &[&str] = &[
+pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_journal.sql"),
     include_str!("migrations/0002_tokens.sql"),
     include_str!("migrations/0003_usage.sql"),
@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0012_retention.sql"),
     include_str!("migrations/0013_outbound.sql"),
     include_str!("migrations/0014_minds.sql"),
+    include_str!("migrations/0015_credentials.sql"),
 ];
 
 /// How long a connection waits for another process's write.
@@ -90,7 +91,8 @@ fn use_wal(conn: &Connection) -> Result<()> {
     }
 }
 
-fn migrate(conn: &mut Connection) -> Result<()> {
+/// Brings the schema up to date.
+pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
     if version(conn)? == known() {
         return Ok(());
     }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::{
-    support::{Fixture, envelope, message},
+    support::{Fixture, message},
     wire::read_until,
 };
 
@@ -106,19 +106,20 @@ async fn slow_clients_are_given_up() {
 }
 
 #[tokio::test]
-async fn connections_over_the_bound_wait_for_their_turn() {
-    let rig = Fixture::with(|options| options.max_connections = 2).await;
+async fn an_address_has_so_many_connections() {
+    let rig = Fixture::with(|options| options.max_connections_per_address = 2).await;
+    let id = rig.slow_task("long").await;
     let mut open = Vec::new();
     for _ in 0..2 {
-        let mut stream = TcpStream::connect(rig.address).await.unwrap();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-        read_until(&mut stream, "{\"status\":\"ok\"}").await;
+        let mut stream = rig.ask("GET", &format!("/a2a/tasks/{id}:subscribe")).open().await;
+        read_until(&mut stream, "{\"task\":").await;
         open.push(stream);
     }
-    let third = rig.ask("POST", "/a2a/jsonrpc").json(&envelope("ListTasks", json!({})));
-    let third = tokio::spawn(third.send());
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!third.is_finished(), "it waits");
-    open.pop();
-    assert_eq!(third.await.unwrap().status, 200);
+    let third = rig.get("/a2a/tasks").await;
+    assert_eq!((third.status, third.header("retry-after")), (503, Some("1")));
+    drop(open);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while rig.get("/a2a/tasks").await.status != 200 {
+        assert!(Instant::now() < deadline, "nobody gets in any more");
+    }
 }

@@ -1,0 +1,154 @@
+//! Where the programs of an installation live: what starts them, the home of each agent's, and the record of what they complained.
+
+use std::{
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use rustix::fs::OFlags;
+use store::{AgentId, TaskId};
+
+/// How many tasks of an agent have a record; older ones go.
+const RECORDS: usize = 200;
+/// How large a record may become; what would make it larger takes its place.
+const RECORD_BYTES: u64 = 256 << 10;
+
+/// What an installation gives to its programs. The default gives nothing: programs then run as what they are.
+#[derive(Debug, Clone, Default)]
+pub struct Quarters {
+    /// Marks the programs of this instance, see [`crate::guard`].
+    pub mark: Arc<str>,
+    /// The binary that starts programs, see [`crate::launch`]. Without it they are neither bounded nor isolated.
+    pub launcher: Option<PathBuf>,
+    /// The installation's own, where there is one: homes and records are below it.
+    pub data: Option<PathBuf>,
+    /// Where the configuration and the agent files are.
+    pub configuration: Vec<PathBuf>,
+}
+
+impl Quarters {
+    /// Programs are started by this binary, whose `main` must know [`crate::launch`].
+    pub fn launched() -> Self {
+        #[cfg(target_os = "linux")]
+        let launcher = Some(crate::launch::launcher());
+        #[cfg(not(target_os = "linux"))]
+        let launcher = None;
+        Self { launcher, ..Self::default() }
+    }
+
+    /// The home of an agent's programs, which nobody else's are given. It is there from the first time on.
+    pub(super) fn home(&self, agent: &AgentId) -> io::Result<Option<PathBuf>> {
+        let Some(home) = self.home_of(agent) else { return Ok(None) };
+        private_directory(&home)?;
+        private_directory(&home.join("tmp"))?;
+        Ok(Some(home))
+    }
+
+    /// Where the home of an agent's programs is, be it there or not.
+    pub(super) fn home_of(&self, agent: &AgentId) -> Option<PathBuf> {
+        // Programs are told, and go elsewhere.
+        let data = std::path::absolute(self.data.as_ref()?).ok()?;
+        Some(data.join("programs").join(agent.as_str()))
+    }
+
+    /// Keeps what a program complained for the operator. Programs cannot be given this place, so no link in it is theirs.
+    pub(super) fn record(&self, agent: &AgentId, task: TaskId, complaint: &[u8]) -> io::Result<()> {
+        let Some(data) = &self.data else { return Ok(()) };
+        let directory = data.join("stderr").join(agent.as_str());
+        private_directory(&directory)?;
+        let path = directory.join(format!("{task}.log"));
+        let full = fs::metadata(&path).is_ok_and(|found| found.len() > RECORD_BYTES);
+        let mut options = OpenOptions::new();
+        options.create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let mut file = if full { options.write(true).truncate(true) } else { options.append(true) }.open(&path)?;
+        file.write_all(complaint)?;
+        if complaint.last() != Some(&b'\n') {
+            file.write_all(b"\n")?;
+        }
+        forget_oldest(&directory)
+    }
+
+    /// What of the installation would be seen by a program of this agent's that may read this.
+    pub(super) fn shown_by(&self, path: &Path, agent: &AgentId) -> Option<&Path> {
+        let path = resolved(path);
+        let is_home = self.home_of(agent).is_some_and(|home| path.starts_with(resolved(&home)));
+        let data = self.data.as_deref().filter(|_| !is_home);
+        let in_data = data.filter(|data| path.starts_with(resolved(data)));
+        let all = data.into_iter().chain(self.configuration.iter().map(PathBuf::as_path));
+        in_data.or_else(|| all.into_iter().find(|own| resolved(own).starts_with(&path)))
+    }
+}
+
+/// Where a path leads to, as far as it is there.
+fn resolved(path: &Path) -> PathBuf {
+    let known = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+    match known {
+        Some((above, real)) => path.strip_prefix(above).map_or_else(|_| path.to_owned(), |below| real.join(below)),
+        None => path.to_owned(),
+    }
+}
+
+fn private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn forget_oldest(directory: &Path) -> io::Result<()> {
+    let mut records: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(directory)?.flatten() {
+        let changed = entry.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        records.push((changed, entry.path()));
+    }
+    let surplus = records.len().saturating_sub(RECORDS);
+    records.sort();
+    for (_, path) in &records[..surplus] {
+        // Another turn of the agent may be doing the same.
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn records_are_private_and_bounded() {
+        let data = tempfile::tempdir().unwrap();
+        let quarters = Quarters { data: Some(data.path().to_owned()), ..Quarters::default() };
+        let agent: AgentId = "count".parse().unwrap();
+        let task = TaskId::mint();
+        for _ in 0..2 {
+            quarters.record(&agent, task, b"no such word").unwrap();
+        }
+        let path = data.path().join("stderr/count").join(format!("{task}.log"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "no such word\nno such word\n");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for _ in 0..RECORDS + 5 {
+            quarters.record(&agent, TaskId::mint(), b"x").unwrap();
+        }
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), RECORDS);
+    }
+
+    #[test]
+    fn homes_are_private() {
+        let data = tempfile::tempdir().unwrap();
+        let quarters = Quarters { data: Some(data.path().to_owned()), ..Quarters::default() };
+        let agent: AgentId = "count".parse().unwrap();
+        let home = quarters.home(&agent).unwrap().unwrap();
+        assert_eq!(fs::metadata(&home).unwrap().permissions().mode() & 0o777, 0o700);
+        let shown = |path: &Path| quarters.shown_by(path, &agent).is_some();
+        for path in ["..", "", "programs", "programs/other", "stderr"] {
+            assert!(shown(&data.path().join(path)), "{path}");
+        }
+        assert!(!shown(&home) && !shown(&home.join("tmp")) && !shown(Path::new("/usr")));
+        let link = home.join("link");
+        std::os::unix::fs::symlink(data.path(), &link).unwrap();
+        assert!(shown(&link), "a link is what it leads to");
+    }
+}

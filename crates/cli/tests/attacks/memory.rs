@@ -1,0 +1,361 @@
+//! What one tenant sends within its limits: the server's memory stays under the bound of `docs/limits.md`, read from the system, and
+//! another tenant is answered meanwhile.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "the figures are those of docs/limits.md")]
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use reqwest::Method;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+};
+
+use crate::harness::{
+    Home, Server, TOKEN,
+    grpc::framed,
+    http::{Api, message, to},
+};
+
+/// So much more than when it is idle the server may take, at default limits.
+const BOUND_MIB: u64 = 512;
+/// How long the other tenant may wait for its echo. The build for tests is many times slower than the one that is released.
+const ECHO: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
+/// Just under the limit of a body.
+const LARGE: usize = 9 << 20;
+
+/// A server, the tenant that attacks it and one that does not.
+struct Rig {
+    attacker: Api,
+    idle_kib: u64,
+    calls: JoinHandle<Duration>,
+    done: Arc<AtomicBool>,
+    // Dropped in this order: the database goes when its server is gone.
+    server: Server,
+    _home: Home,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        Self::with(Home::new()).await
+    }
+
+    async fn with(home: Home) -> Self {
+        let server = home.start(home.serving(&[], &[]).env("SB_BOOTSTRAP_TOKEN", TOKEN)).await;
+        home.add_tenant("other", "sb_other").await;
+        let (attacker, other) = (server.api(), server.api().with_token(Some("sb_other")));
+        attacker.send(&to("echo", "warm")).await;
+        let idle_kib = kib(&server, "VmHWM");
+        let done = Arc::new(AtomicBool::new(false));
+        let calls = tokio::spawn({
+            let done = Arc::clone(&done);
+            async move {
+                let mut worst = Duration::ZERO;
+                while !done.load(Relaxed) {
+                    let begun = Instant::now();
+                    other.send(&to("echo", "are you there?")).await;
+                    worst = worst.max(begun.elapsed());
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                worst
+            }
+        });
+        Self { attacker, idle_kib, calls, done, server, _home: home }
+    }
+
+    /// What the server took at most above what it had when it was idle, and how long the other tenant waited.
+    async fn finish(self, name: &str) {
+        self.done.store(true, Relaxed);
+        let worst = self.calls.await.unwrap();
+        let peak = kib(&self.server, "VmHWM").saturating_sub(self.idle_kib) / 1024;
+        println!("{name}: {peak} MiB, the other tenant waited {} ms", worst.as_millis());
+        assert!(peak < BOUND_MIB, "{name}: {peak} MiB above idle");
+        assert!(worst < ECHO, "{name}: the other tenant waited {worst:?}");
+    }
+
+    /// Posts a body, or puts it, and gives the status.
+    async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> u16 {
+        let (method, path) = path.strip_prefix("PUT ").map_or((Method::POST, path), |path| (Method::PUT, path));
+        let request = self.attacker.request(method, path).header("Content-Type", "application/json");
+        self.attacker.call(request.body(body)).await.status
+    }
+
+    /// A task of so many bytes, there and back.
+    async fn large_task(&self) -> String {
+        let task = self.attacker.send(&to("echo", &"x".repeat(LARGE))).await;
+        task["id"].as_str().unwrap().to_owned()
+    }
+
+    /// A connection that asks for something and reads only what the system takes by itself.
+    async fn stalled(&self, method: &str, path: &str, more: &str) -> TcpStream {
+        let address = self.server.address().trim_start_matches("http://").to_owned();
+        let mut socket = TcpStream::connect(&address).await.unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\nA2A-Version: 1.0\r\n\
+             {more}\r\n"
+        );
+        socket.write_all(head.as_bytes()).await.unwrap();
+        socket
+    }
+}
+
+/// A line of the process's status, in KiB.
+fn kib(server: &Server, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A list of small things, of about so many bytes.
+fn many(one: &str, bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + one.len());
+    while text.len() < bytes {
+        text.push_str(one);
+        text.push(',');
+    }
+    text.pop();
+    text
+}
+
+/// An object of many members, not in order.
+fn members(bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + 16);
+    let mut n: u32 = 0;
+    while text.len() < bytes {
+        n = n.wrapping_add(0x9E37_79B9);
+        let _ = write!(text, "\"{n:x}\":1,");
+    }
+    text.pop();
+    format!("{{{text}}}")
+}
+
+fn data_message(data: &str) -> String {
+    format!(
+        r#"{{"message":{{"messageId":"m","contextId":"c","role":"ROLE_USER","parts":[{{"data":{data}}}]}},"tenant":"echo"}}"#
+    )
+}
+
+/// Bodies that are read: where they go, and the answers that are right.
+fn bodies() -> Vec<(&'static str, &'static str, String, &'static [u16])> {
+    let numbers = format!("[{}]", many("1", LARGE));
+    let empties = format!("[{}]", many("[]", LARGE));
+    let deep = format!("{}{}{}", "[".repeat(90), many("{}", LARGE - 200), "]".repeat(90));
+    let rpc =
+        |method: &str, params: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+    let parts = |one: &str| {
+        let parts = many(one, LARGE - 300);
+        format!(r#"{{"messageId":"m","role":"ROLE_USER","parts":[{parts}]}}"#)
+    };
+    let text = r#"{"text":""}"#;
+    let of_03 = format!(
+        r#"{{"message":{{"kind":"message","messageId":"m","role":"user","parts":[{}]}}}}"#,
+        many(r#"{"kind":"text","text":""}"#, LARGE - 300)
+    );
+    let listed = |field: &str| {
+        let entries = many("\"\"", LARGE - 300);
+        format!(
+            r#"{{"message":{{"messageId":"m","role":"ROLE_USER","parts":[{text}],"{field}":[{entries}]}},"tenant":"echo"}}"#
+        )
+    };
+    let send = "/a2a/message:send";
+    vec![
+        ("a keyed list of numbers", send, data_message(&numbers), &[200]),
+        ("a keyed list of empty lists", send, data_message(&empties), &[200]),
+        ("a keyed object of many members", send, data_message(&members(LARGE)), &[200]),
+        ("a keyed deep list", send, data_message(&deep), &[200]),
+        ("many parts", send, format!(r#"{{"message":{},"tenant":"echo"}}"#, parts(text)), &[400]),
+        ("many parts of data", send, format!(r#"{{"message":{},"tenant":"echo"}}"#, parts(r#"{"data":1}"#)), &[400]),
+        ("many extensions", send, listed("extensions"), &[400]),
+        ("many references", send, listed("referenceTaskIds"), &[400]),
+        (
+            "many parts in an envelope",
+            "/a2a/jsonrpc",
+            rpc("SendMessage", &format!(r#"{{"message":{}}}"#, parts(text))),
+            &[200],
+        ),
+        ("many parts of 0.3", "/a2a/jsonrpc", rpc("message/send", &of_03), &[200]),
+        ("many parts under /v1/a2a", "/v1/a2a/agents/echo", rpc("message/send", &of_03), &[200, 404]),
+        ("parameters that are a list", "/a2a/jsonrpc", rpc("SendMessage", &numbers), &[200]),
+        (
+            "parameters that are a list, under /v1/a2a",
+            "/v1/a2a/agents/echo",
+            rpc("message/send", &numbers),
+            &[200, 404],
+        ),
+        ("parameters that nobody knows", "/a2a/jsonrpc", rpc("GetTask", &format!(r#"{{"x":{empties}}}"#)), &[200]),
+        ("an envelope that is a list", "/a2a/jsonrpc", empties.clone(), &[200]),
+        ("a chat of a tree", "/v1/chat", format!(r#"{{"agent":"echo","message":{empties}}}"#), &[400]),
+        ("an agent of a tree", "/v1/agents", format!(r#"{{"id":"a","x":{empties}}}"#), &[400, 413]),
+        (
+            "a card of many skills",
+            "PUT /v1/cards/mine",
+            format!(r#"{{"name":"a","skills":[{}]}}"#, many("{}", LARGE)),
+            &[400],
+        ),
+        (
+            "queued, a tree",
+            "/v1/queue/publish",
+            format!(r#"{{"agent":"echo","payload":{empties}}}"#),
+            &[200, 201, 400, 404, 409],
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_body_takes_no_more_than_the_bound() {
+    for (name, path, body, right) in bodies() {
+        let rig = Rig::start().await;
+        let status = rig.post(path, body).await;
+        assert!(right.contains(&status), "{name}: {status}");
+        rig.finish(name).await;
+    }
+}
+
+#[tokio::test]
+async fn many_large_bodies_at_once_take_no_more_than_the_bound() {
+    let body = data_message(&format!("[{}]", many("1", LARGE)));
+    for (name, count) in [("six large messages at once", 6), ("thirty large messages at once", 30)] {
+        let rig = Rig::start().await;
+        let sent = (0..count).map(|n| rig.post("/a2a/message:send", body.replace("\"m\"", &format!("\"m{n}\""))));
+        let answers = join_all(sent).await;
+        assert!(answers.contains(&200), "{answers:?}");
+        assert!(answers.iter().all(|status| [200, 429, 503].contains(status)), "{answers:?}");
+        rig.finish(name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_grpc_takes_no_more_than_the_bound() {
+    // Messages of two bytes each: parts of a message, and values of a Struct.
+    let parts = [vec![0x12], varint(LARGE), [0x2a, 0].repeat(LARGE / 2)].concat();
+    let values = [0x0a, 0].repeat(LARGE / 2);
+    let list = [vec![0x32], varint(values.len()), values].concat();
+    let entry = [vec![0x0a, 1, b'x', 0x12], varint(list.len()), list].concat();
+    let object = [vec![0x0a], varint(entry.len()), entry].concat();
+    for (name, path, message) in [
+        ("many parts over gRPC", "/lf.a2a.v1.A2AService/SendMessage", parts),
+        ("many values over gRPC", "/secondbrain.a2a.A2AGateway/GetTask", object),
+    ] {
+        let rig = Rig::start().await;
+        let http = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+        let url = format!("{}{path}", rig.attacker.base());
+        let call = http.post(url).header("Content-Type", "application/grpc").header("a2a-version", "1.0");
+        let answer = call.bearer_auth(TOKEN).body(framed(&message)).send().await.unwrap();
+        assert_eq!(answer.headers().get("grpc-status").unwrap(), "3", "{name}");
+        rig.finish(name).await;
+    }
+}
+
+fn varint(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(u8::try_from(number & 0x7f).unwrap() | 0x80);
+        number >>= 7;
+    }
+    bytes.push(u8::try_from(number).unwrap());
+    bytes
+}
+
+#[tokio::test]
+async fn the_events_of_a_tree_take_no_more_than_the_bound() {
+    let rig = Rig::start().await;
+    let body = data_message(&format!("[{}]", many("[]", LARGE)));
+    assert_eq!(rig.post("/a2a/message:send", body).await, 200);
+    let listed = rig.attacker.get("/v1/requests").await.ok();
+    let id = listed["requests"][0]["request_id"].as_str().unwrap();
+    let told = rig.attacker.get(&format!("/v1/requests/{id}/events")).await;
+    assert!(told.body.len() > LARGE, "{} bytes", told.body.len());
+    rig.finish("native events").await;
+}
+
+/// A list is cut by bytes, and its pages together are all of it.
+#[tokio::test]
+async fn lists_of_large_tasks_take_no_more_than_the_bound_and_miss_none() {
+    let rig = Rig::start().await;
+    for _ in 0..12 {
+        rig.large_task().await;
+    }
+    let (mut token, mut seen, mut longest) = (String::new(), Vec::new(), 0);
+    loop {
+        let page = rig.attacker.get(&format!("/a2a/tasks?includeArtifacts=true&pageSize=100&pageToken={token}")).await;
+        longest = longest.max(page.body.len());
+        let page = page.ok();
+        seen.extend(page["tasks"].as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned()));
+        assert_eq!(page["totalSize"], 13);
+        token = page["nextPageToken"].as_str().unwrap().to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 13);
+    assert!(longest < 40 << 20, "a page of {longest} bytes");
+    let lists = (0..20).map(|_| rig.attacker.get("/a2a/tasks?includeArtifacts=true&pageSize=100"));
+    let answers: Vec<u16> = join_all(lists).await.iter().map(|reply| reply.status).collect();
+    assert!(answers.iter().all(|status| [200, 429, 503].contains(status)), "{answers:?}");
+    let cheap = rig.attacker.get("/a2a/tasks?historyLength=0&pageSize=100").await;
+    assert!(cheap.body.len() < 1 << 20, "{} bytes", cheap.body.len());
+    rig.finish("lists of large tasks").await;
+}
+
+#[tokio::test]
+async fn a_hundred_stalled_readers_take_no_more_than_the_bound() {
+    for (name, method, path, more) in [
+        ("a task", "GET", "/a2a/tasks/{id}", "Content-Length: 0\r\n"),
+        ("a list", "GET", "/a2a/tasks?includeArtifacts=true", "Content-Length: 0\r\n"),
+        ("a replay", "POST", "/a2a/tasks/{id}:subscribe", "Content-Length: 0\r\nLast-Event-ID: 0\r\n"),
+        ("native events", "GET", "/v1/requests/{id}/events", "Content-Length: 0\r\n"),
+    ] {
+        let rig = Rig::start().await;
+        let id = rig.large_task().await;
+        let path = path.replace("{id}", &id);
+        let mut stalled = join_all((0..100).map(|_| rig.stalled(method, &path, more))).await;
+        // Some have begun to be answered, and more is not read.
+        let mut first = [0; 64];
+        assert!(stalled[0].read(&mut first).await.unwrap() > 0);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        rig.finish(&format!("a hundred stalled readers of {name}")).await;
+    }
+}
+
+/// Those who send much and do not read what they are answered.
+#[tokio::test]
+async fn forty_stalled_senders_take_no_more_than_the_bound() {
+    let rig = Rig::start().await;
+    let text = "x".repeat(LARGE);
+    let sent = (0..40).map(async |n| {
+        let body = json!({"message": {"messageId": format!("m{n}"), "role": "ROLE_USER", "parts": [{"text": text}]}, "tenant": "echo"});
+        let body = body.to_string();
+        let length = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+        let mut socket = rig.stalled("POST", "/a2a/message:send", &length).await;
+        let _ = socket.write_all(body.as_bytes()).await;
+        socket
+    });
+    let _sockets = join_all(sent).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    rig.finish("forty stalled senders").await;
+}
+
+#[tokio::test]
+async fn a_long_conversation_of_large_messages_takes_no_more_than_the_bound() {
+    let rig = Rig::start().await;
+    for n in 0..16 {
+        let mut sent = message(&"x".repeat(LARGE));
+        sent["contextId"] = json!("c");
+        sent["messageId"] = json!(format!("m{n}"));
+        rig.attacker.send(&json!({"message": sent, "tenant": "echo"})).await;
+    }
+    rig.finish("a conversation of large messages").await;
+}
