@@ -30,6 +30,15 @@ pub(crate) fn clean(text: &str) -> String {
     cut.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What is at the end of the chain of causes, for callers: what stands before it names addresses.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    clean(&last.to_string())
+}
+
 /// A text in which nothing looks like a frame or a command.
 pub(crate) fn disarmed(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());

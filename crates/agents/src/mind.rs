@@ -25,6 +25,7 @@ pub use self::constitution::{Constitution, Wrong};
 use self::{state::State, think::Thinking};
 use crate::{
     file::Table,
+    frame,
     kind::{Built, Context, Described, Kind},
     model::{self, Models},
     remote::{self, Remotes, Session},
@@ -44,6 +45,8 @@ const FIRST_TEXT: Duration = Duration::from_millis(3);
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// So often a turn is taken up, after crashes and after replies that broke off.
 const ATTEMPTS: u32 = 5;
+/// How much of what it is for stands on its card.
+const LONGEST_DESCRIPTION: usize = 2 << 10;
 
 /// An agent run by a model.
 struct Mind {
@@ -150,7 +153,8 @@ fn prepare(profile: &mut Profile) {
 fn described(constitution: &Constitution) -> Described {
     Described {
         name: constitution.name.clone(),
-        description: arbiter::describe(&constitution.role, &constitution.goal),
+        // Whoever looks for an agent reads the cards of all of them.
+        description: frame::cut(&arbiter::describe(&constitution.role, &constitution.goal), LONGEST_DESCRIPTION),
         skills: arbiter::skills(&constitution.capabilities),
         commands: constitution.capabilities.clone(),
     }

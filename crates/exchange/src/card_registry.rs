@@ -6,7 +6,7 @@
 use a2a::{AgentCard, AgentInterface, Error as Refusal};
 use store::{AgentId, Scope, StoredCard};
 
-use crate::{Caller, Error, Exchange};
+use crate::{Caller, Error, Exchange, Luggage};
 
 /// The binding of a target that only the queue reaches.
 pub const LOCAL_BINDING: &str = "SECOND_BRAIN_LOCAL";
@@ -51,8 +51,9 @@ impl Exchange {
     }
 
     /// The cards that are kept, by id.
-    pub async fn kept_cards(&self, caller: &Caller) -> Result<Vec<StoredCard>, Error> {
-        let mut all = self.store().cards(caller.tenant).await?;
+    pub async fn kept_cards(&self, caller: &Caller, luggage: &Luggage) -> Result<Vec<StoredCard>, Error> {
+        let store = self.store();
+        let mut all = self.weighed(caller, luggage, |most| store.cards(caller.tenant, most)).await?;
         all.retain(|card| caller.covers(card.agent.as_str()));
         Ok(all)
     }

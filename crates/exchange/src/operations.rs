@@ -9,7 +9,7 @@ use a2a::{
 use store::{AgentId, CancelMark, Event, Filter, Page, Scope, Snapshot, TaskHead, TaskId, TenantId, View};
 
 use crate::{
-    Call, Entry, Error, Exchange, Frame, Frames, convert,
+    Call, Caller, Entry, Error, Exchange, Frame, Frames, Luggage, convert,
     cursor::Until,
     errand,
     intake::{answered, negotiate},
@@ -275,6 +275,27 @@ impl Exchange {
         match head.map_err(|error| Error::of_task(error, id))? {
             head if head.hidden || !call.caller.covers(head.agent.as_str()) => Err(Error::TaskNotFound(id.to_string())),
             head => Ok(head),
+        }
+    }
+
+    /// Reads what is as large as its tenant has made it. There is room for it, and for the answer that is made of it, before it is read.
+    pub(crate) async fn weighed<T, Reading: Future<Output = store::Result<T>>>(
+        &self,
+        caller: &Caller,
+        luggage: &Luggage,
+        read: impl Fn(u64) -> Reading,
+    ) -> Result<T, Error> {
+        let (mut most, mut room) = (BARE, BARE);
+        loop {
+            let load = self.inner.flight.take(caller.tenant, room).await?;
+            match read(most).await {
+                Err(store::Error::Heavy { bytes }) => (most, room) = (bytes, bytes.saturating_mul(2)),
+                Err(error) => return Err(error.into()),
+                Ok(found) => {
+                    luggage.put(load);
+                    return Ok(found);
+                }
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use serde_json::Value;
 use store::{AgentId, Filter, PageKey, Scope, StoredAgent, TaskId, TenantId, View, clock};
 use tokio::sync::Mutex;
 
-use crate::{Caller, Entry, Error, Exchange, Inner, convert, intake::answered};
+use crate::{Caller, Entry, Error, Exchange, Inner, Luggage, convert, intake::answered};
 
 /// How many agents a tenant may define.
 pub const MOST_AGENTS: u64 = 200;
@@ -153,17 +153,20 @@ impl Exchange {
     }
 
     /// What a tenant has defined, by id.
-    pub async fn defined_agents(&self, caller: &Caller) -> Result<Vec<StoredAgent>, Error> {
+    pub async fn defined_agents(&self, caller: &Caller, luggage: &Luggage) -> Result<Vec<StoredAgent>, Error> {
         caller.needs(Scope::Read)?;
-        let mut all = self.inner.store.own_agents(caller.tenant).await?;
+        let store = &self.inner.store;
+        let mut all = self.weighed(caller, luggage, |most| store.own_agents(caller.tenant, most)).await?;
         all.retain(|agent| caller.covers(agent.id.as_str()));
         Ok(all)
     }
 
     /// One that a tenant has defined.
     pub async fn defined_agent(&self, caller: &Caller, id: &str) -> Result<StoredAgent, Error> {
-        let found = self.defined_agents(caller).await?.into_iter().find(|agent| agent.id.as_str() == id);
-        found.ok_or_else(|| Error::not_defined(id))
+        caller.needs(Scope::Read)?;
+        let own: AgentId = id.parse().map_err(|_| Error::not_defined(id))?;
+        let found = self.inner.store.own_agent(caller.tenant, &own).await?;
+        found.filter(|_| caller.covers(id)).ok_or_else(|| Error::not_defined(id))
     }
 
     /// What is to be said of an agent that is built in, in the words of a definition.

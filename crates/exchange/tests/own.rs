@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use a2a::{Part, TaskState, Timestamp};
 use exchange::{
-    Call, Caller, Entry, Error, Exchange, Note, Options, Outcome, Output, Profile, Reply, Turn,
+    Call, Caller, Entry, Error, Exchange, Luggage, Note, Options, Outcome, Output, Profile, Reply, Turn,
     own::{MOST_AGENTS, MOST_BYTES, MadeBy, Maker},
 };
 use rig::{Place, Rig, agent, message, state_of, task_of};
@@ -118,7 +118,7 @@ async fn an_own_agent_is_its_tenants_and_nobody_elses() {
     define(&rig.exchange, &other.caller, "poet", json!({"says": "theirs"})).await.unwrap();
     assert_eq!(rig.hears(&other, "poet").await.unwrap(), "theirs");
     assert_eq!(rig.hears(&rig.call, "poet").await.unwrap(), "mine");
-    assert_eq!(rig.exchange.defined_agents(rig.me()).await.unwrap().len(), 1);
+    assert_eq!(rig.exchange.defined_agents(rig.me(), &Luggage::default()).await.unwrap().len(), 1);
     rig.exchange.undefine_agent(&other.caller, "poet").await.unwrap();
     assert_eq!(rig.hears(&rig.call, "poet").await.unwrap(), "mine");
     assert!(rig.hears(&other, "poet").await.is_err());
@@ -188,7 +188,7 @@ async fn nobody_defines_anything_where_nobody_makes_agents() {
     let rig = Rig::new(vec![]).await;
     let error = define(&rig.exchange, rig.me(), "poet", json!({})).await.unwrap_err();
     assert_eq!(error.to_string(), "this server does not take agents that tenants define");
-    assert!(rig.exchange.defined_agents(rig.me()).await.unwrap().is_empty());
+    assert!(rig.exchange.defined_agents(rig.me(), &Luggage::default()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -319,12 +319,12 @@ async fn what_is_due_of_an_own_agent_is_run_after_a_start() {
     let store = place.scratch.open().await;
     let strange = "strange".parse().unwrap();
     store.create_agent(tenant, &strange, br#"{"from":"the future"}"#.to_vec(), 9).await.unwrap();
-    assert_eq!(store.own_agents(tenant).await.unwrap()[0].id, id);
+    assert_eq!(store.own_agents(tenant, u64::MAX).await.unwrap()[0].id, id);
     store.close().await;
     let rig = Rig::at(&place, short(), vec![]).await;
     assert_eq!(rig.until_terminal(&task).await.status.state, TaskState::Completed);
     assert!(rig.exchange.agents().find(rig.me(), "strange").is_none());
-    assert_eq!(rig.exchange.defined_agents(rig.me()).await.unwrap().len(), 2);
+    assert_eq!(rig.exchange.defined_agents(rig.me(), &Luggage::default()).await.unwrap().len(), 2);
     rig.exchange.redefine_agent(rig.me(), "strange", br#"{"says":"hi"}"#.to_vec()).await.unwrap();
     assert_eq!(rig.hears(&rig.call, "strange").await.unwrap(), "hi");
 }

@@ -2,7 +2,7 @@
 
 use a2a::{AgentCard, Error, Timestamp};
 use axum::response::Response;
-use exchange::Caller;
+use exchange::{Caller, Luggage};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use store::StoredCard;
@@ -10,7 +10,7 @@ use store::StoredCard;
 use crate::{
     app::App,
     headers::Media,
-    reply::{self, Status},
+    reply::{self, Status, Tagged},
     surface::{Surface, Visit},
 };
 
@@ -23,20 +23,20 @@ pub(crate) enum Route {
 /// A card and where it comes from.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct Entry<'a> {
     agent_id: String,
     /// `served` or `stored`.
     source: &'static str,
     /// Of one that is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
-    card: Box<RawValue>,
+    card: &'a RawValue,
 }
 
 #[derive(Serialize)]
-struct List {
+struct List<'a> {
     count: usize,
-    cards: Vec<Entry>,
+    cards: Vec<Entry<'a>>,
 }
 
 impl Surface for Route {
@@ -59,7 +59,7 @@ impl Surface for Route {
 
     async fn answer(self, mut visit: Visit<'_, Caller>) -> Result<Response, Error> {
         let Self::One(id) = self else {
-            return Ok(reply::json(Status::Ok, &all(visit.app, &visit.caller).await?));
+            return all(visit.app, &visit.caller, visit.luggage).await;
         };
         let exchange = &visit.app.exchange;
         Ok(match visit.parts.method.as_str() {
@@ -67,45 +67,53 @@ impl Surface for Route {
                 let body = visit.text(&[Media::Json, Media::A2aJson]).await?;
                 let card: AgentCard = visit.app.reading(body.len(), || a2a::decode(&body))?;
                 let (stored, is_new) = visit.app.exchange.put_card(&visit.caller, &id, card).await?;
-                reply::json(if is_new { Status::Created } else { Status::Ok }, &kept(stored)?)
+                reply::json(if is_new { Status::Created } else { Status::Ok }, &kept(&stored)?)
             }
-            "DELETE" => reply::json(Status::Ok, &kept(exchange.remove_card(&visit.caller, &id).await?)?),
+            "DELETE" => reply::json(Status::Ok, &kept(&exchange.remove_card(&visit.caller, &id).await?)?),
             _ => match exchange.agents().find(&visit.caller, &id) {
-                Some(entry) => reply::json(Status::Ok, &served(visit.app, &entry.profile).await?),
-                None => reply::json(Status::Ok, &kept(exchange.kept_card(&visit.caller, &id).await?)?),
+                Some(entry) => {
+                    let card = visit.app.cards.agent(&entry.profile).await?;
+                    reply::json(Status::Ok, &served(&entry.profile, &card)?)
+                }
+                None => reply::json(Status::Ok, &kept(&exchange.kept_card(&visit.caller, &id).await?)?),
             },
         })
     }
 }
 
 /// By id. What is served counts before what was stored under the same id when it was not.
-async fn all(app: &App, caller: &Caller) -> Result<List, Error> {
+async fn all(app: &App, caller: &Caller, luggage: &Luggage) -> Result<Response, Error> {
     let exchange = &app.exchange;
-    let mut cards = Vec::new();
+    let stored = exchange.kept_cards(caller, luggage).await?;
+    let mut made = Vec::new();
     for entry in exchange.agents().visible(caller) {
-        cards.push(served(app, &entry.profile).await?);
+        let card = app.cards.agent(&entry.profile).await?;
+        made.push((entry, card));
     }
-    for stored in exchange.kept_cards(caller).await? {
-        if cards.iter().all(|known| known.agent_id != stored.agent.as_str()) {
+    let mut cards = Vec::with_capacity(made.len() + stored.len());
+    for (entry, card) in &made {
+        cards.push(served(&entry.profile, card)?);
+    }
+    for stored in &stored {
+        if made.iter().all(|(entry, _)| entry.profile.id != stored.agent) {
             cards.push(kept(stored)?);
         }
     }
     cards.sort_by(|one, other| one.agent_id.cmp(&other.agent_id));
-    Ok(List { count: cards.len(), cards })
+    Ok(reply::json(Status::Ok, &List { count: cards.len(), cards }))
 }
 
-async fn served(app: &App, profile: &exchange::Profile) -> Result<Entry, Error> {
-    let card = app.cards.agent(profile).await?;
+fn served<'a>(profile: &exchange::Profile, card: &'a Tagged) -> Result<Entry<'a>, Error> {
     Ok(Entry { agent_id: profile.id.to_string(), source: "served", updated_at: None, card: raw(&card.bytes)? })
 }
 
 /// It is served as it was stored and without our signature: what it says is somebody else's word.
-fn kept(stored: StoredCard) -> Result<Entry, Error> {
+fn kept(stored: &StoredCard) -> Result<Entry<'_>, Error> {
     let card = raw(&stored.card)?;
     Ok(Entry { agent_id: stored.agent.to_string(), source: "stored", updated_at: Some(stored.updated_at), card })
 }
 
-fn raw(bytes: &[u8]) -> Result<Box<RawValue>, Error> {
+fn raw(bytes: &[u8]) -> Result<&RawValue, Error> {
     serde_json::from_slice(bytes).map_err(|_| Error::internal("a card cannot be read"))
 }
 

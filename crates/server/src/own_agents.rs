@@ -9,7 +9,7 @@ use std::fmt;
 use a2a::{Error, ErrorKind};
 use axum::response::Response;
 use bytes::Bytes;
-use exchange::{Caller, Entry, Exchange};
+use exchange::{Caller, Entry, Exchange, Luggage};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor},
@@ -85,7 +85,7 @@ impl Surface for Route {
                     Err(error) => Err(error.into()),
                 }
             }
-            (Self::All, _) => Ok(reply::json(Status::Ok, &list(exchange, &visit.caller).await?)),
+            (Self::All, _) => Ok(reply::json(Status::Ok, &list(exchange, &visit.caller, visit.luggage).await?)),
             (Self::One(id), "PATCH") => {
                 let definition = Definition::read(&visit.text(&[Media::Json]).await?)?;
                 if definition.id.is_some_and(|given| given != id) {
@@ -105,8 +105,8 @@ impl Surface for Route {
 }
 
 /// What is built in and has a definition first, then the tenant's own, then the others that it sees.
-async fn list(exchange: &Exchange, caller: &Caller) -> Result<List, Error> {
-    let own = exchange.defined_agents(caller).await?;
+async fn list(exchange: &Exchange, caller: &Caller, luggage: &Luggage) -> Result<List, Error> {
+    let own = exchange.defined_agents(caller, luggage).await?;
     let (mut agents, mut others) = (Vec::new(), Vec::new());
     for entry in exchange.agents().visible(caller) {
         let id = entry.profile.id.as_str();

@@ -2,6 +2,8 @@
 
 mod native;
 
+use std::sync::Arc;
+
 use a2a::{CancelTaskRequest, Error, ErrorKind, GetTaskRequest, SubscribeToTaskRequest, TaskState};
 use axum::response::Response;
 use exchange::{Call, Caller, Rules};
@@ -87,14 +89,16 @@ async fn list(visit: Visit<'_, Caller>) -> Result<Response, Error> {
     let view = View { history: Some(0), artifacts: false, ..View::FULL };
     let filter =
         Filter { agent: None, among: Vec::new(), context: None, state: None, since: None, after: None, limit, view };
-    let page = visit.app.exchange.page(&Call::new(visit.caller), filter).await?;
+    let call = Call { luggage: Arc::clone(visit.luggage), ..Call::new(visit.caller) };
+    let page = visit.app.exchange.page(&call, filter).await?;
     let requests: Vec<Value> = page.tasks.iter().map(status).collect();
     Ok(reply::json(Status::Ok, &json!({ "requests": requests })))
 }
 
 /// One request.
 async fn one(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
-    let snapshot = look(visit.app, &Call::new(visit.caller), &id).await?;
+    let call = Call { luggage: Arc::clone(visit.luggage), ..Call::new(visit.caller) };
+    let snapshot = look(visit.app, &call, &id).await?;
     Ok(reply::json(Status::Ok, &json!({ "request": status(&snapshot) })))
 }
 

@@ -19,6 +19,7 @@ use axum::{
 use bytes::Bytes;
 use exchange::{Caller, Luggage, Pass};
 use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts};
+use http_body::Body as _;
 use store::TenantId;
 
 use crate::{
@@ -145,8 +146,16 @@ async fn enter<S: Surface>(
         let error = Error::new(ErrorKind::MethodNotAllowed, format!("this path answers {allow}"));
         return Ok(reply::with_allow(reply::error(&error), allow));
     }
-    let pass = caller.pass();
-    let answered = route.answer(Visit { app, caller, parts, luggage, body });
+    let (pass, tenant) = (caller.pass(), caller.tenant());
+    let answered = async {
+        let response = route.answer(Visit { app, caller, parts, luggage, body }).await?;
+        if let Some(tenant) = tenant.filter(|_| luggage.is_empty()) {
+            // What was gathered without being weighed waits here for whoever reads slowly.
+            let bytes = response.body().size_hint().exact().unwrap_or(0);
+            luggage.put(app.exchange.flight().take(tenant, bytes).await?);
+        }
+        Ok(response)
+    };
     let Some(pass) = pass else { return answered.await };
     // A token that ends while its request waits is as one that was wrong. Whoever asked may go away at any time, so this may too.
     tokio::select! {

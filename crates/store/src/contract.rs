@@ -261,8 +261,8 @@ pub trait Registry: Send + Sync + 'static {
     /// tenant.
     async fn put_card(&self, tenant: TenantId, agent: &AgentId, card: Vec<u8>, most: u64)
     -> Result<(StoredCard, bool)>;
-    /// A tenant's cards, by agent.
-    async fn cards(&self, tenant: TenantId) -> Result<Vec<StoredCard>>;
+    /// A tenant's cards, by agent. [`Error::Heavy`] when they are more than so many bytes.
+    async fn cards(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>>;
     /// A tenant's card of an agent.
     async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>>;
     /// Forgets a card; says whether there was one.
@@ -277,8 +277,10 @@ pub trait Registry: Send + Sync + 'static {
     async fn replace_agent(&self, tenant: TenantId, id: &AgentId, definition: Vec<u8>) -> Result<StoredAgent>;
     /// Forgets an agent of a tenant; says whether there was one.
     async fn remove_agent(&self, tenant: TenantId, id: &AgentId) -> Result<bool>;
-    /// A tenant's agents, by id.
-    async fn own_agents(&self, tenant: TenantId) -> Result<Vec<StoredAgent>>;
+    /// A tenant's agents, by id. [`Error::Heavy`] when their definitions are more than so many bytes.
+    async fn own_agents(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>>;
+    /// A tenant's agent of that id.
+    async fn own_agent(&self, tenant: TenantId, id: &AgentId) -> Result<Option<StoredAgent>>;
     /// The agents of all tenants, and the [revision](Registry::agents_revision) that they are of.
     async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)>;
     /// A number that grows by one with every agent that is created, replaced or removed, whosever it is. It costs next to nothing to

@@ -424,8 +424,8 @@ impl Registry for PostgresStore {
         administer::put_card(&self.writers, tenant, agent, &card, most).await
     }
 
-    async fn cards(&self, tenant: TenantId) -> Result<Vec<StoredCard>> {
-        registry::cards(&self.readers, tenant).await
+    async fn cards(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>> {
+        registry::cards(&self.readers, tenant, most_bytes).await
     }
 
     async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>> {
@@ -454,8 +454,12 @@ impl Registry for PostgresStore {
         administer::remove_agent(&self.writers, tenant, id).await
     }
 
-    async fn own_agents(&self, tenant: TenantId) -> Result<Vec<StoredAgent>> {
-        registry::own_agents(&self.readers, tenant).await
+    async fn own_agents(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>> {
+        registry::own_agents(&self.readers, tenant, most_bytes).await
+    }
+
+    async fn own_agent(&self, tenant: TenantId, id: &AgentId) -> Result<Option<StoredAgent>> {
+        registry::own_agent(&self.readers, tenant, id.as_str()).await
     }
 
     async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)> {

@@ -457,8 +457,8 @@ impl Registry for SqliteStore {
         self.writer.run(move |batch| administer::put_card(batch, tenant, &agent, &card, most)).await
     }
 
-    async fn cards(&self, tenant: TenantId) -> Result<Vec<StoredCard>> {
-        self.readers.run(move |conn| registry::cards(conn, tenant)).await
+    async fn cards(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>> {
+        self.readers.run(move |conn| registry::cards(conn, tenant, most_bytes)).await
     }
 
     async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>> {
@@ -492,8 +492,13 @@ impl Registry for SqliteStore {
         self.writer.run(move |batch| administer::remove_agent(batch, tenant, &id)).await
     }
 
-    async fn own_agents(&self, tenant: TenantId) -> Result<Vec<StoredAgent>> {
-        self.readers.run(move |conn| registry::own_agents(conn, tenant)).await
+    async fn own_agents(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>> {
+        self.readers.run(move |conn| registry::own_agents(conn, tenant, most_bytes)).await
+    }
+
+    async fn own_agent(&self, tenant: TenantId, id: &AgentId) -> Result<Option<StoredAgent>> {
+        let id = id.clone();
+        self.readers.run(move |conn| registry::own_agent(conn, tenant, id.as_str())).await
     }
 
     async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)> {

@@ -12,6 +12,7 @@ use super::{
     scripted::Saying,
     wire::{self, Hearing},
 };
+use crate::breaker::Breaker;
 
 /// So often one question is asked.
 const ATTEMPTS: u32 = 4;
@@ -36,12 +37,14 @@ pub struct Model {
     /// `PROVIDER/MODEL`.
     name: String,
     key: Option<Secret>,
+    circuit: Arc<Breaker>,
     way: Way,
 }
 
 /// An answer that comes. Dropping it ends the call.
 pub struct Answer {
     provider: Arc<Provider>,
+    circuit: Arc<Breaker>,
     /// What came while it was not yet certain that there is an answer.
     first: Option<Piece>,
     /// Who says the rest, until the end has come.
@@ -56,8 +59,8 @@ enum Speaker {
 
 impl Model {
     pub(super) fn new(chosen: Chosen, way: Way) -> Self {
-        let Chosen { provider, model, key } = chosen;
-        Self { name: format!("{}/{model}", provider.spec.name), provider, key, way }
+        let Chosen { provider, model, key, circuit } = chosen;
+        Self { name: format!("{}/{model}", provider.spec.name), provider, key, circuit, way }
     }
 
     /// `PROVIDER/MODEL`, as it is accounted.
@@ -78,7 +81,7 @@ impl Model {
             let message = format!("`{}` takes no images; `images = true` says that it does", self.name);
             return Err(Error::new(ErrorKind::Invalid, provider, message));
         }
-        let breaker = &self.provider.learnt.breaker;
+        let breaker = &self.circuit;
         let mut last: Option<Error> = None;
         for attempt in 1..=ATTEMPTS {
             if !breaker.admit() {
@@ -93,7 +96,7 @@ impl Model {
                 }
                 Err(failure) => failure,
             };
-            self.provider.settle(&error);
+            self.provider.settle(&self.circuit, &error);
             let wait = match again {
                 Again::Never => return Err(error),
                 // That was one too many, here or elsewhere.
@@ -122,14 +125,14 @@ impl Model {
                 Speaker::Wire(Box::new(asked.await?))
             }
         };
-        let mut answer =
-            Answer { provider: Arc::clone(&self.provider), first: None, source: Some(source), usage: Usage::default() };
+        let (provider, circuit) = (Arc::clone(&self.provider), Arc::clone(&self.circuit));
+        let mut answer = Answer { provider, circuit, first: None, source: Some(source), usage: Usage::default() };
         answer.first = answer.hear().await?;
         Ok(answer)
     }
 
     fn rejected(&self) -> Error {
-        let wait = self.provider.learnt.breaker.remaining();
+        let wait = self.circuit.remaining();
         let seconds = wait.as_secs().max(1);
         let message = format!("too many calls have failed, so that nobody is called for {seconds} s");
         Error::new(ErrorKind::CircuitOpen, &self.provider.spec.name, message).with_retry_after(wait)
@@ -145,7 +148,7 @@ impl Answer {
         self.hear().await.map_err(|failure| {
             self.usage = self.usage();
             self.source = None;
-            self.provider.settle(&failure.error);
+            self.provider.settle(&self.circuit, &failure.error);
             failure.error
         })
     }
@@ -174,8 +177,8 @@ impl Answer {
 
 impl Provider {
     /// Counts an error for the circuit breaker.
-    fn settle(&self, error: &Error) {
-        let (name, breaker) = (&self.spec.name, &self.learnt.breaker);
+    fn settle(&self, breaker: &Breaker, error: &Error) {
+        let name = &self.spec.name;
         if !error.kind.is_outage() {
             // Whoever refuses is there.
             breaker.succeeded();

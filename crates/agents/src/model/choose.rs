@@ -9,7 +9,7 @@ use super::{
     local::Local,
     provider::Provider,
 };
-use crate::units::nearest;
+use crate::{breaker::Breaker, units::nearest};
 
 /// Why no model can be asked. Its text is for callers, and says what to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +20,8 @@ struct Missing {
     problem: String,
     /// Providers that can be asked.
     set: Vec<String>,
-    /// What is wrong with the file.
-    broken: Option<String>,
+    /// Something is wrong with the file. What, is the operator's business.
+    broken: bool,
     /// The file's name.
     file: String,
     local: Option<Local>,
@@ -44,6 +44,8 @@ pub(super) struct Chosen {
     pub(super) provider: Arc<Provider>,
     pub(super) model: String,
     pub(super) key: Option<Secret>,
+    /// Whether whoever asks may call it now.
+    pub(super) circuit: Arc<Breaker>,
 }
 
 impl Known {
@@ -64,7 +66,7 @@ impl Known {
             Unset(Box::new(Missing {
                 problem,
                 set: usable.map(|provider| provider.spec.name.clone()).collect(),
-                broken: self.error.as_ref().map(|error| format!("{}: {error}", self.file)),
+                broken: self.error.is_some(),
                 file: self.file.clone(),
                 local: None,
             }))
@@ -113,7 +115,8 @@ impl Known {
         if let Some(script) = provider.script.as_ref().filter(|script| script.loaded().is_none()) {
             return Err(unusable(script.error().unwrap_or_else(|| "its file is not read yet".to_owned())));
         }
-        Ok(Chosen { provider: Arc::clone(provider), model: model.to_owned(), key })
+        let circuit = provider.learnt.circuit(tenant);
+        Ok(Chosen { provider: Arc::clone(provider), model: model.to_owned(), key, circuit })
     }
 
     fn nothing(&self) -> String {
@@ -169,8 +172,8 @@ impl Unset {
 impl fmt::Display for Unset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.problem)?;
-        if let Some(broken) = &self.0.broken {
-            write!(f, "; {broken}")?;
+        if self.0.broken {
+            write!(f, "; `{}` is broken, and its operator finds how in the log and by `sb doctor`", self.0.file)?;
         }
         match &self.0.set[..] {
             [] => f.write_str("; no provider is set so far")?,

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -14,6 +14,8 @@ use super::{
 };
 use crate::breaker::Breaker;
 
+/// So many tenants have circuits of their own; those beyond share one.
+const MOST_CIRCUITS: usize = 10_000;
 /// So many models are remembered for what they do not take; their names come from whoever writes agents.
 const MOST_QUIRKS: usize = 1000;
 
@@ -28,7 +30,9 @@ pub(super) struct Provider {
 /// What stays when the file changes.
 #[derive(Debug)]
 pub(super) struct Learnt {
-    pub(super) breaker: Breaker,
+    /// By tenant: who asks for what breaks a provider closes nobody else's way to it.
+    circuits: Mutex<BTreeMap<String, Arc<Breaker>>>,
+    open: Duration,
     /// By model.
     quirks: Mutex<BTreeMap<String, Quirks>>,
 }
@@ -61,7 +65,7 @@ pub struct ProviderState {
     pub tenants: Vec<String>,
     /// Whether it is shown pictures.
     pub images: bool,
-    /// `closed`, `open` or `half-open`: whether it is called.
+    /// `closed`, `open` or `half-open`: whether it is called; for whom that stands worst.
     pub circuit: &'static str,
     /// What is wrong.
     pub error: Option<String>,
@@ -92,7 +96,7 @@ impl Provider {
             key: Some(&spec.key.from).filter(|from| **from != Source::Nowhere).map(ToString::to_string),
             tenants: tenants.map(|(tenant, _)| tenant.clone()).collect(),
             images: spec.images,
-            circuit: self.learnt.breaker.name(),
+            circuit: self.learnt.circuit_name(),
             error: error
                 .or_else(|| spec.key.value.as_ref().err().cloned())
                 .or_else(|| self.script.as_ref().and_then(|script| script.error()))
@@ -103,7 +107,29 @@ impl Provider {
 
 impl Learnt {
     pub(super) fn new(open: Duration) -> Self {
-        Self { breaker: Breaker::new(open), quirks: Mutex::default() }
+        Self { circuits: Mutex::default(), open, quirks: Mutex::default() }
+    }
+
+    /// The circuit of a tenant.
+    pub(super) fn circuit(&self, tenant: &str) -> Arc<Breaker> {
+        let mut circuits = self.circuits();
+        let tenant = if circuits.len() < MOST_CIRCUITS || circuits.contains_key(tenant) { tenant } else { "" };
+        match circuits.get(tenant) {
+            Some(circuit) => Arc::clone(circuit),
+            None => Arc::clone(circuits.entry(tenant.to_owned()).or_insert_with(|| Arc::new(Breaker::new(self.open)))),
+        }
+    }
+
+    /// How the worst of the circuits stands.
+    fn circuit_name(&self) -> &'static str {
+        let circuits = self.circuits();
+        let names = || circuits.values().map(|circuit| circuit.name());
+        let found = |name: &'static str| names().find(|one| *one == name);
+        found("open").or_else(|| found("half-open")).unwrap_or("closed")
+    }
+
+    fn circuits(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Breaker>>> {
+        self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn quirks(&self, model: &str) -> Quirks {

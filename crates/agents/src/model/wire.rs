@@ -6,7 +6,7 @@
 mod anthropic;
 mod openai;
 
-use std::{collections::VecDeque, error::Error as _, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use client::{Secret, egress, sse};
@@ -22,7 +22,7 @@ use super::{
     settings::Api,
     status::{self, Told},
 };
-use crate::units::Span;
+use crate::{frame::root_cause, units::Span};
 
 /// The longest event of a stream: one of them is a few words.
 const EVENT_BYTES: usize = 4 << 20;
@@ -418,13 +418,9 @@ fn silent(provider: &str, after: Duration) -> Failure {
 }
 
 fn unreachable(provider: &str, what: &str, error: &client::Error) -> Failure {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        said = format!("{said}: {next}");
-        cause = next.source();
-    }
-    let message = format!("{what}: {}", excerpt(&said, None));
+    // Where a provider is, is the operator's business.
+    tracing::info!(provider.name = provider, error = error as &dyn std::error::Error, "provider `{provider}`: {what}");
+    let message = format!("{what}: {}", excerpt(&root_cause(error), None));
     match error {
         client::Error::Unreachable { .. } | client::Error::Timeout { .. } => {
             Error::new(ErrorKind::Unavailable, provider, message).soon()

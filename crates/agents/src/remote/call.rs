@@ -10,7 +10,7 @@ use super::{
     spec::Sees,
     state::State,
 };
-use crate::frame::clean;
+use crate::frame::{clean, root_cause};
 
 /// So many tasks of the remote are looked through for a message.
 const LOOK_THROUGH: i32 = 100;
@@ -157,13 +157,4 @@ pub(super) fn said(error: &Error) -> String {
         (Error::Cut { .. }, _) => "the connection was cut before the answer was complete".to_owned(),
         _ => told(error),
     }
-}
-
-/// What is at the end of the chain of causes.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
-    clean(&last.to_string())
 }

@@ -8,7 +8,7 @@ use std::{
 use agents::model::{ErrorKind, Options};
 
 use crate::{
-    rig::{Rig, request},
+    rig::{Rig, hear, request},
     server::{Server, Step, answer, stream},
 };
 
@@ -87,6 +87,20 @@ async fn whoever_fails_too_often_is_left_alone_for_a_while() {
     assert_eq!(rig.ask("x").await.unwrap().text(), "fine");
     assert_eq!(rig.models.providers()[0].circuit, "closed");
     rig.ask("x").await.unwrap();
+}
+
+#[tokio::test]
+async fn who_breaks_a_provider_closes_nobody_elses_way_to_it() {
+    let mut plays: Vec<Vec<Step>> = (0..5).map(|_| refused(500, "")).collect();
+    plays.push(fine());
+    let server = Server::start(plays);
+    let rig = rig(&server, LONG);
+    rig.ask("x").await.unwrap_err();
+    rig.ask("x").await.unwrap_err();
+    assert_eq!(rig.ask("x").await.unwrap_err().kind, ErrorKind::CircuitOpen);
+    assert_eq!(rig.models.providers()[0].circuit, "open");
+    let other = rig.models.find("", "another").unwrap();
+    assert_eq!(hear(other.ask(&request("x")).await.unwrap()).await.unwrap().text(), "fine");
 }
 
 #[tokio::test]

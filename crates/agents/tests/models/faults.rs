@@ -152,10 +152,8 @@ async fn whoever_is_not_there_is_named_with_the_cause() {
     drop(listener);
     let error = rig_at(&url).ask("x").await.unwrap_err();
     let said = error.to_string();
-    assert!(
-        said.starts_with(&format!("p: cannot be reached: cannot reach {url}: ")) && said.contains("refused"),
-        "{said}"
-    );
+    assert!(said.starts_with("p: cannot be reached: ") && said.contains("refused"), "{said}");
+    assert!(!said.contains("127.0.0.1"), "where it is nobody needs to know: {said}");
     assert!(said.ends_with("(after 4 attempts)"), "{said}");
     assert_eq!(error.kind, ErrorKind::Unavailable);
 }

@@ -330,6 +330,31 @@ async fn a_hundred_stalled_readers_take_no_more_than_the_bound() {
     }
 }
 
+/// What a tenant keeps beside its tasks is as large as it makes it, too.
+#[tokio::test]
+async fn lists_of_what_a_tenant_keeps_take_no_more_than_the_bound() {
+    let rig = Rig::start().await;
+    let (words, half) = ("x".repeat(60_000), "x".repeat(30_000));
+    for n in 0..300 {
+        let card = json!({"name": format!("card {n}"), "description": words}).to_string();
+        assert_eq!(rig.post(&format!("PUT /v1/cards/card{n}"), card).await, 201);
+    }
+    for n in 0..100 {
+        let agent = json!({"id": format!("agent{n}"), "name": "a", "role": half, "goal": half, "model": "script/m"})
+            .to_string();
+        assert_eq!(rig.post("/v1/agents", agent).await, 201);
+    }
+    for path in ["/v1/cards", "/v1/agents"] {
+        let listed = rig.attacker.get(path).await;
+        assert!(listed.status == 200 && listed.body.len() > 100 * words.len(), "{} bytes", listed.body.len());
+        let mut stalled = join_all((0..100).map(|_| rig.stalled("GET", path, "Content-Length: 0\r\n"))).await;
+        let mut first = [0; 64];
+        assert!(stalled[0].read(&mut first).await.unwrap() > 0);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    rig.finish("a hundred stalled readers of what a tenant keeps").await;
+}
+
 /// Those who send much and do not read what they are answered.
 #[tokio::test]
 async fn forty_stalled_senders_take_no_more_than_the_bound() {

@@ -321,13 +321,14 @@ over_the_line! {
         revoke_admin_token(actor: &str, token: i64) -> AdminToken;
         audit(before: Option<i64>, limit: usize) -> Vec<AuditEntry>;
         put_card(tenant: TenantId, agent: &AgentId, card: Vec<u8>, most: u64) -> (StoredCard, bool);
-        cards(tenant: TenantId) -> Vec<StoredCard>;
+        cards(tenant: TenantId, most_bytes: u64) -> Vec<StoredCard>;
         card(tenant: TenantId, agent: &AgentId) -> Option<StoredCard>;
         remove_card(tenant: TenantId, agent: &AgentId) -> bool;
         create_agent(tenant: TenantId, id: &AgentId, definition: Vec<u8>, most: u64) -> StoredAgent;
         replace_agent(tenant: TenantId, id: &AgentId, definition: Vec<u8>) -> StoredAgent;
         remove_agent(tenant: TenantId, id: &AgentId) -> bool;
-        own_agents(tenant: TenantId) -> Vec<StoredAgent>;
+        own_agents(tenant: TenantId, most_bytes: u64) -> Vec<StoredAgent>;
+        own_agent(tenant: TenantId, id: &AgentId) -> Option<StoredAgent>;
         all_agents() -> (i64, Vec<StoredAgent>);
         agents_revision() -> i64;
         usage(tenant: TenantId) -> Usage;

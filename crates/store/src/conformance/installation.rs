@@ -103,7 +103,8 @@ pub(super) async fn a_tenant_keeps_one_card_of_an_agent(store: Arc<dyn Store>) {
     let (second, is_new) = put(one, "a", "second").await.unwrap();
     assert!(!is_new && second.card == b"second");
     assert_eq!(store.card(one, &agent("a")).await.unwrap().as_ref(), Some(&second));
-    assert_eq!(store.cards(one).await.unwrap(), [second]);
+    assert_eq!(store.cards(one, 6).await.unwrap(), [second]);
+    assert!(matches!(store.cards(one, 5).await, Err(Error::Heavy { bytes: 6 })));
     // Another tenant has its own, and sees nobody else's.
     assert_eq!(store.card(other, &agent("a")).await.unwrap(), None);
     assert!(!store.remove_card(other, &agent("a")).await.unwrap());
@@ -111,7 +112,8 @@ pub(super) async fn a_tenant_keeps_one_card_of_an_agent(store: Arc<dyn Store>) {
     assert_eq!(store.card(one, &agent("a")).await.unwrap().unwrap().card, b"second");
     // By agent, and not more than there may be; replacing is always possible.
     put(one, "B", "b").await.unwrap();
-    let ids: Vec<_> = store.cards(one).await.unwrap().into_iter().map(|card| card.agent.to_string()).collect();
+    let ids: Vec<_> =
+        store.cards(one, u64::MAX).await.unwrap().into_iter().map(|card| card.agent.to_string()).collect();
     assert_eq!(ids, ["B", "a"]);
     assert!(matches!(put(one, "c", "c").await, Err(Error::TooManyCards { limit: 2 })));
     put(one, "a", "third").await.unwrap();
@@ -131,7 +133,12 @@ pub(super) async fn a_tenant_defines_agents_of_its_own(store: Arc<dyn Store>) {
     let first = create(one, "a", odd).await.unwrap();
     assert_eq!((first.tenant, &first.id, first.definition.as_slice()), (one, &agent("a"), odd.as_slice()));
     assert_eq!(first.created_at, first.updated_at);
-    assert_eq!(store.own_agents(one).await.unwrap(), std::slice::from_ref(&first));
+    assert_eq!(store.own_agents(one, u64::MAX).await.unwrap(), std::slice::from_ref(&first));
+    let bytes = odd.len() as u64;
+    assert!(matches!(store.own_agents(one, bytes - 1).await, Err(Error::Heavy { bytes: all }) if all == bytes));
+    assert_eq!(store.own_agents(one, bytes).await.unwrap(), std::slice::from_ref(&first));
+    assert_eq!(store.own_agent(one, &agent("a")).await.unwrap().as_ref(), Some(&first));
+    assert_eq!(store.own_agent(other, &agent("a")).await.unwrap(), None);
     assert!(matches!(create(one, "a", b"again").await, Err(Error::Exists)));
     // Its time grows with every change, however fast they come.
     let mut last = first.updated_at;
@@ -141,14 +148,15 @@ pub(super) async fn a_tenant_defines_agents_of_its_own(store: Arc<dyn Store>) {
         last = changed.updated_at;
     }
     // Another tenant has its own, and sees nobody else's.
-    assert_eq!(store.own_agents(other).await.unwrap(), []);
+    assert_eq!(store.own_agents(other, u64::MAX).await.unwrap(), []);
     assert!(matches!(store.replace_agent(other, &agent("a"), vec![]).await, Err(Error::NotFound)));
     assert!(!store.remove_agent(other, &agent("a")).await.unwrap());
     let theirs = create(other, "a", b"theirs").await.unwrap();
-    assert_eq!(store.own_agents(one).await.unwrap()[0].definition, [4]);
+    assert_eq!(store.own_agents(one, u64::MAX).await.unwrap()[0].definition, [4]);
     // By id, and not more than there may be; replacing is always possible.
     create(one, "B", b"b").await.unwrap();
-    let ids: Vec<_> = store.own_agents(one).await.unwrap().into_iter().map(|agent| agent.id.to_string()).collect();
+    let ids: Vec<_> =
+        store.own_agents(one, u64::MAX).await.unwrap().into_iter().map(|agent| agent.id.to_string()).collect();
     assert_eq!(ids, ["B", "a"]);
     assert!(matches!(create(one, "c", b"c").await, Err(Error::TooManyAgents { limit: 2 })));
     assert!(matches!(create(one, "a", b"a").await, Err(Error::Exists)));
@@ -160,7 +168,7 @@ pub(super) async fn a_tenant_defines_agents_of_its_own(store: Arc<dyn Store>) {
     let (_, all) = store.all_agents().await.unwrap();
     let all: Vec<_> = all.iter().map(|agent| (agent.tenant, agent.id.as_str())).collect();
     assert_eq!(all, [(one, "a"), (one, "c"), (other, "a")]);
-    assert_eq!(store.own_agents(other).await.unwrap(), [theirs]);
+    assert_eq!(store.own_agents(other, u64::MAX).await.unwrap(), [theirs]);
 }
 
 pub(super) async fn every_change_of_an_agent_raises_the_revision(store: Arc<dyn Store>) {

@@ -102,7 +102,9 @@ pub(super) fn read_tenant(row: &Row) -> Result<Tenant> {
     })
 }
 
-pub(super) async fn cards(pool: &Pool, tenant: TenantId) -> Result<Vec<StoredCard>> {
+pub(super) async fn cards(pool: &Pool, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>> {
+    let weight = "SELECT coalesce(sum(octet_length(card)), 0)::bigint FROM cards WHERE tenant_id = $1";
+    weigh(pool, weight, tenant, most_bytes).await?;
     let sql = "SELECT agent_id, card, updated_at FROM cards WHERE tenant_id = $1 ORDER BY agent_id";
     pool.query(sql, &[&tenant.0]).await?.iter().map(read_card).collect()
 }
@@ -112,9 +114,22 @@ pub(super) async fn card(pool: &Pool, tenant: TenantId, agent: &str) -> Result<O
     pool.query_opt(sql, &[&tenant.0, &agent]).await?.as_ref().map(read_card).transpose()
 }
 
-pub(super) async fn own_agents(pool: &Pool, tenant: TenantId) -> Result<Vec<StoredAgent>> {
+pub(super) async fn own_agent(pool: &Pool, tenant: TenantId, id: &str) -> Result<Option<StoredAgent>> {
+    let sql = format!("SELECT {AGENT} FROM tenant_agents WHERE tenant_id = $1 AND agent_id = $2");
+    pool.query_opt(&sql, &[&tenant.0, &id]).await?.map(|row| read_agent(&row, 0)).transpose()
+}
+
+pub(super) async fn own_agents(pool: &Pool, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>> {
+    let weight = "SELECT coalesce(sum(octet_length(definition)), 0)::bigint FROM tenant_agents WHERE tenant_id = $1";
+    weigh(pool, weight, tenant, most_bytes).await?;
     let sql = format!("SELECT {AGENT} FROM tenant_agents WHERE tenant_id = $1 ORDER BY agent_id");
     pool.query(&sql, &[&tenant.0]).await?.iter().map(|row| read_agent(row, 0)).collect()
+}
+
+/// Refuses to read more than that.
+async fn weigh(pool: &Pool, sum: &str, tenant: TenantId, most_bytes: u64) -> Result<()> {
+    let bytes = codec::unsigned(pool.query_one(sum, &[&tenant.0]).await?.try_get(0)?);
+    if bytes > most_bytes { Err(Error::Heavy { bytes }) } else { Ok(()) }
 }
 
 /// One statement, so that both are of one moment.

@@ -123,7 +123,8 @@ pub(super) fn touch_token(batch: &Batch<'_>, token: i64) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn cards(conn: &Connection, tenant: TenantId) -> Result<Vec<StoredCard>> {
+pub(super) fn cards(conn: &Connection, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>> {
+    weigh(conn, "SELECT coalesce(sum(length(card)), 0) FROM cards WHERE tenant_id = ?1", tenant, most_bytes)?;
     let mut all =
         conn.prepare_cached("SELECT agent_id, card, updated_at FROM cards WHERE tenant_id = ?1 ORDER BY agent_id")?;
     let mut rows = all.query([tenant.0])?;
@@ -151,9 +152,17 @@ pub(super) fn own_agent(conn: &Connection, tenant: TenantId, id: &str) -> Result
     agents(conn, &one, params![tenant.0, id]).map(|mut found| found.pop())
 }
 
-pub(super) fn own_agents(conn: &Connection, tenant: TenantId) -> Result<Vec<StoredAgent>> {
+pub(super) fn own_agents(conn: &Connection, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>> {
+    let weight = "SELECT coalesce(sum(length(definition)), 0) FROM tenant_agents WHERE tenant_id = ?1";
+    weigh(conn, weight, tenant, most_bytes)?;
     let of_tenant = format!("SELECT {AGENT} FROM tenant_agents WHERE tenant_id = ?1 ORDER BY agent_id");
     agents(conn, &of_tenant, params![tenant.0])
+}
+
+/// Refuses to read more than that. The length of what is stored is known without reading it.
+fn weigh(conn: &Connection, sum: &str, tenant: TenantId, most_bytes: u64) -> Result<()> {
+    let bytes = codec::unsigned(conn.prepare_cached(sum)?.query_row([tenant.0], |row| row.get(0))?);
+    if bytes > most_bytes { Err(Error::Heavy { bytes }) } else { Ok(()) }
 }
 
 pub(super) fn all_agents(conn: &Connection) -> Result<(i64, Vec<StoredAgent>)> {

@@ -118,7 +118,7 @@ async fn instances_that_delete_and_repeat_do_not_deadlock() {
     for remover in removers {
         removed += remover.await.unwrap();
     }
-    assert!(removed > 20, "{removed} tasks went");
+    assert!(removed > 5, "{removed} tasks went");
     check_sums(&database).await;
     let client = raw(&database).await;
     let orphans = "(SELECT FROM idempotency i WHERE NOT EXISTS (SELECT FROM a2a_tasks t WHERE t.task_id = i.task)) o";
