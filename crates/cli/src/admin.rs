@@ -5,7 +5,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use agents::{environment::secret, units::Span};
-use client::{Connector, Limits, Policy, Secret, call_json, parse_url, same_origin};
+use client::{Connector, Limits, Policy, Secret, call_json, parse_url};
 use exchange::admin::{
     AdminToken, Administration, AuditEntry, CreateAdminToken, CreateTenant, CreateToken, Error, Key, RotateKey,
     SignCard, SignedCard, Stats, Tenant, Token, UpdateTenant,
@@ -20,9 +20,10 @@ use crate::{
     config::{self, Layer, LogFormat, Masked, process_environment},
     failure::{Exit, Failure},
     journal,
-    local::{AdminFile, Local, PrivateFile},
+    local::{AdminFile, PrivateFile},
     logging,
     output::{self, Format},
+    servers::Servers,
     target::run_within,
 };
 
@@ -139,12 +140,11 @@ async fn has_journal(location: &Location) -> Result<bool, Failure> {
 /// A server that the caller names. The stored token goes to the server that it belongs to only.
 fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -> Result<Admin, Failure> {
     let mut base = parse_url(named)?;
-    let local = data_dir.as_deref().map(Local::load).transpose()?.unwrap_or_default();
-    let [home, admin] = [local.url, local.admin_url].map(|url| url.and_then(|url| parse_url(&url).ok()));
-    let is_here = |url: &Option<Url>| url.as_ref().is_some_and(|url| same_origin(url, &base));
-    let data_dir = data_dir.filter(|_| is_here(&home) || is_here(&admin));
-    // Who names the local server means the address at which it is administered.
-    if let (Some(_), Some(admin)) = (&data_dir, admin) {
+    let servers = data_dir.as_deref().map(Servers::of).transpose()?.unwrap_or_else(Servers::none);
+    let here = servers.at(&base);
+    let data_dir = data_dir.filter(|_| here.is_some());
+    // Who names a local server means the address at which it is administered.
+    if let Some(admin) = here.and_then(|here| parse_url(here.admin_url.as_deref()?).ok()) {
         base = admin;
     }
     let stored = match &data_dir {
@@ -158,8 +158,7 @@ fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -
     Ok(Admin { way: server(base, token), data_dir })
 }
 
-/// The server that wrote its address into the data directory, if it runs and there is a token for it. Whoever can
-/// read the directory can do without.
+/// A server of the data directory, if one runs and there is a token for it. Whoever can read the directory can do without.
 async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Result<Option<Way>, Failure> {
     if !sqlite::is_open(data_dir) {
         return Ok(None);
@@ -168,15 +167,14 @@ async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Res
         Some(token) => Some(token),
         None => AdminFile::load(data_dir)?.token,
     };
-    let local = Local::load(data_dir)?;
-    let (Some(url), Some(token)) = (local.admin_url.or(local.url), token) else {
-        return Ok(None);
-    };
-    let base = parse_url(&url)?;
-    if call_json(&connector(Some(PROBE)), Method::GET, &at(&base, "/healthz"), None, None, None).await.is_err() {
-        return Ok(None);
+    let Some(token) = token else { return Ok(None) };
+    for known in Servers::of(data_dir)?.all() {
+        let base = parse_url(known.administered_at())?;
+        if call_json(&connector(Some(PROBE)), Method::GET, &at(&base, "/healthz"), None, None, None).await.is_ok() {
+            return Ok(Some(server(base, token)));
+        }
     }
-    Ok(Some(server(base, token)))
+    Ok(None)
 }
 
 impl Admin {

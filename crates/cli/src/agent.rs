@@ -24,11 +24,10 @@ use self::files::Directory;
 use crate::{
     config::{LogFormat, Settings, process_environment},
     failure::{Exit, Failure},
-    findings,
-    local::{Local, PrivateFile},
-    logging,
+    findings, logging,
     output::{self, Format},
     routes,
+    servers::Servers,
     table::{fields, table},
     target::{Target, TargetArgs},
 };
@@ -171,7 +170,7 @@ impl Common {
             return Ok(None);
         }
         match settings.data_dir(&process_environment) {
-            Ok(data_dir) => Ok(Local::load(&data_dir)?.agents),
+            Ok(data_dir) => Ok(Servers::of(&data_dir)?.newest().and_then(|server| server.agents.clone())),
             Err(_) => Ok(None),
         }
     }

@@ -1,4 +1,5 @@
-//! What the server leaves for the command line on the same machine: where it is, and tokens for it.
+//! What the server leaves for the command line on the same machine: where it last was, and tokens for it. Which servers run is in
+//! [`crate::servers`].
 
 use std::{
     fs::{self, OpenOptions},
@@ -58,9 +59,7 @@ pub(crate) trait PrivateFile: Clone + Default + Serialize + DeserializeOwned {
 
     /// Replaces the file.
     fn save(&self, directory: &Path) -> Result<(), Failure> {
-        let path = directory.join(Self::NAME);
-        let written = write_beside(self, &path).and_then(|beside| fs::rename(&beside, &path));
-        written.map_err(|error| not_written(&path, &error))
+        write_private(self, &directory.join(Self::NAME))
     }
 
     /// Removes the file, if there is one.
@@ -98,6 +97,12 @@ impl PrivateFile for AdminFile {
     const NAME: &'static str = "admin.json";
 }
 
+/// Writes a file that only its owner can read, in the place of the one before.
+pub(crate) fn write_private(content: &impl Serialize, path: &Path) -> Result<(), Failure> {
+    let written = write_beside(content, path).and_then(|beside| fs::rename(&beside, path));
+    written.map_err(|error| not_written(path, &error))
+}
+
 fn write_beside(content: &impl Serialize, path: &Path) -> io::Result<PathBuf> {
     let beside = path.with_extension(format!("json.{}.tmp", std::process::id()));
     match fs::remove_file(&beside) {
@@ -111,7 +116,7 @@ fn write_beside(content: &impl Serialize, path: &Path) -> io::Result<PathBuf> {
     Ok(beside)
 }
 
-fn not_written(path: &Path, error: &io::Error) -> Failure {
+pub(crate) fn not_written(path: &Path, error: &io::Error) -> Failure {
     Failure::failed(format!("cannot write `{}`", path.display()))
         .caused_by(error)
         .hint("check the directory's permissions and free space, or choose another with --data-dir")

@@ -1,7 +1,8 @@
 //! `sb serve`: everything wired together, from the configuration to the last connection.
 
 use std::{
-    io::{self, IsTerminal},
+    io,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -18,21 +19,20 @@ use agents::{
 use exchange::{Agents, Entry, Exchange, own::MadeBy, push::KeyError};
 use server::Server;
 use store::{InstanceId, Presence};
-use tokio::{
-    net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin_token,
+    admin_token, banner,
     bootstrap::bootstrap,
     config::{self, Config, Layer, Settings, Token, process_environment},
     courier,
     failure::Failure,
     journal,
-    local::{Local, PrivateFile},
-    logging, output, relay, trust,
+    local::PrivateFile,
+    logging, relay,
+    servers::{Entry as Registration, Servers},
+    trust,
 };
 
 /// How long running turns have to finish once the server is told to stop.
@@ -58,6 +58,8 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let settings = args.settings()?;
     let mut config = settings.check(&process_environment)?;
+    // Who cannot listen has not started: it says so before it says or makes anything else.
+    check_listening(&config)?;
     config.remotes.trust = trust::configured(&settings)?;
     logging::start(Some(&config.keys.log()), "info", config.keys.log_format())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -74,8 +76,6 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
 
     config.check_certificate()?;
-    // Who cannot listen has not started: the token of the first start is for one that does.
-    drop(TcpListener::bind(config.edge.listen).await.map_err(|error| bind_failure(&config, &error))?);
     let store = journal::open(&config.location, config.open.clone()).await?;
     let _presence = announce_instance(&config, store.instance())?;
     let bootstrap_token = config.keys.bootstrap_token.clone().map(Token::expose);
@@ -127,7 +127,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         Ok(server) => server,
         Err(error) => {
             exchange.shut_down(Duration::ZERO).await;
-            return Err(bind_failure(&config, &error));
+            return Err(bind_failure(&config, config.edge.listen, &error));
         }
     };
 
@@ -138,7 +138,9 @@ async fn serve(config: Config) -> Result<(), Failure> {
     local.admin_url = server.admin_url();
     local.agents.clone_from(&config.agents_dir);
     local.save(&config.data_dir)?;
-    announce(&server, bootstrap.fresh.as_deref(), &config.data_dir);
+    let registration = Registration::new(server.base_url(), server.admin_url(), config.agents_dir.clone());
+    let registered = registration.register(&config.data_dir, exchange.store().instance())?;
+    banner::announce(&server, &config, exchange.agents(), bootstrap.fresh.as_deref());
 
     let stop = CancellationToken::new();
     let mut running = tokio::spawn(server.run(stop.clone()));
@@ -151,6 +153,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
         }
     };
     tracing::info!(signal = name, "stopping; a second signal ends at once");
+    // Whoever looks for a server from here on finds another one.
+    drop(registered);
     let drain = async {
         stop.cancel();
         let (_, ended) = tokio::join!(exchange.shut_down(GRACE), running);
@@ -226,56 +230,39 @@ fn announce_instance(config: &Config, instance: InstanceId) -> Result<Option<Pre
     })
 }
 
-fn bind_failure(config: &Config, error: &io::Error) -> Failure {
-    let failure = Failure::failed(format!("cannot listen on {}", config.edge.listen)).caused_by(error);
+/// Says whether something else listens where this server is to.
+fn check_listening(config: &Config) -> Result<(), Failure> {
+    let edge = &config.edge;
+    let grpc = edge.grpc_port.map(|port| SocketAddr::new(edge.listen.ip(), port));
+    for address in [Some(edge.listen), grpc, edge.admin_listen].into_iter().flatten() {
+        drop(TcpListener::bind(address).map_err(|error| bind_failure(config, address, &error))?);
+    }
+    Ok(())
+}
+
+fn bind_failure(config: &Config, address: SocketAddr, error: &io::Error) -> Failure {
+    let failure = Failure::failed(format!("cannot listen on {address}")).caused_by(error);
     match error.kind() {
-        io::ErrorKind::AddrInUse => failure
-            .hint("something listens there already, maybe another `sb serve`: stop it, or choose another --listen"),
+        io::ErrorKind::AddrInUse => match who_listens(config, address) {
+            Some(pid) => failure.because(format!("a server of this data directory listens there: process {pid}")).hint(
+                "commands such as `sb send` find it; for a second one choose another --listen, whose port 0 picks a free one",
+            ),
+            None => failure
+                .hint("stop what listens there, or choose another --listen: port 0, as in 127.0.0.1:0, picks a free one"),
+        },
         io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges: choose a higher one"),
         io::ErrorKind::AddrNotAvailable => failure.hint("this machine does not have that address"),
         _ => failure,
     }
 }
 
-/// Says that the server is ready, and on the first start how to call it.
-fn announce(server: &Server, fresh: Option<&str>, data: &Path) {
-    if let Some(address) = server.grpc_addr() {
-        output::line(&format!("gRPC on {address}"));
-    }
-    if let Some(url) = server.admin_url() {
-        output::line(&format!("administration on {url}"));
-    }
-    output::line(&format!("listening on {}", server.local_url()));
-    let Some(token) = fresh else {
-        return;
-    };
-    let base = server.base_url();
-    // What is no terminal is a log, and logs are kept and read by others.
-    let (said, token) = if io::stdout().is_terminal() {
-        let said = "The token below is shown only this once; the CLI on this machine has it already.";
-        (format!("{said}\n\n  token: {token}"), token)
-    } else {
-        let file = data.join(Local::NAME);
-        let said = "Its token is not printed, since this is no terminal. It is in the file below, which only its owner can read.";
-        (format!("{said}\n\n  token file: {}", file.display()), "TOKEN")
-    };
-    output::print(&format!(
-        r#"
-This is the first start. {said}
-
-Administration on this machine needs none: `sb tenant add NAME`, `sb token add`.
-
-Try it from another terminal:
-
-  sb send --stream --agent stream "5 chunks, 200 ms apart"
-
-  curl -s {base}/a2a/message:send \
-    -H 'Authorization: Bearer {token}' \
-    -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' \
-    -d '{{"message":{{"messageId":"m-1","role":"ROLE_USER","parts":[{{"text":"hello"}}]}}}}'
-
-"#
-    ));
+/// The process of a server of this data directory at that address, as far as its URL tells.
+fn who_listens(config: &Config, address: SocketAddr) -> Option<u32> {
+    let servers = Servers::of(&config.data_dir).ok()?;
+    let at_port =
+        |url: &str| client::parse_url(url).is_ok_and(|url| url.port_or_known_default() == Some(address.port()));
+    let there = servers.all().iter().find(|entry| at_port(&entry.url) || at_port(entry.administered_at()))?;
+    Some(there.pid).filter(|pid| *pid != 0)
 }
 
 /// The signals that end a process which runs until it is told.

@@ -4,13 +4,13 @@ use std::{path::PathBuf, time::Duration};
 
 use agents::units::Span;
 use clap::ValueEnum;
-use client::{Binding, Connector, Credential, Limits, Policy, Secret, parse_url, same_origin};
+use client::{Binding, Connector, Credential, Limits, Policy, Secret, parse_url};
 use url::Url;
 
 use crate::{
     config::{self, Environment, Layer, Settings, process_environment},
     failure::{Exit, Failure},
-    local::{Local, PrivateFile},
+    servers::Servers,
     trust,
 };
 
@@ -133,9 +133,9 @@ impl TargetArgs {
     fn find(&self, url: Option<&str>, agent: Option<&str>, environment: Environment<'_>) -> Result<Target, Failure> {
         let settings = self.settings(environment)?;
         // Without a home there is no local server either, which matters only if nothing else was named.
-        let local = match settings.data_dir(environment) {
-            Ok(directory) => Local::load(&directory),
-            Err(_) => Ok(Local::default()),
+        let servers = match settings.data_dir(environment) {
+            Ok(directory) => Servers::of(&directory),
+            Err(_) => Ok(Servers::none()),
         };
         let named = url.map(str::to_owned).or_else(|| environment("SB_URL"));
         let is_named = named.is_some();
@@ -147,14 +147,13 @@ impl TargetArgs {
             (Some(base), Some(token)) => (parse_url(&base)?, Some(token)),
             (Some(base), None) => {
                 let base = parse_url(&base)?;
-                let token = local?.token_for(&base);
+                let token = servers?.token_for(&base);
                 (base, token)
             }
             (None, given) => {
-                let local = local?;
-                let base = local.url.as_deref().ok_or_else(no_server)?;
-                let base = parse_url(base)?;
-                let token = given.or_else(|| local.token_for(&base));
+                let servers = servers?;
+                let base = parse_url(&servers.newest().ok_or_else(no_server)?.url)?;
+                let token = given.or_else(|| servers.token_for(&base));
                 (base, token)
             }
         };
@@ -189,14 +188,6 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     runtime.block_on(work)
 }
 
-impl Local {
-    /// The stored token, if `url` is where it belongs.
-    fn token_for(&self, url: &Url) -> Option<String> {
-        let home = parse_url(self.url.as_deref()?).ok()?;
-        self.token.clone().filter(|_| same_origin(&home, url))
-    }
-}
-
 /// One agent of a Switchboard server.
 fn agent_url(mut base: Url, id: &str) -> Result<Url, Failure> {
     if let Err(reason) = id.parse::<store::AgentId>() {
@@ -220,6 +211,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::local::{Local, PrivateFile};
 
     fn args(directory: &Path) -> TargetArgs {
         TargetArgs {

@@ -12,4 +12,5 @@ mod limits;
 mod minds;
 mod scale;
 mod seeds;
+mod serving;
 mod verbs;

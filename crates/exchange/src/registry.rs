@@ -373,6 +373,13 @@ impl Agents {
         self.common(&id).filter(|entry| entry.is_open() && !entry.profile.unlisted)
     }
 
+    /// The agents that everybody may see, by id.
+    pub fn open(&self) -> Vec<AgentId> {
+        let book = self.book.load();
+        let open = book.common.values().filter(|entry| entry.is_open() && !entry.profile.unlisted);
+        open.map(|entry| entry.profile.id.clone()).collect()
+    }
+
     /// What kind of common agent has this id.
     pub fn kind_of(&self, id: &AgentId) -> Option<&'static str> {
         self.common(id).map(|entry| entry.profile.kind)

@@ -42,7 +42,7 @@ pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
 pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
 pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Line, Room, Shares, Tenants, Term};
-pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, open};
+pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, is_dead, open};
 pub use push::{
     Attempt, Claimed, Letter, MOST_CONFIGS, MOST_LETTERS, NewPush, Next, Place, PushClaim, PushConfig, PushFilter,
     PushLease, PushRecord, PushState, Replay, Settlement,

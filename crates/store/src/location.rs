@@ -121,6 +121,11 @@ pub fn dead_instances(dir: &Path) -> Vec<InstanceId> {
     sqlite::dead_instances(dir)
 }
 
+/// Whether an instance that was announced in `dir` is gone for good. When in doubt it lives.
+pub fn is_dead(dir: &Path, instance: InstanceId) -> bool {
+    sqlite::instances::is_dead(&dir.join(sqlite::INSTANCES), &instance.to_string())
+}
+
 /// Forgets an instance that is dead and has been cleaned up after.
 pub fn bury(dir: &Path, instance: InstanceId) {
     sqlite::instances::bury(&dir.join(sqlite::INSTANCES), &instance.to_string());

@@ -18,11 +18,7 @@ use client::{
 use http::{Method, header};
 use url::Url;
 
-use crate::{
-    config::Config,
-    findings::Finding,
-    local::{Local, PrivateFile},
-};
+use crate::{config::Config, findings::Finding, servers::Servers};
 
 /// How long an answer may take. It comes from this machine, or from the public URL.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,11 +33,15 @@ pub(super) struct Running {
 
 /// The server of this data directory, where it said that it is; else whatever answers where it would listen.
 pub(super) async fn find(config: &Config) -> Option<Running> {
-    let noted = Local::load(&config.data_dir).ok().and_then(|local| local.url);
-    if let Some(url) = noted.and_then(|url| parse_url(&url).ok())
-        && let Some(running) = ask(&url).await
-    {
-        return Some(running);
+    let servers = Servers::of(&config.data_dir).unwrap_or_else(|_| Servers::none());
+    // The one whose port is looked at, if it is one of them.
+    let port = config.edge.listen.port();
+    let mut urls: Vec<Url> = servers.all().iter().filter_map(|known| parse_url(&known.url).ok()).collect();
+    urls.sort_by_key(|url| url.port_or_known_default() != Some(port));
+    for url in urls {
+        if let Some(running) = ask(&url).await {
+            return Some(running);
+        }
     }
     if config.edge.listen.port() == 0 {
         return None;

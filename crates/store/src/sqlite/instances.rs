@@ -35,7 +35,7 @@ impl Drop for Presence {
 }
 
 /// Whether the instance is gone for good. When in doubt it lives.
-pub(super) fn is_dead(dir: &Path, id: &str) -> bool {
+pub(crate) fn is_dead(dir: &Path, id: &str) -> bool {
     match File::open(lock_file(dir, id)) {
         Ok(file) => match file.try_lock() {
             Ok(()) => true,

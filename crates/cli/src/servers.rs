@@ -1,0 +1,218 @@
+//! The servers that run with one data directory, as the command line on this machine finds them.
+//!
+//! Each server has a file of its own in `servers`, named after its instance, and whoever looks believes it only while that instance holds
+//! its lock: so the end of one server, however it came, takes nothing from the others. Where none runs, `cli.json` still says
+//! where one last answered; servers of versions that wrote no file of their own are found by it too.
+
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use client::{parse_url, same_origin};
+use serde::{Deserialize, Serialize};
+use store::{InstanceId, clock};
+use url::Url;
+
+use crate::{
+    failure::Failure,
+    local::{Local, PrivateFile, not_written, write_private},
+};
+
+/// The directory of these files, in the data directory.
+const DIRECTORY: &str = "servers";
+
+/// A server of this data directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// Where it answers.
+    pub(crate) url: String,
+    /// Where it is administered, if that is another address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) admin_url: Option<String>,
+    /// Where it looks for agent files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agents: Option<PathBuf>,
+    /// Its process, for people.
+    #[serde(default)]
+    pub(crate) pid: u32,
+    /// When it began to listen, in milliseconds since the epoch.
+    #[serde(default)]
+    started: i64,
+}
+
+/// What a server says of itself while it answers. Dropping it takes that back.
+pub(crate) struct Registered {
+    path: PathBuf,
+}
+
+/// What the command line knows of servers here.
+pub(crate) struct Servers {
+    /// Those that run, the newest first; when none does, the one that was last known, if any.
+    known: Vec<Entry>,
+    /// A token that they know.
+    token: Option<String>,
+}
+
+impl Entry {
+    pub(crate) fn new(url: &str, admin_url: Option<String>, agents: Option<PathBuf>) -> Self {
+        let started = clock::now().as_millis();
+        Self { url: url.to_owned(), admin_url, agents, pid: std::process::id(), started }
+    }
+
+    /// Says that this server answers. Its instance has to hold its lock already. Files of servers that are gone are removed.
+    pub(crate) fn register(&self, data_dir: &Path, instance: InstanceId) -> Result<Registered, Failure> {
+        let directory = data_dir.join(DIRECTORY);
+        let path = directory.join(format!("{instance}.json"));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)
+            .map_err(|error| not_written(&directory, &error))?;
+        write_private(self, &path)?;
+        running(data_dir);
+        Ok(Registered { path })
+    }
+
+    /// Where it is administered.
+    pub(crate) fn administered_at(&self) -> &str {
+        self.admin_url.as_deref().unwrap_or(&self.url)
+    }
+
+    /// Whether a URL leads to it.
+    fn is_at(&self, url: &Url) -> bool {
+        let own = [Some(&self.url), self.admin_url.as_ref()];
+        own.into_iter().flatten().any(|own| parse_url(own).is_ok_and(|own| same_origin(&own, url)))
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // What stays is found to be of a dead instance, and removed.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Servers {
+    /// Looks into a data directory.
+    pub(crate) fn of(data_dir: &Path) -> Result<Self, Failure> {
+        let local = Local::load(data_dir)?;
+        let mut known = running(data_dir);
+        if known.is_empty()
+            && let Some(url) = local.url
+        {
+            let (admin_url, agents) = (local.admin_url, local.agents);
+            known.push(Entry { url, admin_url, agents, ..Entry::default() });
+        }
+        Ok(Self { known, token: local.token })
+    }
+
+    /// Where there is no data directory there are none.
+    pub(crate) fn none() -> Self {
+        Self { known: Vec::new(), token: None }
+    }
+
+    /// The one that is meant when none is named.
+    pub(crate) fn newest(&self) -> Option<&Entry> {
+        self.known.first()
+    }
+
+    /// All that are known, the newest first.
+    pub(crate) fn all(&self) -> &[Entry] {
+        &self.known
+    }
+
+    /// The one that a URL leads to.
+    pub(crate) fn at(&self, url: &Url) -> Option<&Entry> {
+        self.known.iter().find(|entry| entry.is_at(url))
+    }
+
+    /// The stored token, if `url` is where it belongs.
+    pub(crate) fn token_for(&self, url: &Url) -> Option<String> {
+        self.at(url).and(self.token.clone())
+    }
+}
+
+/// The servers that run, the newest first. What others have left is removed, as far as that is allowed.
+fn running(data_dir: &Path) -> Vec<Entry> {
+    let Ok(files) = fs::read_dir(data_dir.join(DIRECTORY)) else { return Vec::new() };
+    let mut found = Vec::new();
+    for file in files.flatten() {
+        let path = file.path();
+        let name = file.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".json"));
+        let Some(instance) = id.and_then(InstanceId::parse) else { continue };
+        if store::is_dead(data_dir, instance) {
+            let _ = fs::remove_file(&path);
+            continue;
+        }
+        // It may have ended since the look.
+        let Ok(bytes) = fs::read(&path) else { continue };
+        match serde_json::from_slice::<Entry>(&bytes) {
+            Ok(entry) => found.push(entry),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "what a server said of itself cannot be read"),
+        }
+    }
+    found.sort_by_key(|entry| std::cmp::Reverse(entry.started));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urls(servers: &Servers) -> Vec<&str> {
+        servers.all().iter().map(|entry| entry.url.as_str()).collect()
+    }
+
+    fn started(data: &Path, url: &str, started: i64) -> (store::Presence, Registered) {
+        let instance = InstanceId::mint();
+        let presence = store::announce(data, instance).unwrap();
+        let entry = Entry { started, ..Entry::new(url, None, None) };
+        let registered = entry.register(data, instance).unwrap_or_else(|failure| panic!("{failure:?}"));
+        (presence, registered)
+    }
+
+    #[test]
+    fn the_newest_that_runs_is_meant() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        let token = Some("t".to_owned());
+        Local { url: Some("http://127.0.0.1:9".to_owned()), token, ..Local::default() }.save(data).unwrap();
+        assert_eq!(urls(&Servers::of(data).unwrap()), ["http://127.0.0.1:9"], "as versions before wrote it");
+
+        let first = started(data, "http://127.0.0.1:1", 1);
+        let second = started(data, "http://127.0.0.1:2", 2);
+        let servers = Servers::of(data).unwrap();
+        assert_eq!(urls(&servers), ["http://127.0.0.1:2", "http://127.0.0.1:1"]);
+        for (url, token) in
+            [("http://localhost:1/x", Some("t")), ("http://127.0.0.1:2", Some("t")), ("http://127.0.0.1:9", None)]
+        {
+            let url = parse_url(url).unwrap();
+            assert_eq!(servers.token_for(&url).as_deref(), token, "{url}");
+        }
+
+        // One that was killed: its lock is free, its file stays.
+        let (presence, registered) = second;
+        let left = registered.path.clone();
+        drop(presence);
+        std::mem::forget(registered);
+        assert_eq!(urls(&Servers::of(data).unwrap()), ["http://127.0.0.1:1"]);
+        assert!(!left.exists(), "what is dead is removed");
+
+        drop(first);
+        assert_eq!(urls(&Servers::of(data).unwrap()), ["http://127.0.0.1:9"], "where one last answered");
+    }
+
+    #[test]
+    fn what_is_damaged_hides_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        let (_presence, damaged) = started(data, "http://127.0.0.1:1", 2);
+        fs::write(&damaged.path, "{").unwrap();
+        let _other = started(data, "http://127.0.0.1:2", 1);
+        fs::write(data.join(DIRECTORY).join("notes.txt"), "x").unwrap();
+        assert_eq!(urls(&Servers::of(data).unwrap()), ["http://127.0.0.1:2"]);
+    }
+}

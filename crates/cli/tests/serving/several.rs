@@ -1,0 +1,60 @@
+//! Several servers on one data directory: commands find one that runs, whichever of the others has ended, and however.
+
+use std::fs;
+
+use crate::harness::Home;
+
+/// How many servers have said that they run.
+fn registered(home: &Home) -> usize {
+    fs::read_dir(home.path("data/servers")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn commands_find_a_server_that_runs() {
+    let home = Home::new();
+    let first = home.serve();
+    let second = home.serve();
+    assert_eq!(registered(&home), 2);
+    let card = |home: &Home| home.ok(&["card", "get"]);
+    assert!(card(&home).contains(&second.url), "the newest is meant");
+    for server in [&first, &second] {
+        assert_eq!(home.ok(&["send", "--url", &server.url, "hello"]), "hello\n", "the stored token belongs to both");
+        assert!(home.ok(&["tenant", "list", "--url", &server.url]).contains("default"), "and so does the admin's");
+    }
+
+    second.stop();
+    assert_eq!(registered(&home), 1);
+    assert!(card(&home).contains(&first.url), "the end of the second is nothing to the first");
+    assert_eq!(home.ok(&["send", "hello"]), "hello\n");
+    assert!(home.ok(&["tenant", "list"]).contains("default"));
+
+    let mut third = home.serve();
+    third.kill9();
+    assert!(card(&home).contains(&first.url), "and neither is one that was killed");
+    assert_eq!(registered(&home), 1, "what it left is removed");
+
+    // Where none runs, the last one that was known is what cannot be reached.
+    first.stop();
+    assert_eq!(registered(&home), 0);
+    assert!(home.fails(&["send", "hello"], 3).contains("cannot reach"));
+}
+
+#[test]
+fn what_versions_before_wrote_is_understood() {
+    let home = Home::new();
+    let server = home.serve();
+    fs::remove_dir_all(home.path("data/servers")).unwrap();
+    assert_eq!(home.ok(&["send", "hello"]), "hello\n", "cli.json has all that is needed");
+    drop(server);
+}
+
+#[test]
+fn the_doctor_knows_each_of_them() {
+    let home = Home::new();
+    let first = home.serve();
+    let second = home.serve();
+    for server in [&first, &second] {
+        let found = home.ok(&["doctor", "--listen", server.address()]);
+        assert!(found.contains(&format!("a server of ours answers at {}", server.url)), "{found}");
+    }
+}
