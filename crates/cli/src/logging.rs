@@ -1,8 +1,15 @@
-//! Logs: on stderr, for people or as JSON lines. Never on stdout, which belongs to what was asked for.
+//! Logs: on stderr, for people or as JSON lines. Never on stdout, which belongs to what was asked for. `docs/logs.md` says what is in them.
+
+mod bounded;
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{self, format},
+};
+
+use self::bounded::Bounded;
 
 use crate::{
     config::{LogFormat, process_environment},
@@ -12,7 +19,7 @@ use crate::{
 /// Sets up logging for the process. `flag` wins over RUST_LOG, which wins over `default`.
 pub(crate) fn start(flag: Option<&str>, default: &str, format: LogFormat) -> Result<(), Failure> {
     let given = flag.map(str::to_owned).or_else(|| process_environment("RUST_LOG"));
-    let mut filter = given.unwrap_or_else(|| default.to_owned());
+    let (mut filter, format) = read(&given.unwrap_or_else(|| default.to_owned()), default, format);
     // What the client of NATS says of every attempt, the store says once for each outage.
     if !filter.contains("async_nats") {
         filter.push_str(",async_nats=off");
@@ -23,11 +30,46 @@ pub(crate) fn start(flag: Option<&str>, default: &str, format: LogFormat) -> Res
             .hint("write a level such as `debug`, or `target=level,…`")
     })?;
     let colour = std::io::stderr().is_terminal() && process_environment("NO_COLOR").is_none();
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = fmt::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Fails only when logging was set up before, and then it is.
     let _ = match format {
-        LogFormat::Human => builder.with_ansi(colour).with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Human => {
+            let lines = format::Format::default().with_ansi(colour).with_target(false);
+            builder.with_ansi(colour).event_format(Bounded::new(lines, format)).try_init()
+        }
+        LogFormat::Json => {
+            let lines = format::Format::default().json().flatten_event(true);
+            let fields = format::JsonFields::new();
+            builder.with_ansi(false).fmt_fields(fields).event_format(Bounded::new(lines, format)).try_init()
+        }
     };
     Ok(())
+}
+
+/// What to log, and how it looks: `json` among what is to be logged says how, and no crate has that name here.
+fn read(given: &str, default: &str, format: LogFormat) -> (String, LogFormat) {
+    let mut format = format;
+    let mut directives = Vec::new();
+    for directive in given.split(',').map(str::trim) {
+        match directive {
+            "json" => format = LogFormat::Json,
+            "" => {}
+            other => directives.push(other),
+        }
+    }
+    let filter = if directives.is_empty() { default.to_owned() } else { directives.join(",") };
+    (filter, format)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_how_and_not_what() {
+        let read = |given| read(given, "info", LogFormat::Human);
+        assert_eq!(read("json"), ("info".to_owned(), LogFormat::Json));
+        assert_eq!(read("debug, json"), ("debug".to_owned(), LogFormat::Json));
+        assert_eq!(read("warn,store=debug"), ("warn,store=debug".to_owned(), LogFormat::Human));
+    }
 }

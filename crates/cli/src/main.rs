@@ -57,7 +57,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// What to log, as in RUST_LOG: a level or `target=level,…` [env: RUST_LOG]
+    /// What to log, as in RUST_LOG: a level or `target=level,…`, and `json` for lines of JSON [env: RUST_LOG]
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,
 }

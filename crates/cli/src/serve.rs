@@ -142,6 +142,11 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let registered = registration.register(&config.data_dir, exchange.store().instance())?;
     banner::announce(&server, &config, exchange.agents(), bootstrap.fresh.as_deref());
 
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), url = server.base_url(), instance.id = %exchange.store().instance(),
+        store = %config.location, "started"
+    );
+
     let stop = CancellationToken::new();
     let mut running = tokio::spawn(server.run(stop.clone()));
     let name = tokio::select! {

@@ -3,5 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod logs;
 mod several;
 mod starting;

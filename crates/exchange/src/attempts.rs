@@ -27,10 +27,7 @@ pub(crate) fn backoff(task: TaskId, attempt: u32) -> Duration {
 }
 
 /// The end of a turn that was tried too often: its task is a dead letter, and says why.
-pub(crate) fn give_up(scribe: &mut Scribe, lease: &Lease, why: &str, tries: u32) -> store::Result<TurnEnd> {
-    let (task, agent) = (lease.task, &lease.agent);
-    // What others say is shown as it is written, and cannot look like a line of the log.
-    tracing::warn!(task.id = %task, agent.name = %agent, attempts = tries, error = ?why, "a task is a dead letter");
+pub(crate) fn give_up(scribe: &mut Scribe, why: &str, tries: u32) -> store::Result<TurnEnd> {
     let text = match tries {
         0 | 1 => why.to_owned(),
         tries => format!("{why}; gave up after {tries} attempts"),

@@ -35,6 +35,7 @@ mod scheduler;
 mod scribe;
 mod send;
 mod streams;
+mod trouble;
 mod turn;
 mod wake;
 pub mod words;

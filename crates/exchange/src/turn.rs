@@ -5,7 +5,7 @@
 
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
-use a2a::{Message, Part, PartContent, Role};
+use a2a::{Message, Part, PartContent, Role, TaskState};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use store::{Append, TurnEnd, View, fault};
@@ -17,6 +17,7 @@ use crate::{
     attempts, errand,
     fold::Made,
     scribe::{INTERRUPTED, Progress, Scribe, reason_of},
+    trouble::{Attempt, Trouble},
     worker::{self, Begin, Running},
 };
 
@@ -38,8 +39,10 @@ enum Ended {
 
 /// What became of a commit.
 enum Committed {
-    /// The next turn, if there is one, and when the journal was asked.
-    Written(Option<store::Turn>, Instant),
+    /// The next turn, if there is one, when the journal was asked, and how the task stands.
+    Written(Option<store::Turn>, Instant, TaskState),
+    /// The turn has failed in place of that, and what is to be told of it is told.
+    Unkept,
     Refused,
 }
 
@@ -51,6 +54,9 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
         Some(verdict) => end_unrun(inner, running, &turn, verdict).await,
         None if inner.workers.is_releasing() => give_back(inner, running, &turn, rested).await,
         None => {
+            if interrupted {
+                cut_off(running, &turn).tell(Trouble::CutOff, "whoever ran it is gone or was stopped");
+            }
             let tries = Tries { attempt: running.lease.attempt, counted: running.lease.tries, rested };
             run(inner, entry, running, turn, tries, &mut left).await
         }
@@ -104,10 +110,20 @@ pub(crate) fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
 /// Ends a turn without its agent.
 async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, verdict: Verdict) -> Ended {
     let mut scribe = Scribe::of(&running.lease, turn.number);
+    let attempt = cut_off(running, turn);
     match verdict {
-        Verdict::Ends(outcome) => end(inner, running, &mut scribe, outcome).await,
-        Verdict::Dead(tries) => give_up(inner, running, &mut scribe, "interrupted", tries).await,
+        Verdict::Ends(outcome) => {
+            let trouble = Trouble::of(&outcome);
+            end_as(inner, running, &mut scribe, outcome, attempt, trouble).await
+        }
+        Verdict::Dead(tries) => give_up(inner, running, &mut scribe, attempt, "interrupted", tries).await,
     }
+}
+
+/// The attempt before the one that a lease was given for.
+fn cut_off<'a>(running: &'a Running, turn: &store::Turn) -> Attempt<'a> {
+    let lease = &running.lease;
+    Attempt { lease, turn: turn.number, number: lease.attempt.saturating_sub(1).max(1) }
 }
 
 /// What was kept before a turn.
@@ -148,12 +164,13 @@ async fn run(
     let (resumed, message) = match begun.await {
         Ok(begun) => begun,
         Err(error) => {
-            tracing::warn!(task.id = %lease.task, %error, "what a turn begins with cannot be read");
             if tries.rested && !error.is_permanent() {
+                tracing::warn!(task.id = %lease.task, %error, "what a turn goes on with cannot be read yet");
                 let at_most = Some(attempts::backoff(lease.task, 1));
                 commit(inner, running, &mut scribe, Some(TurnEnd::Park { at_most })).await;
                 return Ended::Over;
             }
+            tracing::error!(task.id = %lease.task, %error, "what a turn begins with cannot be read");
             let why = "the journal cannot be read";
             return retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, why).await;
         }
@@ -187,6 +204,7 @@ async fn run(
     let mut reveal = pin!(tokio::time::sleep(if may_be_held { profile.reveal_after } else { NEVER }));
     let mut flush_at = (!scribe.is_empty()).then(Instant::now);
     let mut patience = profile.first_text;
+    let mut overdue = false;
 
     let outcome = loop {
         tokio::select! {
@@ -198,6 +216,7 @@ async fn run(
             () = inner.workers.released() => return release(inner, running, &mut scribe, profile).await,
             () = &mut deadline => {
                 let limit = profile.timeout.unwrap_or_default();
+                overdue = true;
                 break Outcome::Failed(vec![Part::text(format!("timed out after {limit:?}"))]);
             }
             () = &mut grace => break Outcome::Canceled,
@@ -237,7 +256,12 @@ async fn run(
     let rests = matches!(outcome, Outcome::Parked { .. });
     let ended = match outcome {
         Outcome::Retry(why) => retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, &why).await,
-        outcome => end(inner, running, &mut scribe, outcome).await,
+        outcome => {
+            let trouble =
+                Trouble::of(&outcome).map(|(what, why)| (if overdue { Trouble::TimedOut } else { what }, why));
+            let attempt = attempt_of(running, &scribe);
+            end_as(inner, running, &mut scribe, outcome, attempt, trouble).await
+        }
     };
     *left = Left::Known(scribe.state().cloned());
     if matches!(ended, Ended::Over) && !rests {
@@ -360,7 +384,10 @@ fn is_confirmation(message: &Message) -> bool {
 /// Gives a turn back because this instance stops: what the agent's policy says about crashes holds for it.
 async fn release(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, profile: &Profile) -> Ended {
     match on_interruption(profile, "interrupted: the server was stopped") {
-        Some(outcome) if !fault::is_on("release-again") => end(inner, running, scribe, outcome).await,
+        Some(outcome) if !fault::is_on("release-again") => {
+            let (attempt, trouble) = (attempt_of(running, scribe), Trouble::of(&outcome));
+            end_as(inner, running, scribe, outcome, attempt, trouble).await
+        }
         _ => {
             commit(inner, running, scribe, Some(TurnEnd::Release { begun: true })).await;
             Ended::Over
@@ -378,27 +405,55 @@ async fn retry_or_give_up(
     why: &str,
 ) -> Ended {
     if tries >= attempts::limit(&running.lease, profile.max_attempts) {
-        return give_up(inner, running, scribe, why, tries).await;
+        let attempt = attempt_of(running, scribe);
+        return give_up(inner, running, scribe, attempt, why, tries).await;
     }
-    let (task, agent) = (running.lease.task, &running.lease.agent);
-    tracing::info!(task.id = %task, agent.name = %agent, attempt = tries, error = ?why, "a turn will be tried again");
-    let again = TurnEnd::Retry { after: attempts::backoff(task, tries), error: why.to_owned() };
-    commit(inner, running, scribe, Some(again)).await.into_ended()
+    let attempt = attempt_of(running, scribe);
+    let again = TurnEnd::Retry { after: attempts::backoff(running.lease.task, tries), error: why.to_owned() };
+    let committed = commit(inner, running, scribe, Some(again)).await;
+    committed.tell(attempt, Trouble::Again, why);
+    committed.into_ended()
+}
+
+/// The attempt that a scribe writes for.
+fn attempt_of<'a>(running: &'a Running, scribe: &Scribe) -> Attempt<'a> {
+    Attempt { lease: &running.lease, turn: scribe.turn(), number: scribe.attempt() }
 }
 
 /// Ends a turn that was tried too often: its task is a dead letter.
-async fn give_up(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, why: &str, tries: u32) -> Ended {
-    match attempts::give_up(scribe, &running.lease, why, tries) {
-        Ok(end) => commit(inner, running, scribe, Some(end)).await.into_ended(),
-        Err(error) => fail(inner, running, scribe, &error).await.into_ended(),
-    }
+async fn give_up(
+    inner: &Arc<Inner>,
+    running: &Running,
+    scribe: &mut Scribe,
+    attempt: Attempt<'_>,
+    why: &str,
+    tries: u32,
+) -> Ended {
+    let committed = match attempts::give_up(scribe, why, tries) {
+        Ok(end) => commit(inner, running, scribe, Some(end)).await,
+        Err(error) => fail(inner, running, scribe, &error).await,
+    };
+    committed.tell(attempt, Trouble::Dead, why);
+    committed.into_ended()
 }
 
-async fn end(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, outcome: Outcome) -> Ended {
-    match scribe.end(outcome) {
-        Ok(end) => commit(inner, running, scribe, Some(end)).await.into_ended(),
-        Err(error) => fail(inner, running, scribe, &error).await.into_ended(),
+/// Ends a turn, and says what is to be told of it.
+async fn end_as(
+    inner: &Arc<Inner>,
+    running: &Running,
+    scribe: &mut Scribe,
+    outcome: Outcome,
+    attempt: Attempt<'_>,
+    trouble: Option<(Trouble, String)>,
+) -> Ended {
+    let committed = match scribe.end(outcome) {
+        Ok(end) => commit(inner, running, scribe, Some(end)).await,
+        Err(error) => fail(inner, running, scribe, &error).await,
+    };
+    if let Some((trouble, cause)) = trouble {
+        committed.tell(attempt, trouble, &cause);
     }
+    committed.into_ended()
 }
 
 /// Commits what the scribe holds. A journal that is unwell is tried again for as long as the lease holds: what an
@@ -421,17 +476,19 @@ async fn commit(inner: &Inner, running: &Running, scribe: &mut Scribe, end: Opti
 
 /// Ends the turn as failed, since what its agent said cannot be kept.
 async fn fail(inner: &Inner, running: &Running, scribe: &mut Scribe, error: &store::Error) -> Committed {
-    let task = running.lease.task;
-    tracing::error!(task.id = %task, %error, "what an agent said cannot be kept; its turn fails");
     let outcome = Outcome::Failed(vec![Part::text("what the agent said cannot be stored")]);
     let written = match scribe.end(outcome) {
         Ok(end) => write(inner, running, Append { drafts: Vec::new(), end: Some(end), ..Append::default() }).await,
         Err(error) => Err(error),
     };
     match written {
-        Ok(committed) => committed,
+        Ok(Committed::Refused) => Committed::Refused,
+        Ok(_) => {
+            attempt_of(running, scribe).tell(Trouble::Unkept, &error.to_string());
+            Committed::Unkept
+        }
         Err(error) => {
-            tracing::error!(task.id = %task, %error, "not even that its turn failed can be kept");
+            tracing::error!(task.id = %running.lease.task, %error, "not even that its turn failed can be kept");
             Committed::Refused
         }
     }
@@ -444,7 +501,7 @@ async fn write(inner: &Inner, running: &Running, append: Append) -> store::Resul
     loop {
         let asked = Instant::now();
         match inner.store.append(lease, append.clone()).await {
-            Ok(appended) => return Ok(Committed::Written(appended.next, asked)),
+            Ok(appended) => return Ok(Committed::Written(appended.next, asked, appended.state)),
             Err(error) if error.is_refusal() => {
                 tracing::info!(task.id = %lease.task, error = %error, "a write was refused: the task is no longer this worker's");
                 return Ok(Committed::Refused);
@@ -473,10 +530,19 @@ async fn show(inner: &Inner, running: &Running) -> bool {
 }
 
 impl Committed {
+    /// Says what became of an attempt, if that is what was written.
+    fn tell(&self, attempt: Attempt<'_>, trouble: Trouble, cause: &str) {
+        if let Self::Written(_, _, state) = self
+            && let Some(trouble) = trouble.in_state(*state)
+        {
+            attempt.tell(trouble, cause);
+        }
+    }
+
     fn into_ended(self) -> Ended {
         match self {
-            Self::Written(Some(next), asked) => Ended::Next(next, asked),
-            Self::Written(None, _) | Self::Refused => Ended::Over,
+            Self::Written(Some(next), asked, _) => Ended::Next(next, asked),
+            Self::Written(None, ..) | Self::Unkept | Self::Refused => Ended::Over,
         }
     }
 }

@@ -156,7 +156,7 @@ table! {
     cancel_grace("DURATION"): Span = Span::seconds(5);
     /// How long an instance may be silent before others take its work over.
     lease("DURATION"): Span = Span::seconds(30);
-    /// What to log: a level or `target=level,…`.
+    /// What to log: a level or `target=level,…`; with `json` among them log lines are JSON.
     log("FILTER") as "RUST_LOG": String = "info".to_owned();
     /// How log lines look: `human`, or `json` for one object a line.
     log_format("FORMAT"): LogFormat = LogFormat::Human;

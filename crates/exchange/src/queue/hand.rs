@@ -13,12 +13,13 @@ use uuid::Uuid;
 use super::{
     Consume, Handed, LONGEST_WAIT, MOST_AT_ONCE, Worker, check_lease, check_name, check_wait,
     desk::{Promise, Undelivered},
-    lapse::{failed, requeue_lapsed},
+    lapse::{failed, requeue_lapsed, tell},
     local_context, ticket, why_not,
 };
 use crate::{
     Call, Error, Exchange, OnCrash, convert,
     intake::answered,
+    trouble::Trouble,
     worker::{self, Begin},
 };
 
@@ -113,8 +114,11 @@ impl Exchange {
                 Err(Error::Store(error)) if error.is_permanent() => {
                     tracing::error!(task.id = %task, %error, "an entry cannot be read");
                     promised.leased.retain(|turn| turn.lease.task != task);
-                    let end = Some(failed(&self.inner, &lease, "the entry cannot be read", None, false)?);
-                    self.inner.store.append(&lease, Append { end, ..Append::default() }).await?;
+                    let why = "the entry cannot be read";
+                    let end = failed(&self.inner, &lease, why, None, false)?;
+                    let trouble = Trouble::of_end(&end);
+                    let append = Append { end: Some(end), ..Append::default() };
+                    tell(&lease, trouble, self.inner.store.append(&lease, append).await?.state, why);
                 }
                 Err(error) => return Err(error),
             }

@@ -7,12 +7,15 @@ use store::{Append, Lease, Only, QueueEntry, TurnEnd};
 use tokio::sync::oneshot;
 
 use super::{
-    Ack, Beat, LONGEST_DELAY, Nack, Worker, check_lease, check_wait, data_part, lapse::failed, ticket, why_not,
+    Ack, Beat, LONGEST_DELAY, Nack, Worker, check_lease, check_wait, data_part,
+    lapse::{failed, tell},
+    ticket, why_not,
 };
 use crate::{
     Error, Exchange, Outcome, ReplyText, Said, convert, errand,
     intake::answered,
     scribe::Scribe,
+    trouble::Trouble,
     turn::{self, Left},
     words::Word,
 };
@@ -144,14 +147,15 @@ impl Exchange {
             return Err(Error::invalid("release", "goes with neither `delay` nor `fatal`: it waits again at once"));
         }
         let lease = self.lease(worker, id, ticket).await?;
+        let error = if nack.error.is_empty() { "the worker gave it back" } else { &nack.error };
         let end = if nack.release {
             TurnEnd::Release { begun: false }
         } else {
-            let error = if nack.error.is_empty() { "the worker gave it back" } else { &nack.error };
             failed(&self.inner, &lease, error, nack.delay, nack.fatal)?
         };
+        let trouble = Trouble::of_end(&end);
         match answered(self.inner.store.append(&lease, Append { end: Some(end), ..Append::default() })).await {
-            Ok(_) => {}
+            Ok(appended) => tell(&lease, trouble, appended.state, error),
             Err(store::Error::LeaseLost | store::Error::Terminal(_)) => return Err(self.lost(&lease).await),
             Err(error) => return Err(Error::of_task(error, lease.task)),
         }
@@ -223,7 +227,10 @@ impl Exchange {
                 }
                 Err(Error::Store(error)) => return Err(Error::of_task(error, lease.task)),
                 outcome => {
-                    if written.outcome.is_some() && outcome.is_ok() {
+                    if let (Some(end), Ok(state)) = (&written.outcome, &outcome) {
+                        if let Some((trouble, cause)) = Trouble::of(end) {
+                            tell(&lease, Some(trouble), *state, &cause);
+                        }
                         errand::wake_parent_of(&self.inner, lease.tenant, lease.task).await;
                     }
                     // There may be room for one more of an agent that has a bound.

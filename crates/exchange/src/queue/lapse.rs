@@ -2,9 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use a2a::TaskState;
 use store::{AgentId, Append, FailedAttempt, Lease, Only, TurnEnd};
 
-use crate::{Inner, Outcome, attempts, scribe::Scribe, turn};
+use crate::{
+    Inner, Outcome, attempts,
+    scribe::Scribe,
+    trouble::{Attempt, Trouble},
+    turn,
+};
 
 /// How often an entry is tried when neither it nor its agent says.
 const ATTEMPTS: u32 = 3;
@@ -26,10 +32,13 @@ pub(super) fn failed(
         return Ok(TurnEnd::Retry { after, error: error.to_owned() });
     }
     let mut scribe = Scribe::of(lease, lease.turn);
-    if fatal {
-        attempts::fail_for_good(&mut scribe, error)
-    } else {
-        attempts::give_up(&mut scribe, lease, error, lease.tries)
+    if fatal { attempts::fail_for_good(&mut scribe, error) } else { attempts::give_up(&mut scribe, error, lease.tries) }
+}
+
+/// Says what became of an attempt, once that is written.
+pub(super) fn tell(lease: &Lease, trouble: Option<Trouble>, state: TaskState, cause: &str) {
+    if let Some(trouble) = trouble.and_then(|trouble| trouble.in_state(state)) {
+        Attempt::of(lease).tell(trouble, cause);
     }
 }
 
@@ -52,9 +61,10 @@ pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> sto
             Some(outcome) => Scribe::of(&lease, lease.turn).end(outcome)?,
             None => failed(inner, &lease, &error, Some(Duration::ZERO), false)?,
         };
+        let trouble = Trouble::of_end(&end).unwrap_or(Trouble::Asked);
         match inner.store.append(&lease, Append { end: Some(end), only: Only::Lapsed, ..Append::default() }).await {
-            Ok(_) => {
-                tracing::info!(task.id = %lease.task, worker = lease.holder.name(), "the lease of an entry ran out");
+            Ok(appended) => {
+                tell(&lease, Some(trouble), appended.state, &error);
                 ended += 1;
             }
             Err(error) if error.is_refusal() => {}

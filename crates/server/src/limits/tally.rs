@@ -1,25 +1,17 @@
-//! Who could not authenticate: counted, and told in the log, though not more often than anybody reads.
+//! Who could not authenticate: counted, and told in the log, which bounds how often it says the same.
 
 use std::{
     net::IpAddr,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use a2a::{Error, ErrorKind};
 use http::request::Parts;
-use tokio::time::Instant;
 
 use crate::auth;
 
 /// The reason of a refusal for what an address did before.
 pub(super) const TOO_MANY_FAILURES: &str = "TOO_MANY_FAILED_AUTHENTICATIONS";
-
-/// One line in so long.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What could not authenticate since the start.
 #[derive(Default)]
@@ -27,7 +19,6 @@ pub(super) struct Tally {
     missing: AtomicU64,
     wrong: AtomicU64,
     refused: AtomicU64,
-    told: Mutex<Told>,
 }
 
 /// How many could not authenticate.
@@ -41,13 +32,6 @@ pub(crate) struct Failed {
     pub(crate) refused: u64,
 }
 
-#[derive(Default)]
-struct Told {
-    at: Option<Instant>,
-    /// How many were not told of since then.
-    silent: u64,
-}
-
 impl Tally {
     pub(super) fn failed(&self, parts: &Parts, address: Option<IpAddr>, error: &Error) {
         let is_missing = auth::has_no_credential(&parts.headers);
@@ -56,43 +40,19 @@ impl Tally {
         if error.kind == ErrorKind::ResourceExhausted {
             self.refused.fetch_add(1, Relaxed);
         }
-        let Some(suppressed) = self.may_tell(Instant::now()) else { return };
         let address = address.map(|address| address.to_string()).unwrap_or_default();
-        tracing::warn!(peer.address = address, kind, suppressed, "a caller came with {kind}");
+        tracing::warn!(peer.address = address, kind, "a caller came with {kind}");
     }
 
     pub(super) fn read(&self) -> Failed {
         let of = |count: &AtomicU64| count.load(Relaxed);
         Failed { missing: of(&self.missing), wrong: of(&self.wrong), refused: of(&self.refused) }
     }
-
-    /// Whether this one is told, and how many before it were not.
-    fn may_tell(&self, now: Instant) -> Option<u64> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.at.is_some_and(|at| now.duration_since(at) < PAUSE) {
-            told.silent += 1;
-            return None;
-        }
-        told.at = Some(now);
-        Some(std::mem::take(&mut told.silent))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_line_a_second_says_how_many_were_left_out() {
-        let tally = Tally::default();
-        let start = Instant::now();
-        assert_eq!(tally.may_tell(start), Some(0));
-        for _ in 0..5 {
-            assert_eq!(tally.may_tell(start + PAUSE / 2), None);
-        }
-        assert_eq!(tally.may_tell(start + PAUSE), Some(5));
-        assert_eq!(tally.may_tell(start + PAUSE * 3), Some(0));
-    }
 
     #[test]
     fn what_is_wrong_is_told_from_what_is_missing() {
