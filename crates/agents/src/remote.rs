@@ -216,6 +216,13 @@ impl Remotes {
     }
 }
 
+/// The names of all remotes that the files describe now, for whoever only wants to check something.
+pub fn names(options: &Options) -> Vec<String> {
+    let listed = Files::new(options).look(options.timeout);
+    let (listed, json) = listed.unwrap_or_default();
+    listed.iter().chain(&json).map(|spec| spec.name.clone()).collect()
+}
+
 /// What is looked at.
 #[derive(Clone, Copy)]
 enum Look {

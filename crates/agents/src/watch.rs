@@ -161,6 +161,9 @@ impl Files {
                 for warning in &state.warnings {
                     tracing::warn!(agent.name = %id, path = %path.display(), "agent `{id}`: {warning}");
                 }
+                if !loaded_before && self.builtins.contains_key(&file.entry.profile.id) {
+                    tracing::warn!(agent.name = %id, path = %path.display(), "agent `{id}` takes the place of the built-in one");
+                }
                 self.agents.insert(file.entry);
                 let verb = if loaded_before { "reloaded" } else { "loaded" };
                 tracing::info!(agent.name = %id, path = %path.display(), "{verb} agent `{id}`");

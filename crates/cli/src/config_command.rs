@@ -100,7 +100,9 @@ fn check(args: &Check) -> Result<(), Failure> {
             let mut findings = vec![configuration(&settings)];
             let models = findings::known_models(settings.models(&settings.keys));
             findings.extend(target::block_on(async { Ok(findings::models(&models).await) })?);
-            findings.extend(findings::agent_files(settings.agents_dir(), &models));
+            findings.extend(findings::agent_files(settings.agents_dir(), &models, settings.keys.demo_agents()));
+            // What is wrong with the configuration otherwise is told already.
+            findings.extend(settings.check(&process_environment).ok().as_ref().and_then(findings::default_agent));
             findings
         }
     };

@@ -64,8 +64,9 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
     findings.push(machine::clock(running.as_ref().and_then(|server| server.date)).await);
     findings.push(server::public_url(&config, running.as_ref()).await);
     findings.extend(machine::programs());
-    let models = findings::known_models(config.models);
+    let models = findings::known_models(config.models.clone());
     findings.extend(findings::models(&models).await);
-    findings.extend(findings::agent_files(config.agents_dir, &models));
+    findings.extend(findings::agent_files(config.agents_dir.clone(), &models, config.keys.demo_agents()));
+    findings.extend(findings::default_agent(&config));
     Ok(findings)
 }

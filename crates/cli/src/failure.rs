@@ -97,6 +97,9 @@ impl From<client::Error> for Failure {
             (Exit::Unreachable, _) => {
                 failure.hint("is the server running? start one with `sb serve`, or name it with --url")
             }
+            (Exit::Auth, client::Error::Auth(remote)) if remote.reason.as_deref() == Some("TENANT_DISABLED") => {
+                failure.hint("the token is right; whoever administers the server enables its tenant with `sb tenant enable NAME`")
+            }
             (Exit::Auth, _) => failure.hint("give a token that the server knows with --token or SB_TOKEN"),
             (_, client::Error::ForeignInterface { .. }) => {
                 failure.hint("if you trust the card, follow it with --allow-other-origin")

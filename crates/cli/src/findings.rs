@@ -1,19 +1,30 @@
 //! What a check of something found: one line each, well, doubtful or bad, and what to do about it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use agents::{
     Reader,
     command::Quarters,
+    file, mind,
     model::{self, Models, ProviderState},
+    remote,
 };
+use client::{Connector, Limits, Policy, egress::Request, parse_url};
+use exchange::nearest;
+use http::Method;
 use serde_json::{Value, json};
+use store::AgentId;
+use url::Host;
 
 use crate::{
     agent::files::Directory,
+    config::Config,
     failure::Failure,
     output::{self, Format, Style},
 };
+
+/// How long a provider on this machine may take to answer anything.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +130,17 @@ pub(crate) async fn models(models: &Models) -> Vec<Finding> {
         (Some(file), None) if state.exists => findings.push(Finding::ok("models", file.clone())),
         _ => findings.push(Finding::ok("models", "no models.toml: what the environment names")),
     }
-    findings.extend(models.providers().iter().map(provider));
+    for state in models.providers() {
+        let silent = match &state.url {
+            Some(url) if state.key.is_none() && state.error.is_none() => !answers(url).await,
+            _ => false,
+        };
+        findings.push(provider(&state, silent));
+    }
+    // Nobody knows what a file means that cannot be read, and that it cannot was said.
+    if models.state().error.is_some() {
+        return findings;
+    }
     let subject = "default model";
     let local = models.local().await;
     match models.find_or_look("", "").await {
@@ -139,8 +160,33 @@ pub(crate) async fn models(models: &Models) -> Vec<Finding> {
     findings
 }
 
-/// A provider, without what is secret of it.
-fn provider(state: &ProviderState) -> Finding {
+/// Whether anything answers at the address of a provider on this machine. One that is elsewhere is not asked.
+async fn answers(url: &str) -> bool {
+    let Ok(url) = parse_url(url) else { return true };
+    let is_here = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    if !is_here {
+        return true;
+    }
+    let limits = Limits { connect_timeout: PATIENCE, total_timeout: Some(PATIENCE), ..Limits::default() };
+    let request = Request {
+        method: Method::GET,
+        url: &url,
+        token: None,
+        headers: Vec::new(),
+        body: None,
+        streaming: false,
+        http2: false,
+    };
+    Connector::new(Policy::Operator, limits).send(request).await.is_ok()
+}
+
+/// A provider, without what is secret of it. `silent` is that nothing answers there.
+fn provider(state: &ProviderState, silent: bool) -> Finding {
     let subject = format!("provider {}", state.name);
     let mut detail = state.url.clone().unwrap_or_else(|| "nowhere".to_owned());
     match &state.key {
@@ -151,6 +197,10 @@ fn provider(state: &ProviderState) -> Finding {
         detail.push_str(&format!(", tenants with a key of their own: {}", state.tenants.join(", ")));
     }
     match &state.error {
+        None if silent => {
+            let hint = format!("start it, or change what models.toml and the environment say of `{}`", state.name);
+            Finding::warn(subject, format!("{detail}: nothing answers there"), hint)
+        }
         None => Finding::ok(subject, detail),
         Some(error) => {
             let hint = "set it where the server is started, or change what models.toml says of it";
@@ -164,14 +214,50 @@ pub(crate) fn reader() -> Reader {
     Reader::default().with_quarters(Quarters::launched())
 }
 
-/// The agents' files of a directory, each checked as a server with these models would.
-pub(crate) fn agent_files(directory: Option<PathBuf>, models: &Models) -> Vec<Finding> {
+/// What is said of an agent that has the id of a demo agent.
+pub(crate) fn in_place_of_a_demo(id: &str) -> Option<String> {
+    let is_demo = agents::demo().iter().any(|entry| entry.profile.id.as_str() == id);
+    is_demo.then(|| format!("it takes the place of the demo agent `{id}`"))
+}
+
+/// Whether whoever is to answer messages that name no agent is there.
+pub(crate) fn default_agent(config: &Config) -> Option<Finding> {
+    let subject = "default agent";
+    let default = config.exchange.default_agent.as_ref()?;
+    let mut known: Vec<AgentId> = vec![mind::INDEX.parse().ok()?];
+    if config.keys.demo_agents() {
+        known.extend(agents::demo().into_iter().map(|entry| entry.profile.id));
+    }
+    let files = config.agents_dir.as_deref().and_then(|directory| file::list(directory).ok()).unwrap_or_default();
+    // What is wrong with a file is told of the file.
+    known.extend(files.iter().filter_map(|path| file::id_of(path).ok()));
+    known.extend(remote::names(&config.remotes).iter().filter_map(|name| name.parse().ok()));
+    if known.contains(default) {
+        return Some(Finding::ok(subject, default.as_str()));
+    }
+    let detail = format!("there is no agent `{default}`: messages that name no agent will be refused");
+    Some(Finding::fail(subject, detail, missing_default(default, &known)))
+}
+
+/// What to do about a default agent that is not there.
+pub(crate) fn missing_default(default: &AgentId, known: &[AgentId]) -> String {
+    match nearest(default.as_str(), known) {
+        Some(meant) => format!("did you mean `{meant}`? it is `default_agent` in the configuration"),
+        None => "change `default_agent` in the configuration, or add the agent; `sb agent list` shows what there is"
+            .to_owned(),
+    }
+}
+
+/// The agents' files of a directory, each checked as a server with these models would. `demo` is whether there are demo agents.
+pub(crate) fn agent_files(directory: Option<PathBuf>, models: &Models, demo: bool) -> Vec<Finding> {
     let subject = "agents";
     let Some(directory) = directory else {
         return vec![Finding::ok(subject, "no directory for agent files: neither --config nor a home is there")];
     };
     let place = directory.display().to_string();
-    let files = match Directory::new(directory).agents(&reader().with_models(models.clone())) {
+    // What is wrong with the models is told once, and not again of each agent.
+    let reader = if models.state().error.is_some() { reader() } else { reader().with_models(models.clone()) };
+    let files = match Directory::new(directory).agents(&reader) {
         Ok(files) => files,
         Err(failure) => return vec![Finding::failure(subject, failure)],
     };
@@ -179,7 +265,8 @@ pub(crate) fn agent_files(directory: Option<PathBuf>, models: &Models) -> Vec<Fi
         return vec![Finding::ok(subject, format!("no agent files in {place}"))];
     }
     let mut findings = Vec::new();
-    for file in files {
+    for mut file in files {
+        file.warnings.extend(in_place_of_a_demo(&file.id.to_string()).filter(|_| demo));
         let subject = format!("agent {}", file.id);
         let path = file.path.display();
         findings.push(match file.error {

@@ -28,7 +28,7 @@ use crate::{
     config::{self, Config, Layer, Settings, Token, process_environment},
     courier,
     failure::Failure,
-    journal,
+    findings, journal,
     local::PrivateFile,
     logging, relay,
     servers::{Entry as Registration, Servers},
@@ -105,6 +105,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let _files = load_agents(&config, &agents, reader, maker.index())?;
     models.start();
     remotes.start();
+    warn_of_default(&config, &agents);
 
     let options = exchange::Options {
         push: courier::options(&config)?,
@@ -214,6 +215,16 @@ fn load_agents(config: &Config, agents: &Agents, reader: Reader, index: Entry) -
         Err(error) => Err(Failure::failed(format!("cannot read the agents in `{}`", directory.display()))
             .caused_by(&error)
             .hint("check that the directory can be read, or name another configuration with --config")),
+    }
+}
+
+/// Says that whoever is to answer messages that name nobody is not there. They may come yet.
+fn warn_of_default(config: &Config, agents: &Agents) {
+    if let Some(id) = &config.exchange.default_agent
+        && agents.kind_of(id).is_none()
+    {
+        let hint = findings::missing_default(id, &agents.open());
+        tracing::warn!(agent.name = %id, hint, "there is no agent `{id}`, which is `default_agent`");
     }
 }
 

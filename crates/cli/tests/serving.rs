@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod answers;
 mod logs;
+mod page;
 mod several;
 mod starting;

@@ -70,7 +70,7 @@ impl Exchange {
         let entry = match (&chat.agent, &continued) {
             (Some(agent), _) => {
                 let entry = self.inner.agents.find_any(&call.caller, agent);
-                entry.ok_or_else(|| Error::agent_not_found(agent))?
+                entry.ok_or_else(|| self.inner.agents.missing(&call.caller, agent))?
             }
             (None, Some((_, head))) => self
                 .inner

@@ -1,7 +1,9 @@
 //! Why an operation was not carried out, and the one place that says it in the protocol's words.
 
+use std::fmt;
+
 use a2a::{ErrorKind, TaskState};
-use store::{Scope, TaskId};
+use store::{AgentId, Scope, TaskId};
 
 /// When trying again makes sense, in seconds: tasks and streams end all the time, storage is made free by people.
 const RETRY_SOON: u32 = 5;
@@ -15,8 +17,8 @@ pub enum Error {
     #[error(transparent)]
     Request(Box<a2a::Error>),
     /// No agent of that name, or none that this caller sees.
-    #[error("no agent `{0}`")]
-    AgentNotFound(String),
+    #[error("no agent {0}")]
+    AgentNotFound(Missing),
     /// The tenant has an agent of that id, or sees one.
     #[error("there is an agent '{0}' already")]
     AgentExists(String),
@@ -82,10 +84,33 @@ pub enum Error {
     Store(#[from] store::Error),
 }
 
+/// An agent that is not there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Missing {
+    name: String,
+    /// One that the caller sees, and may have meant.
+    meant: Option<AgentId>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.name)?;
+        match &self.meant {
+            Some(meant) => write!(f, ": did you mean `{meant}`?"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Error {
     /// No agent of this name, which may be anything.
     pub fn agent_not_found(name: &str) -> Self {
-        Self::AgentNotFound(name.chars().take(64).collect())
+        Self::agent_not_meant(name, None)
+    }
+
+    /// The same, where the caller may have meant one that it sees.
+    pub(crate) fn agent_not_meant(name: &str, meant: Option<AgentId>) -> Self {
+        Self::AgentNotFound(Missing { name: name.chars().take(64).collect(), meant })
     }
 
     /// No agent of this name that the tenant has defined, which may be anything.

@@ -82,7 +82,7 @@ impl Exchange {
         };
         match self.inner.agents.find(&call.caller, name) {
             Some(entry) => Ok(Some(entry)),
-            None => Err(Error::agent_not_found(name)),
+            None => Err(self.inner.agents.missing(&call.caller, name)),
         }
     }
 

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use store::{AgentId, TenantId, Tenants};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Agent, Caller, Delivery, OnCrash, Outcome, Output, Profile, Turn};
+use crate::{Agent, Caller, Delivery, Error, OnCrash, Outcome, Output, Profile, Turn, nearest};
 
 /// How long a turn rests whose agent this instance cannot make.
 const REST: Duration = Duration::from_secs(10);
@@ -398,6 +398,13 @@ impl Agents {
         seen.extend(own.filter(|(_, entry)| !entry.leaving));
         let is_shown = |entry: &&Arc<Entry>| entry.visible_to(caller) && !entry.profile.unlisted;
         seen.into_values().filter(is_shown).cloned().collect()
+    }
+
+    /// That an agent is not there for this caller, and which of those that it sees it may have meant.
+    pub fn missing(&self, caller: &Caller, name: &str) -> Error {
+        let visible = self.visible(caller);
+        let meant = nearest(name, visible.iter().map(|entry| &entry.profile.id)).cloned();
+        Error::agent_not_meant(name, meant)
     }
 
     /// All agents, common ones first. Those of different tenants may have one id.

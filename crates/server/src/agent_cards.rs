@@ -42,10 +42,11 @@ impl Surface for AgentCard {
         let (Self::Protocol(id) | Self::Arbiter(id)) = &self;
         let agents = app.exchange.agents();
         let entry = match &visit.caller {
-            Guest::Known(caller) => agents.find(caller, id),
-            Guest::Unknown => agents.find_open(id),
+            Guest::Known(caller) => agents.find(caller, id).ok_or_else(|| agents.missing(caller, id)),
+            // Whoever has not said who they are is told no names.
+            Guest::Unknown => agents.find_open(id).ok_or_else(|| exchange::Error::agent_not_found(id)),
         };
-        let entry = entry.ok_or_else(|| exchange::Error::agent_not_found(id))?;
+        let entry = entry?;
         let is_open = app.cards.are_public() && entry.is_open();
         let card = match &self {
             Self::Protocol(_) if headers::names_version_1(headers, &visit.query()?) => {

@@ -9,7 +9,7 @@ use axum::{
     extract::{Request, State},
     middleware::{self, Next},
     response::Response,
-    routing::any,
+    routing::{any, post},
 };
 use exchange::{Call, Caller, Exchange, Luggage, heavy};
 use futures_util::FutureExt;
@@ -32,6 +32,7 @@ use crate::{
     open,
     origin::Names,
     outboxes, own_agents,
+    page::Page,
     path::Place,
     progress::{Answer, PIECE},
     queue, remotes,
@@ -88,7 +89,7 @@ impl App {
 /// All surfaces, that of administration unless it has an address of its own. What is at no other is looked for at the open one.
 pub(crate) fn router(app: Arc<App>, with_administration: bool) -> Router {
     let mut router = grpc();
-    router = mount::<Place>(router, "/a2a").route("/", any(serve::<Place>));
+    router = mount::<Place>(router, "/a2a").route("/", post(serve::<Place>).fallback(serve::<Page>));
     router = mount::<arbiter::Route>(router, "/v1/a2a");
     router = mount::<requests::Route>(router, "/v1/requests");
     router = mount::<contexts::Route>(router, "/v1/contexts");

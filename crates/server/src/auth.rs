@@ -1,6 +1,7 @@
 //! Who calls: a credential becomes a [`Caller`] or an [`Administrator`], or the call is refused.
 //!
-//! `Authorization: Bearer`, `X-API-Key` and `x-sb-token` carry the same token. A wrong token is treated like a missing one.
+//! `Authorization: Bearer`, `X-API-Key` and `x-sb-token` carry the same token. A wrong token is treated like a missing one; who has a right
+//! one of a tenant that is disabled hears that, and is let in as little.
 //! Tokens exist here only as hashes, except in the header they came in; none is ever logged.
 //!
 //! **What is remembered, and for how long.** A token that was found is believed until something changes, and what has changed is looked for
@@ -61,6 +62,9 @@ const OPEN_TENANT: &str = "default";
 /// Who has the token that is a setting, in the audit log.
 const FIRST_ADMIN: &str = "admin";
 
+/// The reason of a refusal of a token that is right.
+pub(crate) const TENANT_DISABLED: &str = "TENANT_DISABLED";
+
 type Hash = [u8; 32];
 
 /// Decides who calls.
@@ -84,7 +88,7 @@ pub(crate) struct Administrator {
 /// What is remembered.
 struct Book {
     known: HashMap<Hash, Known>,
-    missed: HashMap<Hash, Instant>,
+    missed: HashMap<Hash, Missed>,
     /// What the tokens that are in use opened, by their numbers.
     passes: HashMap<i64, Weak<Pass>>,
     admins: Vec<(Hash, Administrator)>,
@@ -94,6 +98,21 @@ struct Book {
     changes: u64,
     /// When nothing had changed.
     looked: Instant,
+}
+
+/// A token that nobody is let in with, until when that is believed.
+#[derive(Clone, Copy)]
+struct Missed {
+    until: Instant,
+    why: Why,
+}
+
+/// Why nobody is let in with a token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Wrong,
+    /// It is right, and its tenant is disabled: whoever has it may know.
+    Disabled,
 }
 
 /// A token that was found.
@@ -150,13 +169,13 @@ impl Auth {
         if let Some(caller) = self.remembered(&hash) {
             return Ok(caller);
         }
-        if self.is_missed(&hash) {
-            return Err(refused());
+        if let Some(why) = self.missed(&hash) {
+            return Err(why.refusal());
         }
         limits.look_up(&parts.extensions)?;
         match self.look_up(&hash).await {
-            Ok(Some(caller)) => Ok(caller),
-            Ok(None) => Err(refused()),
+            Ok(Ok(caller)) => Ok(caller),
+            Ok(Err(why)) => Err(why.refusal()),
             Err(error) => Err(unreadable(&error)),
         }
     }
@@ -243,7 +262,7 @@ impl Auth {
     }
 
     /// Asks the store for a token, and remembers what it says.
-    async fn look_up(&self, hash: &Hash) -> store::Result<Option<Caller>> {
+    async fn look_up(&self, hash: &Hash) -> store::Result<Result<Caller, Why>> {
         for _ in 0..ATTEMPTS {
             let (changes, at) = (self.book().changes, Instant::now());
             let found = self.store.token(hash).await?;
@@ -253,15 +272,23 @@ impl Auth {
                 // It may be what has changed.
                 continue;
             }
-            let Some(found) = found else {
-                book.miss(*hash, at);
-                return Ok(None);
+            let why = match &found {
+                None => Some(Why::Wrong),
+                Some(found) if !found.tenant.enabled => Some(Why::Disabled),
+                Some(_) => None,
+            };
+            if let Some(why) = why {
+                book.miss(*hash, why, at);
+            }
+            let found = match (found, why) {
+                (Some(found), None) => found,
+                (_, why) => return Ok(Err(why.unwrap_or(Why::Wrong))),
             };
             let token = found.token.id;
             let caller = book.remember(*hash, found, at);
             drop(book);
             self.note_use(token);
-            return Ok(Some(caller));
+            return Ok(Ok(caller));
         }
         Err(store::Error::Unavailable("who may call changes faster than it can be looked up".into()))
     }
@@ -297,8 +324,9 @@ impl Auth {
         Some(caller)
     }
 
-    fn is_missed(&self, hash: &Hash) -> bool {
-        self.book().missed.get(hash).is_some_and(|until| Instant::now() < *until)
+    fn missed(&self, hash: &Hash) -> Option<Why> {
+        let missed = self.book().missed.get(hash).copied();
+        missed.filter(|missed| Instant::now() < missed.until).map(|missed| missed.why)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -329,12 +357,12 @@ impl Book {
         caller
     }
 
-    fn miss(&mut self, hash: Hash, at: Instant) {
+    fn miss(&mut self, hash: Hash, why: Why, at: Instant) {
         if self.missed.len() >= CAPACITY {
-            self.missed.retain(|_, until| at < *until);
+            self.missed.retain(|_, missed| at < missed.until);
         }
         if self.missed.len() < CAPACITY {
-            self.missed.insert(hash, at + MISS);
+            self.missed.insert(hash, Missed { until: at + MISS, why });
         }
     }
 
@@ -458,6 +486,16 @@ pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 fn refused() -> Error {
     Error::new(ErrorKind::Unauthenticated, "a valid token is needed, as Authorization: Bearer, X-API-Key or x-sb-token")
+}
+
+impl Why {
+    fn refusal(self) -> Error {
+        match self {
+            Self::Wrong => refused(),
+            Self::Disabled => Error::new(ErrorKind::Unauthenticated, "the tenant of this token is disabled")
+                .with_reason(TENANT_DISABLED),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -91,6 +91,11 @@ impl Cards {
         Self { addresses, terms, signing }
     }
 
+    /// What URLs begin with.
+    pub(crate) fn base(&self) -> &str {
+        &self.addresses.base
+    }
+
     /// Whether cards of agents need no credential where the agent is everybody's.
     pub(crate) fn are_public(&self) -> bool {
         self.terms.public

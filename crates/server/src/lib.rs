@@ -29,6 +29,7 @@ mod operation;
 mod origin;
 mod outboxes;
 mod own_agents;
+mod page;
 mod path;
 mod places;
 mod progress;

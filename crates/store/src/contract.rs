@@ -225,7 +225,7 @@ pub trait Registry: Send + Sync + 'static {
     async fn add_token(&self, token: NewToken) -> Result<Token> {
         self.administer(SYSTEM, Change::AddToken(token)).await?.token.ok_or(Error::NotFound)
     }
-    /// The live token with this hash, of a tenant that is enabled, and that tenant. It has a reader of its own, as the next two
+    /// The token with this hash, if it is neither revoked nor expired, and its tenant, which may be disabled: whoever asks looks. It has a reader of its own, as the next two
     /// have: whatever else is read, and however slowly, does not keep anybody from being recognised.
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Bearer>>;
     /// Those of these tokens that are live, of tenants that are enabled.

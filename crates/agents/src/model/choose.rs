@@ -138,7 +138,9 @@ impl Known {
         let file = &self.file;
         let whose = if rest.is_some() { Some(first) } else { maker(name) };
         let Some(whose) = whose else {
-            return format!("model `{name}` does not say whose it is: write PROVIDER/MODEL, such as `ollama/{name}`");
+            // Whoever is there already is the likeliest.
+            let whose = self.providers.keys().next().map_or("ollama", String::as_str);
+            return format!("model `{name}` does not say whose it is: write PROVIDER/MODEL, such as `{whose}/{name}`");
         };
         let needs = format!("model `{name}` needs the provider `{whose}`");
         match well_known(whose) {

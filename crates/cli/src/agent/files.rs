@@ -7,7 +7,7 @@ use std::{
 
 use agents::{FileState, Reader, file};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, findings};
 
 /// Where agent files are.
 pub(crate) struct Directory {
@@ -67,7 +67,9 @@ impl Directory {
         }
         write(&to, text)
             .map_err(|error| Failure::failed(format!("cannot write `{}`", to.display())).caused_by(&error))?;
-        Ok(reader.state(&to))
+        let mut state = reader.state(&to);
+        state.warnings.extend(findings::in_place_of_a_demo(id));
+        Ok(state)
     }
 
     /// Deletes an agent's file.

@@ -62,7 +62,7 @@ async fn s3_91_no_framework_default_errors() {
 
     // Routes nobody has, verbs nobody takes, queries nobody can read.
     let requests = [
-        (Method::GET, "/".to_owned(), 405),
+        (Method::DELETE, "/".to_owned(), 405),
         (Method::GET, "/nonsense".to_owned(), 404),
         (Method::GET, "/a2a/agents/echo/nonsense".to_owned(), 404),
         (Method::POST, "/a2a/message:nonsense".to_owned(), 404),

@@ -26,7 +26,7 @@ pub(super) struct Tally {
 pub(crate) struct Failed {
     /// Who came with no token.
     pub(crate) missing: u64,
-    /// Who came with a wrong one.
+    /// Who came with one that nobody is let in with.
     pub(crate) wrong: u64,
     /// Of both, those who were told that their address fails too often.
     pub(crate) refused: u64,
@@ -35,7 +35,11 @@ pub(crate) struct Failed {
 impl Tally {
     pub(super) fn failed(&self, parts: &Parts, address: Option<IpAddr>, error: &Error) {
         let is_missing = auth::has_no_credential(&parts.headers);
-        let (count, kind) = if is_missing { (&self.missing, "no token") } else { (&self.wrong, "a wrong token") };
+        let (count, kind) = match error.reason {
+            _ if is_missing => (&self.missing, "no token"),
+            Some(auth::TENANT_DISABLED) => (&self.wrong, "a token of a disabled tenant"),
+            _ => (&self.wrong, "a wrong token"),
+        };
         count.fetch_add(1, Relaxed);
         if error.kind == ErrorKind::ResourceExhausted {
             self.refused.fetch_add(1, Relaxed);

@@ -7,7 +7,7 @@ use crate::{Change, Error, Filter, NewAdminToken, NewToken, Reach, Scope, Store,
 
 /// The token with a hash, as a caller is recognised by it.
 pub(super) async fn recognised(store: &Arc<dyn Store>, hash: u8) -> Option<Token> {
-    store.token(&[hash; 32]).await.unwrap().map(|found| found.token)
+    store.token(&[hash; 32]).await.unwrap().filter(|found| found.tenant.enabled).map(|found| found.token)
 }
 
 fn new(tenant: TenantId, hash: u8, reach: Reach) -> NewToken {

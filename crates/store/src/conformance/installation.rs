@@ -210,6 +210,8 @@ pub(super) async fn a_disabled_tenant_has_no_live_token(store: Arc<dyn Store>) {
     let set = |enabled| Change::SetEnabled { tenant: created.tenant.id, enabled };
     assert!(!store.administer("admin", set(false)).await.unwrap().tenant.enabled);
     assert_eq!(recognised(&store, 1).await, None);
+    let found = store.token(&[1; 32]).await.unwrap().unwrap();
+    assert!(!found.tenant.enabled && Some(found.token) == created.token, "whoever has it can be told why");
     assert!(!store.tenants().await.unwrap()[0].enabled);
     assert!(store.administer("admin", set(true)).await.unwrap().tenant.enabled);
     assert_eq!(recognised(&store, 1).await, created.token);

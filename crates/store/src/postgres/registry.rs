@@ -16,6 +16,8 @@ const TOKEN: &str =
     "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at, k.scopes, k.agents";
 /// What makes `tokens k` of `tenants t` live, at the time that is the first value.
 const LIVE: &str = "k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > $1) AND t.enabled";
+/// The same, whether the tenant is enabled or not.
+const GOOD: &str = "k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > $1)";
 /// The query for all tokens of administrators; [`read_admin_token`] reads what it finds.
 pub(super) const ADMIN_TOKENS: &str =
     "SELECT id, hash, name, expires, created_at, revoked_at FROM admin_tokens ORDER BY id";
@@ -30,18 +32,22 @@ pub(super) async fn tenants(pool: &Pool) -> Result<Vec<Tenant>> {
     rows.iter().map(read_tenant).collect()
 }
 
-/// The token and its tenant, if it is not expired or revoked and the tenant is enabled.
+/// The token and its tenant, if it is not expired or revoked.
 pub(super) async fn token(pool: &Pool, hash: &[u8; 32]) -> Result<Option<Bearer>> {
     let sql = format!(
-        "SELECT {TOKEN}, t.name, t.created_at FROM tokens k JOIN tenants t ON t.id = k.tenant_id
-         WHERE {LIVE} AND k.hash = $2"
+        "SELECT {TOKEN}, t.name, t.created_at, t.enabled FROM tokens k JOIN tenants t ON t.id = k.tenant_id
+         WHERE {GOOD} AND k.hash = $2"
     );
     let Some(row) = pool.query_opt(&sql, &[&clock::now().as_millis(), &hash.as_slice()]).await? else {
         return Ok(None);
     };
     let token = read_token(&row)?;
-    let tenant =
-        Tenant { id: token.tenant, name: row.try_get(10)?, enabled: true, created_at: codec::time(row.try_get(11)?) };
+    let tenant = Tenant {
+        id: token.tenant,
+        name: row.try_get(10)?,
+        enabled: row.try_get(12)?,
+        created_at: codec::time(row.try_get(11)?),
+    };
     Ok(Some(Bearer { token, tenant }))
 }
 

@@ -44,6 +44,8 @@ const TOKEN: &str =
     "k.id, k.tenant_id, k.hash, k.name, k.expires, k.created_at, k.revoked_at, k.used_at, k.scopes, k.agents";
 /// What makes `tokens k` of `tenants t` live, at the time that is the first value.
 const LIVE: &str = "k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > ?1) AND t.enabled = 1";
+/// The same, whether the tenant is enabled or not.
+const GOOD: &str = "k.revoked_at IS NULL AND (k.expires IS NULL OR k.expires > ?1)";
 
 pub(super) fn tenants(conn: &Connection) -> Result<Vec<Tenant>> {
     let mut all = conn.prepare_cached(&format!("SELECT {TENANT} FROM tenants ORDER BY name"))?;
@@ -58,15 +60,17 @@ pub(super) fn tenant(conn: &Connection, id: TenantId) -> Result<Tenant> {
         .ok_or(Error::NotFound)
 }
 
-/// The token and its tenant, if it is not expired or revoked and the tenant is enabled.
+/// The token and its tenant, if it is not expired or revoked.
 pub(super) fn token(conn: &Connection, hash: &[u8; 32]) -> Result<Option<Bearer>> {
     let mut one = conn.prepare_cached(&format!(
-        "SELECT {TOKEN}, t.name, t.created_at FROM tokens k JOIN tenants t ON t.id = k.tenant_id WHERE {LIVE} AND k.hash = ?2"
+        "SELECT {TOKEN}, t.name, t.created_at, t.enabled FROM tokens k JOIN tenants t ON t.id = k.tenant_id
+         WHERE {GOOD} AND k.hash = ?2"
     ))?;
     let mut rows = one.query(params![clock::now().as_millis(), hash])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let token = read_token(row)?;
-    let tenant = Tenant { id: token.tenant, name: row.get(10)?, enabled: true, created_at: codec::time(row.get(11)?) };
+    let tenant =
+        Tenant { id: token.tenant, name: row.get(10)?, enabled: row.get(12)?, created_at: codec::time(row.get(11)?) };
     Ok(Some(Bearer { token, tenant }))
 }
 
