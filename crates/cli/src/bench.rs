@@ -52,9 +52,9 @@ pub(crate) struct Args {
     /// How long to measure
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     duration: Span,
-    /// How long to ask before measuring; not for fanout and idle
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
-    warmup: Span,
+    /// How long to ask before measuring, `0s` for not at all; not for fanout and idle
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = span_or_none)]
+    warmup: Duration,
     /// Measure this many requests, however long they take, without a warm-up; entries of a queue [default of queue: 10000]
     #[arg(long, value_name = "N", conflicts_with_all = ["duration", "warmup"])]
     requests: Option<u64>,
@@ -136,7 +136,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn measure(args: &Args) -> Result<Report, Failure> {
-    let (found, token) = find(args).await?;
+    let (found, token, named) = find(args).await?;
     let binding = args.target.binding.map_or(Binding::JsonRpc, Binding::from);
     let target = Target::new(&found, Some(binding), token, args.target.allow_other_origin).await?;
     let text = match &args.text {
@@ -150,11 +150,21 @@ async fn measure(args: &Args) -> Result<Report, Failure> {
         text,
         concurrency: args.concurrency,
         duration: args.duration.0,
-        warmup: args.warmup.0,
+        warmup: args.warmup,
         requests: args.requests,
         tally: RefCell::default(),
         admin: admin::of_server(&found.url.origin().ascii_serialization(), args.target.data_dir.clone()),
     });
+    if !named && run.mode.makes_many() && (args.output == Format::Text || io::stderr().is_terminal()) {
+        output::error_line(
+            "note",
+            &format!(
+                "every request leaves a task in the journal of {}, for as long as `retention.tasks` says; to measure beside it start a \
+                 server of its own: `sb serve --data-dir DIR --listen 127.0.0.1:0`, and `sb bench --data-dir DIR`",
+                run.target.shown()
+            ),
+        );
+    }
     let progress = tokio::task::spawn_local(show_progress(run.clone()));
     let report = match args.mode {
         Mode::Send | Mode::Stream | Mode::Get | Mode::List => closed_loop::measure(&run).await,
@@ -168,19 +178,20 @@ async fn measure(args: &Args) -> Result<Report, Failure> {
     report
 }
 
-/// The card: of the agent that was named, of the one that a Switchboard has for this, or of the agent at the URL.
-async fn find(args: &Args) -> Result<(Discovered, Option<Secret>), Failure> {
+/// The card: of the agent that was named, of the one that a Switchboard has for this, or of the agent at the URL. Also the token, and whether
+/// a server was named.
+async fn find(args: &Args) -> Result<(Discovered, Option<Secret>, bool), Failure> {
     let url = args.url.as_deref();
     let connector = args.target.connector();
     let agent = args.agent.as_deref().unwrap_or(args.mode.agent());
     let server = args.target.target(url, Some(agent))?;
     match discover(&connector, &server.url, server.token.as_ref()).await {
-        Ok(found) => Ok((found, server.token)),
+        Ok(found) => Ok((found, server.token, server.named)),
         // Not a Switchboard, or the URL is already that of an agent.
         Err(Error::Protocol(_) | Error::Malformed(_)) if args.agent.is_none() => {
             let direct = args.target.target(url, None)?;
             let found = discover(&connector, &direct.url, direct.token.as_ref()).await?;
-            Ok((found, direct.token))
+            Ok((found, direct.token, direct.named))
         }
         Err(error) => Err(error.into()),
     }
@@ -197,6 +208,11 @@ impl Mode {
             Self::List => "list",
             Self::Queue => "queue",
         }
+    }
+
+    /// Whether what it leaves grows with what it measures.
+    const fn makes_many(self) -> bool {
+        matches!(self, Self::Send | Self::Stream | Self::Queue)
     }
 
     /// The demo agent that suits it.
@@ -234,6 +250,18 @@ impl Run {
         Some(self.admin.as_ref()?.stats().await.ok()?.commits)
     }
 
+    /// How far it has come, for people.
+    fn far(&self, elapsed: Duration, done: u64) -> String {
+        if let Some(requests) = self.requests {
+            return format!("{done} of {requests}");
+        }
+        let warmup = if matches!(self.mode, Mode::Fanout | Mode::Idle) { Duration::ZERO } else { self.warmup };
+        match elapsed.checked_sub(warmup) {
+            None => format!("warming up, {} s", elapsed.as_secs()),
+            Some(measured) => format!("{} of {} s", measured.as_secs(), self.duration.as_secs()),
+        }
+    }
+
     fn report(&self, unit: &'static str, elapsed: Duration) -> Report {
         Report {
             mode: self.mode.as_str(),
@@ -265,9 +293,18 @@ async fn show_progress(run: Rc<Run>) {
             // The count starts over when the warm-up ends.
             let fresh = tally.done.checked_sub(before).unwrap_or(tally.done);
             before = tally.done;
-            format!("{} s  {fresh}/s  {} errors", begun.elapsed().as_secs(), tally.error_count())
+            let far = run.far(begun.elapsed(), tally.done);
+            format!("{far}  {fresh}/s  {} errors", tally.error_count())
         };
         let _ = write!(io::stderr().lock(), "\r\u{1b}[K{line}");
+    }
+}
+
+/// A duration, which may be none at all.
+fn span_or_none(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "0" | "0s" | "0ms" => Ok(Duration::ZERO),
+        text => text.parse::<Span>().map(|span| span.0),
     }
 }
 
@@ -307,6 +344,14 @@ mod tests {
         assert_eq!(Mode::Idle.text(3, second, 100), "wait 6100 ms");
         assert_eq!(Mode::Fanout.text(3, second, 100), "6100 chunks, 1 ms apart");
         assert_eq!(Mode::Fanout.text(3, Duration::from_secs(20), 1000), "8666 chunks, 3 ms apart");
+    }
+
+    #[test]
+    fn a_warm_up_may_be_none() {
+        assert_eq!(span_or_none("0s"), Ok(Duration::ZERO));
+        assert_eq!(span_or_none("0"), Ok(Duration::ZERO));
+        assert_eq!(span_or_none("250ms"), Ok(Duration::from_millis(250)));
+        assert!(span_or_none("soon").is_err() && span_or_none("-1s").is_err());
     }
 
     #[test]

@@ -345,9 +345,12 @@ fn report(place: &Place, done: &str, file: &Path, location: &Location, sums: &Su
                 row.extend([stored.records().to_string(), short(&stored.sha256)]);
             }
             rows.push(row);
-            let way = if stored.is_some() { "into" } else { "from" };
-            let records = stored.unwrap_or(sums).records();
-            format!("{done} {records} records {way} {location}\n{}", table(headings, &rows))
+            let (records, file) = (stored.unwrap_or(sums).records(), named(file, stored.is_some()));
+            let way = match stored {
+                Some(_) => format!("from {file} into {location}"),
+                None => format!("from {location} to {file}"),
+            };
+            format!("{done} {records} records {way}\n{}", table(headings, &rows))
         }
     };
     if is_standard(file) && stored.is_none() {
@@ -355,6 +358,15 @@ fn report(place: &Place, done: &str, file: &Path, location: &Location, sums: &Su
         let _ = io::stderr().lock().write_all(text.as_bytes());
     } else {
         output::print(&text);
+    }
+}
+
+/// A file, as it is found from anywhere.
+fn named(file: &Path, is_read: bool) -> String {
+    match (is_standard(file), is_read) {
+        (true, true) => "standard input".to_owned(),
+        (true, false) => "standard output".to_owned(),
+        (false, _) => std::path::absolute(file).unwrap_or_else(|_| file.to_owned()).display().to_string(),
     }
 }
 

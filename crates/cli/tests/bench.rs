@@ -193,3 +193,19 @@ fn what_cannot_be_measured_is_said() {
         assert!(stderr.contains(text), "{args:?}\n{stderr}");
     }
 }
+
+#[test]
+fn it_says_that_it_fills_a_journal_and_needs_no_warm_up() {
+    let bench = Bench::start();
+    let short = ["--duration", "200ms", "--warmup", "0s", "--concurrency", "2"];
+    let said = |args: &[&str]| {
+        let output = bench.home.run(&[&["bench"], &short[..], args].concat());
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let note = said(&[]);
+    assert!(note.starts_with("note: every request leaves a task in the journal of "), "{note}");
+    assert!(note.contains("--data-dir"), "{note}");
+    assert_eq!(said(&["--mode", "get"]), "", "these make a few");
+    assert_eq!(said(&["--url", &bench.server.url]), "", "who names a server knows which");
+}

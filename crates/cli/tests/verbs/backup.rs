@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::rig::{Home, Server, eventually, serve, store, token};
+use super::rig::{Home, Server, eventually, serve, store, token, worked};
 
 /// How many send at once while backups are taken.
 const SENDERS: usize = 4;
@@ -98,6 +98,11 @@ fn a_restore_takes_only_what_it_should_where_it_should() {
     let task = send(&server, &token, "m-1");
     let (live, file) = (store(&home, "live"), path(&home, "backup"));
     let text = home.ok(&["backup", &file, "--store", &live]);
+    assert!(text.lines().next().unwrap().ends_with(&format!("records from {live} to {file}")), "{text}");
+    // From anywhere: a name is told as it is found from elsewhere.
+    let mut here = home.command(&["export", "here", "--store", &live]);
+    let told = worked(&here.current_dir(home.path("")).output().unwrap());
+    assert!(told.lines().next().unwrap().ends_with(&format!(" to {}", path(&home, "here"))), "{told}");
     assert!(text.starts_with("backed up ") && text.contains("tasks ") && text.contains("all "), "{text}");
     let said = home.fails(&["backup", &file, "--store", &live], 2);
     assert!(said.contains("exists") && said.contains("hint: "), "{said}");
