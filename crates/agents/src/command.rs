@@ -1,44 +1,36 @@
-//! Programs as agents: each turn starts the program, hands it one JSON object and journals what it prints.
+//! Programs as agents: a program is handed one JSON object a turn, and what it prints is journaled.
 //!
-//! A program runs in a cage ([`cage`]): with a cleared environment, a home of its own, limits and capped output. It never
-//! outlives its turn: when the turn's future ends or is dropped, it is killed with all that it started ([`crate::launch`]).
+//! It is started for each turn ([`once`]), and then it never outlives it: when the turn's future ends or is dropped, the program is
+//! killed with all that it started ([`crate::launch`]). Or it stays and takes one turn after the other, several at once
+//! ([`serve`]), and then it never outlives its agent. Either way it runs in a cage ([`cage`]): with a cleared environment, a home of
+//! its own, limits and capped output.
 
 mod cage;
 mod events;
+mod input;
+mod once;
 mod process;
 mod quarters;
+mod serve;
 mod text;
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
-    pin::pin,
-    process::ExitStatus,
     sync::Arc,
     time::Duration,
 };
 
-use a2a::{Message, Part};
-use async_trait::async_trait;
-use exchange::{Agent, Delivery, Outcome, Output, Profile, Turn};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use exchange::{Agent, Delivery, Profile};
+use serde::Deserialize;
 use store::AgentId;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    process::ChildStdin,
-    time::Instant,
-};
 
 pub use self::{
     cage::{Isolation, Limits, Stderr},
-    quarters::Quarters,
+    quarters::{Quarters, Staff},
 };
-use self::{
-    events::Events,
-    process::{Process, Tail, refused, unread},
-    text::Text,
-};
+use self::{once::OnceAgent, serve::ServeAgent};
 use crate::{
     environment,
     file::Table,
@@ -53,8 +45,8 @@ pub const KIND: Kind =
 /// How long a turn may take, unless the file says.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Bytes taken from the program at once.
-const READ_BYTES: usize = 16 << 10;
+/// How long a program that stays has nothing to do before it is ended, unless the file says.
+const IDLE: Duration = Duration::from_secs(5 * 60);
 
 /// What to run and how: the table `[command]` of a file, or one that was made without a file.
 #[derive(Debug, Clone, Deserialize)]
@@ -65,10 +57,19 @@ pub struct Program {
     /// Where it runs; an absolute path once the file's directory is known.
     #[serde(default)]
     pub cwd: PathBuf,
-    /// What its output means.
+    /// Whether it is started for each turn.
     #[serde(default)]
-    pub output: OutputMode,
-    /// How long it has between SIGTERM and SIGKILL.
+    pub mode: Mode,
+    /// How many of it there are at most, where it stays.
+    #[serde(default)]
+    pub processes: Option<NonZeroUsize>,
+    /// How long it has nothing to do before it is ended, where it stays.
+    #[serde(default)]
+    pub idle: Option<Span>,
+    /// What its output means; what stays says events.
+    #[serde(default)]
+    pub output: Option<OutputMode>,
+    /// How long it has between being asked to end and being made to.
     #[serde(default = "default_grace")]
     pub grace: Span,
     /// How many bytes it may print in one turn.
@@ -103,6 +104,17 @@ pub struct Program {
     pub stderr: Stderr,
 }
 
+/// Whether a program is started for each turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It is, and exits when it has done it.
+    #[default]
+    Turn,
+    /// It is started once and takes one turn after the other, several at once.
+    Serve,
+}
+
 /// What a program's output means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -112,42 +124,6 @@ pub enum OutputMode {
     Text,
     /// Each line is an event.
     Events,
-}
-
-/// A program that takes turns.
-struct CommandAgent {
-    id: AgentId,
-    program: Program,
-    quarters: Quarters,
-}
-
-/// What the program reads on its standard input.
-#[derive(Serialize)]
-struct Input<'a> {
-    agent: &'a str,
-    task: String,
-    context: &'a str,
-    message: &'a Message,
-    history: &'a [Message],
-    context_history: &'a [Message],
-    attempt: u32,
-    /// What the program has kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<&'a RawValue>,
-}
-
-/// Reads what the program prints. An error says how the program broke the protocol.
-enum Reader {
-    Text(Text),
-    Events(Events),
-}
-
-/// How the program came to its end.
-enum End {
-    Exited(ExitStatus),
-    Canceled,
-    Broken(String),
-    Lost(String),
 }
 
 fn default_grace() -> Span {
@@ -179,7 +155,10 @@ impl Program {
         Self {
             argv,
             cwd,
-            output: OutputMode::default(),
+            mode: Mode::default(),
+            processes: None,
+            idle: None,
+            output: None,
             grace: default_grace(),
             max_output: default_max_output(),
             env: BTreeMap::new(),
@@ -197,9 +176,13 @@ impl Program {
     /// Makes an agent of it, which lives there.
     pub fn into_agent(self, id: AgentId, quarters: Quarters) -> Result<Built, String> {
         self.check()?;
-        let mut warnings = self.check_cage(&id, &quarters)?;
+        let mut warnings = self.check_mode()?;
+        warnings.extend(self.check_cage(&id, &quarters)?);
         warnings.extend(self.problems(quarters.home_of(&id).as_deref()));
-        let agent = Arc::new(CommandAgent { id, program: self, quarters });
+        let agent: Arc<dyn Agent> = match self.mode {
+            Mode::Turn => Arc::new(OnceAgent { id, program: self, quarters }),
+            Mode::Serve => Arc::new(ServeAgent::new(id, self, quarters)),
+        };
         Ok(Built { agent, delivery: Delivery::Run, described: None, warnings })
     }
 
@@ -223,7 +206,29 @@ impl Program {
         Ok(())
     }
 
-    /// What will go wrong when it is run: a program or a directory that is not there.
+    /// Whether what the file says fits whether the program stays.
+    fn check_mode(&self) -> Result<Vec<String>, String> {
+        if self.mode == Mode::Turn {
+            let unused = [("processes", self.processes.is_some()), ("idle", self.idle.is_some())];
+            let unused = unused.into_iter().filter(|(_, given)| *given);
+            return Ok(unused
+                .map(|(key, _)| format!("`command.{key}` does nothing without `mode = \"serve\"`"))
+                .collect());
+        }
+        if self.output == Some(OutputMode::Text) {
+            return Err(
+                "`command.output`: with `mode = \"serve\"` each line is an event: write \"events\", or leave it out"
+                    .to_owned(),
+            );
+        }
+        if self.stderr == Stderr::Caller {
+            // What it complains about one caller's turn is not for another's.
+            return Err("`command.stderr`: with `mode = \"serve\"` nobody knows for whom a complaint is: write \"log\", or leave it out".to_owned());
+        }
+        Ok(Vec::new())
+    }
+
+    /// What will go wrong when it is run: a program, a directory or a variable that is not there.
     fn problems(&self, home: Option<&Path>) -> Vec<String> {
         let mut problems = Vec::new();
         // Its home is there when it is needed.
@@ -241,6 +246,11 @@ impl Program {
         if !found {
             problems.push(format!("tasks will fail: the program `{}` is not {place}", self.argv[0]));
         }
+        for name in &self.pass_env {
+            if environment::variable_os(name).is_none() && !self.env.contains_key(name) {
+                problems.push(format!("`command.pass_env`: `{name}` is not set here, so the program does not get it"));
+            }
+        }
         problems
     }
 
@@ -251,194 +261,6 @@ impl Program {
     }
 }
 
-#[async_trait]
-impl Agent for CommandAgent {
-    async fn run(&self, turn: Turn, out: Output) -> Outcome {
-        let input = match input(&turn).await {
-            Ok(input) => input,
-            Err(why) => return Outcome::Retry(why),
-        };
-        let mut process = match Process::spawn(&self.program, &self.id, &self.quarters) {
-            Ok(process) => process,
-            Err(error) => return refused(&self.program, &error),
-        };
-        tracing::debug!(agent.name = %turn.agent, task.id = %turn.task, pid = process.id(), "started a program");
-        let mut reader = match self.program.output {
-            OutputMode::Text => Reader::Text(Text::default()),
-            OutputMode::Events => Reader::Events(Events::default()),
-        };
-        let mut tail = Tail::new(&turn);
-        let end = self.attend(&mut process, input, &mut reader, &mut tail, &turn, &out).await;
-        if let Some(error) = process.refusal(&end, &tail) {
-            return refused(&self.program, &error);
-        }
-        tail.record(&self.quarters);
-        let status = match end {
-            End::Canceled => return Outcome::Canceled,
-            End::Broken(why) => return Outcome::Broken(why),
-            End::Lost(why) => return Outcome::Retry(why),
-            End::Exited(status) => status,
-        };
-        match reader.finish(&out).await {
-            Err(why) => Outcome::Broken(why),
-            Ok(Some(outcome)) if status.success() || !matches!(outcome, Outcome::AuthRequired(_)) => outcome,
-            Ok(None) if status.success() => Outcome::Completed(Vec::new()),
-            Ok(_) => Outcome::Failed(vec![Part::text(tail.explain(status, self.program.stderr))]),
-        }
-    }
-}
-
-impl CommandAgent {
-    /// Feeds the program and reads it until it has exited and all that it printed is read.
-    async fn attend(
-        &self,
-        process: &mut Process,
-        input: Vec<u8>,
-        reader: &mut Reader,
-        tail: &mut Tail,
-        turn: &Turn,
-        out: &Output,
-    ) -> End {
-        let Some((stdin, mut stdout, mut stderr)) = process.pipes() else {
-            return End::Lost("the program has no pipes".to_owned());
-        };
-        let mut feed = pin!(feed(stdin, input));
-        let (mut fed, mut stdout_open, mut stderr_open) = (false, true, true);
-        let mut printed = vec![0; READ_BYTES];
-        let mut complained = vec![0; READ_BYTES];
-        let mut total = 0;
-        let mut canceled = false;
-        let (mut kill_at, mut killed): (Option<Instant>, bool) = (None, false);
-
-        let status = loop {
-            tokio::select! {
-                biased;
-                status = process.exited() => break status,
-                () = turn.cancel.cancelled(), if !canceled => {
-                    canceled = true;
-                    process.terminate();
-                    kill_at = Some(Instant::now() + self.program.grace.0);
-                }
-                () = at(kill_at) => {
-                    kill_at = Some(Instant::now() + process::KEEPER);
-                    if killed {
-                        process.force().await;
-                    }
-                    process.kill();
-                    killed = true;
-                }
-                () = &mut feed, if !fed => fed = true,
-                read = stdout.read(&mut printed), if stdout_open => {
-                    let count = read.unwrap_or(0);
-                    stdout_open = count > 0;
-                    if let Err(why) = self.take(&printed[..count], &mut total, reader, out).await {
-                        if !canceled {
-                            process.kill();
-                            return End::Broken(why);
-                        }
-                        // What a dying program prints last is nobody's business any more.
-                        stdout_open = false;
-                    }
-                }
-                read = stderr.read(&mut complained), if stderr_open => {
-                    let count = read.unwrap_or(0);
-                    stderr_open = count > 0;
-                    tail.take(&complained[..count]);
-                }
-            }
-        };
-        // All that the program printed is in the pipes now. The end of the pipes is not waited for: a
-        // process that it has left behind may hold them open.
-        let mut left = if stdout_open { unread(&stdout) } else { 0 };
-        while left > 0 {
-            let room = left.min(READ_BYTES);
-            let count = stdout.read(&mut printed[..room]).await.unwrap_or(0);
-            match self.take(&printed[..count], &mut total, reader, out).await {
-                Ok(()) => {}
-                Err(_) if canceled => break,
-                Err(why) => return End::Broken(why),
-            }
-            left = if count == 0 { 0 } else { left - count };
-        }
-        if canceled {
-            return End::Canceled;
-        }
-        let mut left = if stderr_open { unread(&stderr) } else { 0 };
-        while left > 0 {
-            let room = left.min(READ_BYTES);
-            let count = stderr.read(&mut complained[..room]).await.unwrap_or(0);
-            tail.take(&complained[..count]);
-            left = if count == 0 { 0 } else { left - count };
-        }
-        match status {
-            Ok(status) => End::Exited(status),
-            Err(error) => End::Lost(format!("the program's end was not seen: {error}")),
-        }
-    }
-
-    async fn take(&self, bytes: &[u8], total: &mut u64, reader: &mut Reader, out: &Output) -> Result<(), String> {
-        *total += bytes.len() as u64;
-        let Size(allowed) = self.program.max_output;
-        if *total > allowed {
-            return Err(format!("the program printed more than {allowed} bytes"));
-        }
-        match reader {
-            Reader::Text(text) => {
-                text.take(bytes, out).await;
-                Ok(())
-            }
-            Reader::Events(events) => events.take(bytes, out).await,
-        }
-    }
-}
-
-impl Reader {
-    /// What the program's last words make of the turn; `None` when it left that to its exit code.
-    async fn finish(&mut self, out: &Output) -> Result<Option<Outcome>, String> {
-        match self {
-            Self::Text(text) => {
-                text.finish(out).await;
-                Ok(None)
-            }
-            Self::Events(events) => events.finish(out).await,
-        }
-    }
-}
-
-/// The object on the program's standard input, on one line.
-async fn input(turn: &Turn) -> Result<Vec<u8>, String> {
-    let unread = |error| format!("the task's history cannot be read: {error}");
-    let history = turn.history().await.map_err(unread)?;
-    let context_history = turn.context_history().await.map_err(unread)?;
-    let input = Input {
-        agent: turn.agent.as_str(),
-        task: turn.task.to_string(),
-        context: &turn.context,
-        message: &turn.message,
-        history: &history,
-        context_history: &context_history,
-        attempt: turn.attempt,
-        // Programs keep JSON.
-        state: turn.state.as_ref().and_then(|state| serde_json::from_slice(state).ok()),
-    };
-    let mut line = serde_json::to_vec(&input).map_err(|error| format!("the message cannot be encoded: {error}"))?;
-    line.push(b'\n');
-    Ok(line)
-}
-
-/// Writes the input and closes the pipe. A program that does not read it is within its rights.
-async fn feed(mut stdin: ChildStdin, input: Vec<u8>) {
-    let _ = stdin.write_all(&input).await;
-    let _ = stdin.shutdown().await;
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,7 +268,7 @@ mod tests {
     #[test]
     fn a_small_table_gets_the_defaults() {
         let spec: Program = toml::from_str("argv = [\"cat\"]").unwrap();
-        assert_eq!((spec.argv, spec.cwd, spec.output), (vec!["cat".to_owned()], PathBuf::new(), OutputMode::Text));
+        assert_eq!((spec.argv, spec.cwd, spec.output), (vec!["cat".to_owned()], PathBuf::new(), None));
         assert_eq!((spec.grace, spec.max_output), (Span(Duration::from_secs(2)), Size(64 << 20)));
         assert!(spec.env.is_empty() && spec.pass_env.is_empty());
     }

@@ -141,8 +141,7 @@ fn every_common_key_arrives() {
 fn what_is_wrong_is_said() {
     let top = "kind, toy, name, description, version, skills, input_modes, output_modes, extensions, tenants, reply, \
                reply_text, reveal_after, timeout, concurrency, per_tenant, max_attempts, on_crash, directory";
-    let own =
-        "argv, cwd, output, grace, max_output, env, pass_env, isolation, network, readable, uid, gid, limits, stderr";
+    let own = "argv, cwd, mode, processes, idle, output, grace, max_output, env, pass_env, isolation, network, readable, uid, gid, limits, stderr";
     for (text, said) in [
         ("", "missing key `kind`; kinds are: command, toy"),
         ("kind = 1", "line 1: `kind` is not a text"),
@@ -158,11 +157,11 @@ fn what_is_wrong_is_said() {
         ),
         ("kind = \"toy\"\n[toy]\nwords = 1", "line 3: unknown key `words`; did you mean `word`? keys are: word, path"),
         ("kind = \"toy\"\n[toy]\ntimeout = \"1s\"", "line 3: unknown key `timeout`; keys are: word, path"),
-        ("kind = \"toy\"\n[toy]\nword = 1", "line 3: `toy.word`: invalid type: integer `1`, expected a string"),
+        ("kind = \"toy\"\n[toy]\nword = 1", "line 3: `toy.word` must be a string, not the number 1"),
         ("kind = \"toy\"\n[toy]\nword = \"never\"", "`toy.word` is never said"),
         ("kind = \"toy\"\nname = \" \"", "line 2: `name`: must not be empty"),
         ("kind = \"toy\"\ndescription = \"\"", "line 2: `description`: must not be empty"),
-        ("kind = \"toy\"\nversion = 2", "line 2: `version`: invalid type: integer `2`, expected a string"),
+        ("kind = \"toy\"\nversion = 2", "line 2: `version` must be a string, not the number 2"),
         ("kind = \"toy\"\ninput_modes = []", "`input_modes`: must not be empty"),
         (
             "kind = \"toy\"\noutput_modes = [\"text\"]",
@@ -176,7 +175,10 @@ fn what_is_wrong_is_said() {
         ),
         ("kind = \"toy\"\nskills = [{ id = \"a\" }, { id = \"a\" }]", "two skills have the id `a`"),
         ("kind = \"toy\"\n[[extensions]]\nuri = \"\"", "line 3: `extensions[0].uri`: must not be empty"),
-        ("kind = \"toy\"\ntenants = \"acme\"", "line 2: `tenants`: invalid type: string \"acme\", expected a sequence"),
+        (
+            "kind = \"toy\"\ntenants = \"acme\"",
+            "line 2: `tenants` must be a list of strings, e.g. [\"default\"], not the string \"acme\"",
+        ),
         (
             "kind = \"toy\"\nreply = \"tsk\"",
             "line 2: `reply`: unknown value `tsk`; did you mean `task`? values are: task, auto",
@@ -189,7 +191,10 @@ fn what_is_wrong_is_said() {
             "kind = \"toy\"\ntimeout = \"60\"",
             "line 2: `timeout`: `60` is not a duration: write a number and a unit: 500ms, 120s, 2m, 1h or 30d",
         ),
-        ("kind = \"toy\"\ntimeout = 60", "line 2: `timeout`: invalid type: integer `60`, expected a string"),
+        (
+            "kind = \"toy\"\ntimeout = 60",
+            "line 2: `timeout` must be a duration in quotes, e.g. \"60s\", not the number 60",
+        ),
         ("kind = \"toy\"\nreveal_after = \"0s\"", "line 2: `reveal_after`: `0s` is out of range: 1ms to 3650d"),
         (
             "kind = \"toy\"\nreveal_after = \"9999999h\"",
@@ -212,7 +217,7 @@ fn what_is_wrong_is_said() {
         ("kind = \"command\"\n[command]\nargv = [\"a\\u0000\"]", "`command.argv` holds a NUL character"),
         (
             "kind = \"command\"\n[command]\nargv = \"cat\"",
-            "line 3: `command.argv`: invalid type: string \"cat\", expected a sequence",
+            "line 3: `command.argv` must be a list of strings, e.g. [\"python3\", \"main.py\"], not the string \"cat\"",
         ),
         (
             "kind = \"command\"\n[command]\nagrv = [\"x\"]",

@@ -71,8 +71,11 @@ async fn a_program_without_a_file_is_told_its_turn_and_heard() {
 async fn its_lines_are_words_and_its_environment_is_what_was_given() {
     let script = r#"printf '{"keep":"%s"}\n' "$GIVEN $CARGO_MANIFEST_DIR $SB_GUARD"
         echo '{"statusUpdate":{"status":{"state":"TASK_STATE_INPUT_REQUIRED","message":{"parts":[{"text":"which?"}]}}}}'"#;
-    let given =
-        Program { output: OutputMode::Events, env: [("GIVEN".to_owned(), "yes".to_owned())].into(), ..program(script) };
+    let given = Program {
+        output: Some(OutputMode::Events),
+        env: [("GIVEN".to_owned(), "yes".to_owned())].into(),
+        ..program(script)
+    };
     let (outcome, said) = run(given, CancellationToken::new()).await;
     assert_eq!(outcome, Outcome::InputRequired(vec![Part::text("which?")]));
     let [Said::Keep(state)] = &said[..] else { panic!("it keeps something: {said:?}") };

@@ -100,7 +100,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
             .collect(),
         ..Quarters::launched()
     };
-    let reader = Reader::new(KINDS, instance).with_quarters(quarters);
+    let reader = Reader::new(KINDS, instance).with_quarters(quarters.clone());
     let reader = reader.with_remotes(remotes.clone()).with_models(models.clone());
     let _files = load_agents(&config, &agents, reader, maker.index())?;
     models.start();
@@ -164,6 +164,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let drain = async {
         stop.cancel();
         let (_, ended) = tokio::join!(exchange.shut_down(GRACE), running);
+        quarters.close().await;
         ended
     };
     let ended = tokio::select! {

@@ -11,6 +11,7 @@ mod report;
 
 use std::{
     env,
+    num::NonZeroUsize,
     pin::{Pin, pin},
     sync::Arc,
     time::Duration,
@@ -18,7 +19,7 @@ use std::{
 
 use a2a::Part;
 use agents::{
-    command::{OutputMode, Program, Quarters},
+    command::{Mode, OutputMode, Program, Quarters},
     guard,
 };
 use exchange::{Agent, Ledger, Origin, Outcome, Output, Past, Turn, text_of};
@@ -63,6 +64,7 @@ pub(crate) const EXAMPLES: &str = "The program is run as those of agents of the 
     what it prints is the answer (docs/agents.md). The first SIGTERM or SIGINT waits for what runs, a second one gives it back.\n\n\
     Examples:\n  sb a2a work upper -- sh -c 'tr a-z A-Z'\n  \
     sb a2a work review --concurrency 4 --events --env OPENAI_API_KEY -- python3 review.py\n  \
+    sb a2a work review --concurrency 4 --serve -- python3 stay.py\n  \
     sb a2a work nightly --once --url https://agents.example.org -- ./nightly";
 
 /// `sb a2a work …`
@@ -79,6 +81,12 @@ pub(crate) struct Args {
     /// Each line that the program prints is an event in JSON [default: all of it is the text of one artifact]
     #[arg(long)]
     events: bool,
+    /// Start the program once and give it one entry after the other, as `mode = "serve"` of an agent file does
+    #[arg(long)]
+    serve: bool,
+    /// How many of it there may be, with --serve
+    #[arg(long, value_name = "N", requires = "serve")]
+    processes: Option<NonZeroUsize>,
     /// A variable for the program, which has none but PATH, HOME, LANG, TZ and TMPDIR otherwise; without a value it gets that of
     /// this process. May be given again
     #[arg(long, value_name = "NAME[=VALUE]")]
@@ -140,7 +148,8 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 async fn work(args: Args) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let instance = Uuid::now_v7().to_string();
-    let program = args.program(&instance)?;
+    let quarters = Quarters { mark: instance.as_str().into(), ..Quarters::launched() };
+    let program = args.program(quarters.clone())?;
     let _guard = guard::start(&instance)
         .map_err(|error| Failure::failed("cannot start the guard of programs").caused_by(&error))?;
     let worker = Arc::new(Worker {
@@ -182,17 +191,22 @@ async fn work(args: Args) -> Result<(), Failure> {
             }
         }
     }
+    quarters.close().await;
     failed.map_or(Ok(()), Err)
 }
 
 impl Args {
     /// The program as an agent. One that cannot run is no reason to take anything from a queue.
-    fn program(&self, instance: &str) -> Result<Arc<dyn Agent>, Failure> {
+    fn program(&self, quarters: Quarters) -> Result<Arc<dyn Agent>, Failure> {
         let unusable = |why: String| Failure::usage("the program cannot be run").because(why);
         let here = env::current_dir().map_err(|error| unusable(format!("no current directory: {error}")))?;
         let mut program = Program::new(self.argv.clone(), here);
         if self.events {
-            program.output = OutputMode::Events;
+            program.output = Some(OutputMode::Events);
+        }
+        if self.serve {
+            program.mode = Mode::Serve;
+            program.processes = self.processes;
         }
         for variable in &self.env {
             match variable.split_once('=') {
@@ -200,7 +214,6 @@ impl Args {
                 None => program.pass_env.push(variable.clone()),
             }
         }
-        let quarters = Quarters { mark: instance.into(), ..Quarters::launched() };
         let built = program.into_agent(self.agent.clone(), quarters).map_err(unusable)?;
         match built.warnings.into_iter().next() {
             Some(problem) => Err(unusable(problem)),
@@ -418,7 +431,9 @@ async fn keep(held: &Held<'_>, cancel: &CancellationToken) {
 fn failure_of(outcome: &Outcome) -> Option<String> {
     match outcome {
         Outcome::Failed(parts) | Outcome::Rejected(parts) => Some(text_of(parts)),
-        Outcome::Retry(why) | Outcome::Broken(why) => Some(why.clone()),
+        Outcome::Retry(why) | Outcome::Crashed(why) | Outcome::Displaced(why) | Outcome::Broken(why) => {
+            Some(why.clone())
+        }
         _ => None,
     }
 }
@@ -459,7 +474,7 @@ mod tests {
         let args = parse(&["review", "--env", "A=b=c", "--env", "HOME", "--", "sh", "-c", "true", "--once"]).unwrap();
         assert_eq!(args.argv, ["sh", "-c", "true", "--once"]);
         assert_eq!((args.concurrency, args.lease, args.events, args.once), (1, 60, false, false));
-        assert!(args.program("i").is_ok());
+        assert!(args.program(Quarters::default()).is_ok());
         for wrong in [
             &["review"][..],
             &["review", "--"],
@@ -476,7 +491,7 @@ mod tests {
     fn a_program_that_cannot_run_is_refused_before_anything_is_taken() {
         for wrong in [&["a", "--", "no-such-program-anywhere"][..], &["a", "--env", "=x", "--", "sh"], &["a", "--", ""]]
         {
-            assert!(parse(wrong).unwrap().program("i").is_err(), "{wrong:?}");
+            assert!(parse(wrong).unwrap().program(Quarters::default()).is_err(), "{wrong:?}");
         }
     }
 

@@ -22,6 +22,7 @@ mod resume;
 mod rig;
 mod rpc;
 mod sends;
+mod serving;
 mod signatures;
 mod streams;
 mod targets;

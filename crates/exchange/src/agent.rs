@@ -217,6 +217,11 @@ pub enum Outcome {
     Failed(Vec<Part>),
     /// It failed in a way that another attempt may cure; the text says how.
     Retry(String),
+    /// What ran it has died; the text says how. The agent's policy about crashes says what follows, and the attempt counts.
+    Crashed(String),
+    /// What ran it was ended for what somebody else did; the text says how. The same policy says what follows, but the attempt
+    /// does not count.
+    Displaced(String),
     /// A direct message, if nothing was said before and the agent's mode allows it.
     Message(Message),
     /// It heeded the cancel.

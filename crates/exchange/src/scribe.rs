@@ -289,7 +289,7 @@ impl Scribe {
         std::mem::take(&mut self.tokens)
     }
 
-    /// The end of the turn. [`Outcome::Retry`] here is one without another attempt.
+    /// The end of the turn. [`Outcome::Retry`] and its kin here are ones without another attempt.
     pub(crate) fn end(&mut self, outcome: Outcome) -> store::Result<TurnEnd> {
         if !matches!(outcome, Outcome::Parked { .. }) {
             for open in std::mem::take(&mut self.progress.open) {
@@ -304,7 +304,9 @@ impl Scribe {
             Outcome::Rejected(parts) => (TaskState::Rejected, parts),
             Outcome::Failed(parts) => (TaskState::Failed, parts),
             Outcome::Canceled => (TaskState::Canceled, Vec::new()),
-            Outcome::Retry(why) => (TaskState::Failed, vec![Part::text(why)]),
+            Outcome::Retry(why) | Outcome::Crashed(why) | Outcome::Displaced(why) => {
+                (TaskState::Failed, vec![Part::text(why)])
+            }
             Outcome::Broken(why) => return self.fail(why, "INVALID_AGENT_RESPONSE"),
             Outcome::RemoteFailed(why) => return self.fail(why, REMOTE_FAILED),
             Outcome::Unset(why) => return self.fail(why, NOT_CONFIGURED),

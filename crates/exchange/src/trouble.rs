@@ -45,7 +45,11 @@ impl Trouble {
         match outcome {
             Outcome::Failed(parts) => Some((Self::Failed, text(parts))),
             Outcome::Broken(why) => Some((Self::Broken, why.clone())),
-            Outcome::RemoteFailed(why) | Outcome::Unset(why) | Outcome::Retry(why) => Some((Self::Failed, why.clone())),
+            Outcome::RemoteFailed(why)
+            | Outcome::Unset(why)
+            | Outcome::Retry(why)
+            | Outcome::Crashed(why)
+            | Outcome::Displaced(why) => Some((Self::Failed, why.clone())),
             Outcome::Interrupted => Some((Self::Asked, "interrupted".to_owned())),
             Outcome::Completed(_)
             | Outcome::InputRequired(_)

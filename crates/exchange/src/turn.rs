@@ -213,7 +213,9 @@ async fn run(
                 tracing::info!(task.id = %lease.task, "another instance has taken the task over");
                 return Ended::Over;
             }
-            () = inner.workers.released() => return release(inner, running, &mut scribe, profile).await,
+            () = inner.workers.released() => {
+                return release(inner, running, &mut scribe, profile, "interrupted: the server was stopped").await;
+            }
             () = &mut deadline => {
                 let limit = profile.timeout.unwrap_or_default();
                 overdue = true;
@@ -256,6 +258,14 @@ async fn run(
     let rests = matches!(outcome, Outcome::Parked { .. });
     let ended = match outcome {
         Outcome::Retry(why) => retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, &why).await,
+        Outcome::Crashed(why) => match on_interruption(profile, &why) {
+            Some(outcome) => {
+                let (attempt, trouble) = (attempt_of(running, &scribe), Trouble::of(&outcome));
+                end_as(inner, running, &mut scribe, outcome, attempt, trouble).await
+            }
+            None => retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, &why).await,
+        },
+        Outcome::Displaced(why) => release(inner, running, &mut scribe, profile, &why).await,
         outcome => {
             let trouble =
                 Trouble::of(&outcome).map(|(what, why)| (if overdue { Trouble::TimedOut } else { what }, why));
@@ -381,9 +391,9 @@ fn is_confirmation(message: &Message) -> bool {
     YES.contains(&words.join(" ").as_str())
 }
 
-/// Gives a turn back because this instance stops: what the agent's policy says about crashes holds for it.
-async fn release(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, profile: &Profile) -> Ended {
-    match on_interruption(profile, "interrupted: the server was stopped") {
+/// Gives a turn back that was ended on purpose: what the agent's policy says about crashes holds for it.
+async fn release(inner: &Arc<Inner>, running: &Running, scribe: &mut Scribe, profile: &Profile, why: &str) -> Ended {
+    match on_interruption(profile, why) {
         Some(outcome) if !fault::is_on("release-again") => {
             let (attempt, trouble) = (attempt_of(running, scribe), Trouble::of(&outcome));
             end_as(inner, running, scribe, outcome, attempt, trouble).await

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use serde::Deserialize;
 use store::AgentId;
 
-use super::{Program, Quarters};
+use super::{Mode, Program, Quarters};
 #[cfg(target_os = "linux")]
 use crate::launch::{Bounds, World};
 use crate::units::{Size, Span};
@@ -46,31 +46,30 @@ pub struct Limits {
     pub files: u64,
     /// How large a file that it writes may be.
     pub file_size: Size,
-    /// How long each of its processes may compute.
-    pub cpu_time: Span,
+    /// How long each of its processes may compute, unless a program that stays is not told how long.
+    pub cpu_time: Option<Span>,
 }
+
+/// How long a program that is started for a turn may compute, unless the file says.
+const CPU_TIME: Span = Span(Duration::from_secs(3600));
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            memory: Size(2 << 30),
-            processes: 256,
-            files: 1024,
-            file_size: Size(1 << 30),
-            cpu_time: Span(Duration::from_secs(3600)),
-        }
+        Self { memory: Size(2 << 30), processes: 256, files: 1024, file_size: Size(1 << 30), cpu_time: None }
     }
 }
 
 #[cfg(target_os = "linux")]
 impl Limits {
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(super) fn bounds(&self, mode: Mode) -> Bounds {
+        // What stays adds up turn after turn; how long a turn may take is its timeout.
+        let cpu_time = self.cpu_time.or((mode == Mode::Turn).then_some(CPU_TIME));
         Bounds {
             memory: self.memory.0,
             processes: self.processes,
             files: self.files,
             file_size: self.file_size.0,
-            cpu_seconds: self.cpu_time.0.as_secs().max(1),
+            cpu_seconds: cpu_time.map_or(0, |time| time.0.as_secs().max(1)),
         }
     }
 }

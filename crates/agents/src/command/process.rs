@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use a2a::Part;
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use store::{AgentId, TaskId};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use super::{End, Isolation, Program, Quarters, Stderr};
+use super::{Isolation, Program, Quarters, Stderr};
 #[cfg(target_os = "linux")]
 use crate::launch;
 use crate::{environment, guard};
@@ -29,9 +29,12 @@ const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
 const TAIL_BYTES: usize = 4 << 10;
 /// How much of one turn's stderr is kept for the operator.
 const RECORD_BYTES: usize = 16 << 10;
-/// How much of one turn's stderr is logged.
+/// How much of one turn's stderr is logged, or of what a program that stays says in each [`PERIOD`].
 const LINES: usize = 100;
+const PERIOD: Duration = Duration::from_secs(60);
 const LINE_BYTES: usize = 1 << 10;
+/// The record of a program that takes many turns.
+const SERVED: &str = "serve";
 /// How long a keeper has to end everything before it is taken for stopped.
 pub(super) const KEEPER: Duration = Duration::from_secs(15);
 
@@ -56,8 +59,19 @@ pub(super) struct Tail {
     line: Vec<u8>,
     lines: usize,
     agent: AgentId,
-    task: TaskId,
-    attempt: u32,
+    of: Whose,
+}
+
+/// Whose words they are.
+enum Whose {
+    Turn {
+        task: TaskId,
+        attempt: u32,
+    },
+    /// Those of a program that takes many turns, and when its lines were last counted from the begin.
+    Program {
+        since: Instant,
+    },
 }
 
 impl Process {
@@ -160,8 +174,7 @@ impl Process {
 
     /// Why the program could not be started, if its launcher says so.
     #[cfg(target_os = "linux")]
-    pub(super) fn refusal(&self, end: &End, tail: &Tail) -> Option<io::Error> {
-        let End::Exited(status) = end else { return None };
+    pub(super) fn refusal(&self, status: ExitStatus, tail: &Tail) -> Option<io::Error> {
         let refusal = launch::refusal(status.code().filter(|_| self.kept), &tail.bytes)?;
         if refusal.what.is_empty() {
             return Some(refusal.error);
@@ -171,7 +184,7 @@ impl Process {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn refusal(&self, _end: &End, _tail: &Tail) -> Option<io::Error> {
+    pub(super) fn refusal(&self, _status: ExitStatus, _tail: &Tail) -> Option<io::Error> {
         None
     }
 }
@@ -209,7 +222,7 @@ fn begin(
         stage: launch::Stage::Keeper,
         server: (!store::fault::is_on("no-guard")).then(|| getpid().as_raw_nonzero().get()),
         mark: mark.to_owned(),
-        bounds: program.limits.bounds(),
+        bounds: program.limits.bounds(program.mode),
         walled: program.isolation != Isolation::None,
         world: program.world(home),
     };
@@ -239,6 +252,14 @@ async fn sweep(mark: &str) {
     let mark = mark.to_owned();
     // It cannot be waited for when the runtime ends; the guard does the same then.
     let _ = tokio::task::spawn_blocking(move || guard::sweep(&mark)).await;
+}
+
+/// Returns at that time, if there is one.
+pub(super) async fn at(instant: Option<tokio::time::Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// How many bytes wait in a pipe.
@@ -272,16 +293,18 @@ pub(super) fn refused(program: &Program, error: &io::Error) -> Outcome {
 }
 
 impl Tail {
-    pub(super) fn new(turn: &Turn) -> Self {
-        Self {
-            bytes: Vec::new(),
-            cut: false,
-            line: Vec::new(),
-            lines: 0,
-            agent: turn.agent.clone(),
-            task: turn.task,
-            attempt: turn.attempt,
-        }
+    /// The words of a program that was started for one turn.
+    pub(super) fn of_turn(turn: &Turn) -> Self {
+        Self::new(turn.agent.clone(), Whose::Turn { task: turn.task, attempt: turn.attempt })
+    }
+
+    /// The words of a program that stays.
+    pub(super) fn of_program(agent: AgentId) -> Self {
+        Self::new(agent, Whose::Program { since: Instant::now() })
+    }
+
+    fn new(agent: AgentId, of: Whose) -> Self {
+        Self { bytes: Vec::new(), cut: false, line: Vec::new(), lines: 0, agent, of }
     }
 
     /// Keeps the end and logs whole lines.
@@ -303,17 +326,27 @@ impl Tail {
     /// Logs the line that is there, as long as there are not too many.
     fn log(&mut self) {
         let line = std::mem::take(&mut self.line);
+        if let Whose::Program { since } = &mut self.of
+            && since.elapsed() >= PERIOD
+        {
+            *since = Instant::now();
+            self.lines = 0;
+        }
         self.lines += 1;
+        let (task, what) = match &self.of {
+            Whose::Turn { task, .. } => (Some(tracing::field::display(task)), "of this turn"),
+            Whose::Program { .. } => (None, "of this minute"),
+        };
         if self.lines <= LINES && !line.starts_with(b"\0") {
             // Nothing that a program says may look like a line of the log, or steer a terminal.
             let line = String::from_utf8_lossy(&line).replace(char::is_control, "\u{fffd}");
-            tracing::info!(agent.name = %self.agent, task.id = %self.task, "stderr: {line}");
+            tracing::info!(agent.name = %self.agent, task.id = task, "stderr: {line}");
         } else if self.lines == LINES + 1 {
-            tracing::info!(agent.name = %self.agent, task.id = %self.task, "stderr: further lines of this turn are not logged");
+            tracing::info!(agent.name = %self.agent, task.id = task, "stderr: further lines {what} are not logged");
         }
     }
 
-    /// All has been said: the operator finds the end of it in the record of the task.
+    /// All has been said: the operator finds the end of it in the record of the task, or of the program.
     pub(super) fn record(&mut self, quarters: &Quarters) {
         if !self.line.is_empty() {
             self.log();
@@ -321,10 +354,14 @@ impl Tail {
         if self.bytes.is_empty() {
             return;
         }
-        let mut record = format!("--- attempt {}\n", self.attempt).into_bytes();
+        let (name, head) = match self.of {
+            Whose::Turn { task, attempt } => (task.to_string(), format!("--- attempt {attempt}\n")),
+            Whose::Program { .. } => (SERVED.to_owned(), "--- a program ended\n".to_owned()),
+        };
+        let mut record = head.into_bytes();
         record.extend_from_slice(&self.bytes);
-        if let Err(error) = quarters.record(&self.agent, self.task, &record) {
-            tracing::warn!(agent.name = %self.agent, task.id = %self.task, error = %error, "cannot keep what a program complained");
+        if let Err(error) = quarters.record(&self.agent, &name, &record) {
+            tracing::warn!(agent.name = %self.agent, record = name, error = %error, "cannot keep what a program complained");
         }
     }
 
@@ -355,8 +392,7 @@ mod tests {
     use super::*;
 
     fn tail() -> Tail {
-        let (agent, task) = ("a".parse().unwrap(), TaskId::mint());
-        Tail { bytes: Vec::new(), cut: false, line: Vec::new(), lines: 0, agent, task, attempt: 1 }
+        Tail::new("a".parse().unwrap(), Whose::Turn { task: TaskId::mint(), attempt: 1 })
     }
 
     #[test]

@@ -6,16 +6,20 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use rustix::fs::OFlags;
-use store::{AgentId, TaskId};
+use store::AgentId;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How many tasks of an agent have a record; older ones go.
 const RECORDS: usize = 200;
 /// How large a record may become; what would make it larger takes its place.
 const RECORD_BYTES: u64 = 256 << 10;
+
+/// How long programs that stay are waited for, whatever their own grace.
+const CLOSING: Duration = Duration::from_secs(20);
 
 /// What an installation gives to its programs. The default gives nothing: programs then run as what they are.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +32,15 @@ pub struct Quarters {
     pub data: Option<PathBuf>,
     /// Where the configuration and the agent files are.
     pub configuration: Vec<PathBuf>,
+    /// Those who look after programs that stay.
+    pub staff: Staff,
+}
+
+/// Those who look after programs that stay: they can be told that all is over, and waited for.
+#[derive(Debug, Clone, Default)]
+pub struct Staff {
+    pub(super) at_work: TaskTracker,
+    pub(super) closing: CancellationToken,
 }
 
 impl Quarters {
@@ -38,6 +51,15 @@ impl Quarters {
         #[cfg(not(target_os = "linux"))]
         let launcher = None;
         Self { launcher, ..Self::default() }
+    }
+
+    /// Asks all programs that stay to end, and waits until they have. Whoever is not gone by then goes with this process.
+    pub async fn close(&self) {
+        self.staff.closing.cancel();
+        self.staff.at_work.close();
+        if tokio::time::timeout(CLOSING, self.staff.at_work.wait()).await.is_err() {
+            tracing::warn!(programs = self.staff.at_work.len(), "programs do not end");
+        }
     }
 
     /// The home of an agent's programs, which nobody else's are given. It is there from the first time on.
@@ -56,11 +78,11 @@ impl Quarters {
     }
 
     /// Keeps what a program complained for the operator. Programs cannot be given this place, so no link in it is theirs.
-    pub(super) fn record(&self, agent: &AgentId, task: TaskId, complaint: &[u8]) -> io::Result<()> {
+    pub(super) fn record(&self, agent: &AgentId, name: &str, complaint: &[u8]) -> io::Result<()> {
         let Some(data) = &self.data else { return Ok(()) };
         let directory = data.join("stderr").join(agent.as_str());
         private_directory(&directory)?;
-        let path = directory.join(format!("{task}.log"));
+        let path = directory.join(format!("{name}.log"));
         let full = fs::metadata(&path).is_ok_and(|found| found.len() > RECORD_BYTES);
         let mut options = OpenOptions::new();
         options.create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
@@ -122,15 +144,14 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let quarters = Quarters { data: Some(data.path().to_owned()), ..Quarters::default() };
         let agent: AgentId = "count".parse().unwrap();
-        let task = TaskId::mint();
         for _ in 0..2 {
-            quarters.record(&agent, task, b"no such word").unwrap();
+            quarters.record(&agent, "first", b"no such word").unwrap();
         }
-        let path = data.path().join("stderr/count").join(format!("{task}.log"));
+        let path = data.path().join("stderr/count/first.log");
         assert_eq!(fs::read_to_string(&path).unwrap(), "no such word\nno such word\n");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        for _ in 0..RECORDS + 5 {
-            quarters.record(&agent, TaskId::mint(), b"x").unwrap();
+        for number in 0..RECORDS + 5 {
+            quarters.record(&agent, &number.to_string(), b"x").unwrap();
         }
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), RECORDS);
     }

@@ -100,6 +100,8 @@ fn explain(text: &str, key: &str, taken: &[&str], error: &Error) -> String {
     } else if message.starts_with("missing field") {
         let dot = if key.is_empty() { "" } else { "." };
         format!("missing key `{key}{dot}{}`", names.next().unwrap_or_default())
+    } else if let Some(mistyped) = mistyped(key, &message) {
+        mistyped
     } else if key.is_empty() {
         message
     } else {
@@ -112,6 +114,61 @@ fn explain(text: &str, key: &str, taken: &[&str], error: &Error) -> String {
     }
 }
 
+const DURATION: &str = r#"a duration in quotes, e.g. "60s""#;
+
+/// What values are to look like that are no plain ones, by the last part of their key.
+const SHAPES: [(&str, &str); 16] = [
+    ("argv", r#"a list of strings, e.g. ["python3", "main.py"]"#),
+    ("skills", r#"tables, each under a line `[[skills]]`, e.g. with id = "count""#),
+    ("extensions", r#"tables, each under a line `[[extensions]]`, e.g. with uri = "https://example.org/x""#),
+    ("tags", r#"a list of strings, e.g. ["text"]"#),
+    ("examples", r#"a list of strings, e.g. ["the quick brown fox"]"#),
+    ("input_modes", r#"a list of strings, e.g. ["text/plain"]"#),
+    ("output_modes", r#"a list of strings, e.g. ["text/plain"]"#),
+    ("tenants", r#"a list of strings, e.g. ["default"]"#),
+    ("pass_env", r#"a list of strings, e.g. ["OPENAI_API_KEY"]"#),
+    ("env", r#"a table of strings, e.g. { LANG = "C" }"#),
+    ("readable", r#"a list of strings, e.g. ["/srv/models"]"#),
+    ("timeout", DURATION),
+    ("reveal_after", DURATION),
+    ("grace", DURATION),
+    ("idle", DURATION),
+    ("cpu_time", DURATION),
+];
+
+/// What is said of a value of a wrong type: what the key wants, in the words of the file.
+fn mistyped(key: &str, message: &str) -> Option<String> {
+    // The words of serde: "invalid type: string \"a\", expected a sequence".
+    let (found, expected) = message.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
+    let name = key.rsplit('.').next().unwrap_or(key);
+    let (list, of_list) = name.split_once('[').map_or((name, false), |(list, _)| (list, true));
+    let shape = SHAPES.iter().find(|(known, _)| *known == list).map(|(_, shape)| *shape);
+    let wanted = match (expected, shape) {
+        // What stands in a list of tables is the list's matter.
+        (expected, Some(shape)) if !of_list || expected.starts_with("struct ") => shape,
+        ("a sequence", _) => "a list",
+        ("a map", _) => "a table",
+        (expected, _) if expected.starts_with("struct ") => "a table",
+        ("a boolean", _) => "true or false",
+        (expected, _) if ["u8", "u16", "u32", "u64", "usize", "i64"].contains(&expected) => "a whole number",
+        (expected, _) if expected.starts_with("a nonzero ") => "a whole number from 1 on",
+        (expected, _) => expected,
+    };
+    let found = match found.split_once(' ') {
+        Some(("string", text)) => format!("the string {text}"),
+        Some(("integer" | "floating", number)) => {
+            format!("the number {}", number.replace("point ", "").replace('`', ""))
+        }
+        Some(("boolean", value)) => value.replace('`', ""),
+        _ if found == "map" => "a table".to_owned(),
+        _ if found == "sequence" => "a list".to_owned(),
+        _ => found.to_owned(),
+    };
+    let key =
+        if shape.is_some() && expected.starts_with("struct ") { key.split('[').next().unwrap_or(key) } else { key };
+    Some(format!("`{key}` must be {wanted}, not {found}"))
+}
+
 fn line(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or(text).matches('\n').count() + 1
 }
@@ -119,6 +176,56 @@ fn line(text: &str, at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_are_named_in_the_words_of_the_file() {
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "it is only read")]
+        struct Top {
+            argv: Option<Vec<String>>,
+            skills: Option<Vec<Skill>>,
+            concurrency: Option<std::num::NonZeroUsize>,
+            network: Option<bool>,
+            name: Option<String>,
+            env: Option<std::collections::BTreeMap<String, String>>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "it is only read")]
+        struct Skill {
+            id: String,
+            tags: Option<Vec<String>>,
+        }
+        for (text, said) in [
+            (
+                "argv = \"sh -c\"",
+                r#"line 1: `argv` must be a list of strings, e.g. ["python3", "main.py"], not the string "sh -c""#,
+            ),
+            ("argv = [\"sh\", 3]", "line 1: `argv[1]` must be a string, not the number 3"),
+            (
+                "[skills]\nid = \"a\"",
+                r#"line 1: `skills` must be tables, each under a line `[[skills]]`, e.g. with id = "count", not a table"#,
+            ),
+            (
+                "skills = [\"a\"]",
+                r#"line 1: `skills` must be tables, each under a line `[[skills]]`, e.g. with id = "count", not the string "a""#,
+            ),
+            ("[[skills]]\nid = 7", "line 2: `skills[0].id` must be a string, not the number 7"),
+            (
+                "[[skills]]\nid = \"a\"\ntags = \"b\"",
+                r#"line 3: `skills[0].tags` must be a list of strings, e.g. ["text"], not the string "b""#,
+            ),
+            (
+                "concurrency = \"four\"",
+                r#"line 1: `concurrency` must be a whole number from 1 on, not the string "four""#,
+            ),
+            ("network = \"yes\"", r#"line 1: `network` must be true or false, not the string "yes""#),
+            ("name = true", "line 1: `name` must be a string, not true"),
+            ("env = [\"A=b\"]", r#"line 1: `env` must be a table of strings, e.g. { LANG = "C" }, not a list"#),
+            ("env = { A = 1.5 }", "line 1: `env.A` must be a string, not the number 1.5"),
+        ] {
+            assert_eq!(Table::parse(text).unwrap().read::<Top>().unwrap_err(), said);
+        }
+    }
 
     #[test]
     fn what_was_meant_is_near() {

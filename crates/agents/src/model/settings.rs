@@ -381,7 +381,7 @@ fn without_values(problem: &str) -> String {
     let problem = problem.replace("struct Entry", "a table").replace("struct Place", "a table");
     let Some((before, rest)) = problem.split_once("string \"") else { return problem };
     let after = rest.rsplit_once('"').map_or("", |(_, after)| after);
-    format!("{before}a text{after}")
+    format!("{}a text{after}", before.strip_suffix("the ").unwrap_or(before))
 }
 
 #[cfg(test)]
@@ -415,7 +415,7 @@ mod tests {
             ),
             (
                 "\n[providers]\nopenai = \"sk-secret-secret\"\n",
-                "line 3: `providers.openai`: invalid type: a text, expected a table",
+                "line 3: `providers.openai` must be a table, not a text",
             ),
             (
                 "[providers.x]\napi = \"open-ai\"\n",
@@ -437,7 +437,7 @@ mod tests {
             ),
             (
                 "[providers.openai]\ntimeout = 5\n",
-                "line 2: `providers.openai.timeout`: invalid type: integer `5`, expected a string",
+                "line 2: `providers.openai.timeout` must be a duration in quotes, e.g. \"60s\", not the number 5",
             ),
             (
                 "[providers.openai]\nkey_env = \"A\"\nkey_file = \"b\"\n",

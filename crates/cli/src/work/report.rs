@@ -172,9 +172,9 @@ fn ending(outcome: Outcome) -> Option<Ending> {
             let message = message(vec![Part::text(why)]).map(|message| Message { metadata, ..message });
             Some(Ending::Event(status(TaskState::Failed, message), false))
         }
-        Outcome::Retry(why) => Some(Ending::Retry(why)),
-        // Programs neither park nor are cut off while their worker lives.
-        Outcome::Parked { .. } | Outcome::Interrupted => Some(Ending::Release),
+        Outcome::Retry(why) | Outcome::Crashed(why) => Some(Ending::Retry(why)),
+        // Programs do not park; what was cut off without a fault of its own costs no attempt.
+        Outcome::Parked { .. } | Outcome::Interrupted | Outcome::Displaced(_) => Some(Ending::Release),
     }
 }
 

@@ -144,6 +144,33 @@ fn is_gone_soon(pid: &str) {
 }
 
 #[test]
+fn a_program_that_stays_works_on_entry_after_entry() {
+    let rig = Rig::new();
+    let ids: Vec<String> = (0..4).map(|number| rig.publish(&format!("entry {number}"))).collect();
+    let pids = rig.home.path("pids");
+    // It answers each line with its own process id.
+    let script = format!(
+        r#"echo $$ >> {}
+        while read -r line; do
+            id=$(printf '%s' "$line" | sed 's/^{{"id":"\([0-9]*\)".*/\1/')
+            echo "{{\"id\":\"$id\",\"message\":{{\"parts\":[{{\"text\":\"$$\"}}]}}}}"
+        done"#,
+        pids.display()
+    );
+    rig.work_off(&["--serve", "--concurrency", "2"], &script);
+    let mut said = BTreeSet::new();
+    for id in &ids {
+        let task = rig.task(id);
+        assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
+        said.insert(http::text(&task, "/status/message/parts/0/text").to_owned());
+    }
+    assert_eq!(said.len(), 1, "one process has answered all: {said:?}");
+    assert_eq!(fs::read_to_string(pids).unwrap().lines().count(), 1);
+    let output = rig.work(&["--processes", "2", "--once"], "exit 0").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "it is for programs that stay: {}", text(&output.stderr));
+}
+
+#[test]
 fn a_program_reads_an_entry_and_what_it_prints_is_the_artifact() {
     let rig = Rig::new();
     let id = rig.publish("shout, please");

@@ -1,0 +1,271 @@
+//! Who sits in a process: the turns that run in it, what each is told of, and what became of the process.
+//!
+//! A turn that leaves before the program has said how it ends tells the program to cancel it. Where its caller canceled it, or where
+//! the program broke its protocol, that is all, and what the program still says of it is passed over. Where nobody wanted that (its
+//! time was over, others have taken it over) the program has to answer: one that does not is stuck and is ended, so that its next
+//! turn is not lost in it too. The other turns that sat there have done nothing wrong, and the attempt does not count for them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use exchange::Outcome;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::wire::{self, Saying};
+
+/// How many lines may wait to be written to a program. Each turn has one, and those that are canceled another.
+const LINES: usize = 1024;
+/// How many lines of a turn may wait to be journaled, and how many bytes they may have together; more than one line can.
+const HEARD: usize = 1024;
+const HEARD_BYTES: usize = 4 << 20;
+/// How long the lines of one turn may keep others from being read. By then the journal has been away for as long as a lease lasts.
+const STALL: Duration = Duration::from_secs(30);
+
+/// The seats of one process.
+pub(super) struct Seats {
+    /// What is written to the program.
+    lines: mpsc::Sender<Vec<u8>>,
+    /// Set when it is to end: it gets no more turns.
+    pub(super) ending: CancellationToken,
+    /// Set when it is to be killed.
+    pub(super) broken: CancellationToken,
+    turns: Mutex<Turns>,
+}
+
+struct Turns {
+    sitting: HashMap<u64, Listener>,
+    /// The number of the newest.
+    newest: u64,
+    /// The program has brought a turn to its end.
+    fruitful: bool,
+    /// When the last one left.
+    free_since: Instant,
+    /// What becomes of those who sit here when the process is gone.
+    fate: Option<Outcome>,
+    gone: bool,
+}
+
+enum Listener {
+    There {
+        heard: mpsc::Sender<Heard>,
+        room: Arc<Semaphore>,
+    },
+    /// It has left, and the program owes an answer.
+    Left,
+}
+
+/// A line for a turn, and the room that it takes until it was dealt with.
+pub(super) struct Heard {
+    pub(super) saying: Saying,
+    _room: OwnedSemaphorePermit,
+}
+
+/// A turn's seat.
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    number: u64,
+    heard: mpsc::Receiver<Heard>,
+    cancel: CancellationToken,
+    grace: Duration,
+    /// The program knows of the turn.
+    given: bool,
+    /// The program knows that it is canceled.
+    told: bool,
+    /// Nothing more is expected of the program.
+    settled: bool,
+}
+
+/// What became of a line.
+pub(super) enum Passed {
+    /// It was for a turn that is there, or was.
+    On,
+    /// No such turn was ever given to the program.
+    Unknown,
+}
+
+impl Seats {
+    /// No turns yet, and where the lines for the program arrive.
+    pub(super) fn new(ending: CancellationToken) -> (Arc<Self>, mpsc::Receiver<Vec<u8>>) {
+        let (lines, written) = mpsc::channel(LINES);
+        let turns = Turns {
+            sitting: HashMap::new(),
+            newest: 0,
+            fruitful: false,
+            free_since: Instant::now(),
+            fate: None,
+            gone: false,
+        };
+        (Arc::new(Self { lines, ending, broken: CancellationToken::new(), turns: Mutex::new(turns) }), written)
+    }
+
+    /// How many sit here; nothing where nobody else may.
+    pub(super) fn load(&self) -> Option<usize> {
+        let turns = self.turns();
+        let closed = turns.gone || turns.fate.is_some() || self.ending.is_cancelled();
+        (!closed).then(|| turns.sitting.len())
+    }
+
+    /// A seat for the turn of this number, which is higher than those before.
+    pub(super) fn take(self: &Arc<Self>, number: u64, cancel: CancellationToken, grace: Duration) -> Seat {
+        let (sender, heard) = mpsc::channel(HEARD);
+        let room = Arc::new(Semaphore::new(HEARD_BYTES));
+        let mut turns = self.turns();
+        turns.newest = number;
+        // Whoever comes after the end has a closed ear.
+        if !turns.gone {
+            turns.sitting.insert(number, Listener::There { heard: sender, room });
+        }
+        drop(turns);
+        Seat { seats: Arc::clone(self), number, heard, cancel, grace, given: false, told: false, settled: false }
+    }
+
+    /// Since when nobody sits here; nothing while somebody does.
+    pub(super) fn free_since(&self) -> Option<Instant> {
+        let turns = self.turns();
+        turns.sitting.is_empty().then_some(turns.free_since)
+    }
+
+    /// The process is to be killed, and this becomes of those who sit here. The first word counts.
+    pub(super) fn break_off(&self, fate: Outcome) {
+        self.turns().fate.get_or_insert(fate);
+        self.broken.cancel();
+    }
+
+    /// The process is gone: this becomes of those who sat here, unless something else was said before. Says how many there were, and
+    /// whether it has ever brought a turn to its end.
+    pub(super) fn close(&self, fate: Outcome) -> (usize, bool) {
+        let mut turns = self.turns();
+        turns.gone = true;
+        turns.fate.get_or_insert(fate);
+        let sat = turns.sitting.drain().filter(|(_, listener)| matches!(listener, Listener::There { .. })).count();
+        (sat, turns.fruitful)
+    }
+
+    /// Brings what the program says to whom it is about. Who does not take it for too long loses its seat: nobody else is read
+    /// meanwhile.
+    pub(super) async fn pass_on(&self, saying: Saying) -> Passed {
+        let number = saying.id.parse::<u64>().unwrap_or(u64::MAX);
+        let (heard, room) = {
+            let mut turns = self.turns();
+            match turns.sitting.get(&number) {
+                Some(Listener::There { heard, room }) => (heard.clone(), Arc::clone(room)),
+                Some(Listener::Left) => {
+                    if saying.is_last() {
+                        turns.leave(number);
+                    }
+                    return Passed::On;
+                }
+                None if number <= turns.newest => return Passed::On,
+                None => return Passed::Unknown,
+            }
+        };
+        let cost = u32::try_from(saying.word.len().clamp(1, HEARD_BYTES)).unwrap_or(u32::MAX);
+        let passing = async {
+            // Rooms are not closed, and who has left needs nothing.
+            if let Ok(room) = room.acquire_many_owned(cost).await {
+                let _ = heard.send(Heard { saying, _room: room }).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = passing => {}
+            // Nobody is interested any more.
+            () = heard.closed() => {}
+            () = self.broken.cancelled() => {}
+            () = tokio::time::sleep(STALL) => self.turns().leave(number),
+        }
+        Passed::On
+    }
+
+    /// Asks the program to end a turn. Where so much waits to be read by it, it would not hear of it either.
+    fn tell_cancel(&self, number: u64) {
+        let _ = self.lines.try_send(wire::cancel(number));
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turns {
+    fn leave(&mut self, number: u64) {
+        self.sitting.remove(&number);
+        self.free_since = Instant::now();
+    }
+}
+
+impl Seat {
+    pub(super) fn id(&self) -> String {
+        wire::id(self.number)
+    }
+
+    /// Gives the turn to the program.
+    pub(super) async fn give(&mut self, line: Vec<u8>) {
+        self.given = true;
+        // A program that is gone is heard of.
+        let _ = self.seats.lines.send(line).await;
+    }
+
+    /// What the program says next; nothing when it will say no more.
+    pub(super) async fn hear(&mut self) -> Option<Heard> {
+        self.heard.recv().await
+    }
+
+    /// Asks the program to end the turn.
+    pub(super) fn ask_to_cancel(&mut self) {
+        if self.given && !self.told {
+            self.told = true;
+            self.seats.tell_cancel(self.number);
+        }
+    }
+
+    /// The program has brought the turn to its end.
+    pub(super) fn ended(mut self) {
+        self.settled = true;
+        self.told = true;
+        self.seats.turns().fruitful = true;
+    }
+
+    /// The turn is over, whatever the program does about it.
+    pub(super) fn given_up(mut self) {
+        self.settled = true;
+    }
+
+    /// What becomes of the turn, when the program says no more.
+    pub(super) fn fate(mut self) -> Outcome {
+        self.settled = true;
+        let turns = self.seats.turns();
+        let fate = turns.fate.clone().filter(|_| turns.gone);
+        fate.unwrap_or_else(|| Outcome::Crashed("what the program says cannot be kept".to_owned()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.ask_to_cancel();
+        let mut turns = self.seats.turns();
+        let owes_answer = self.given && !self.settled && !self.cancel.is_cancelled() && !turns.gone;
+        if !owes_answer {
+            turns.leave(self.number);
+            return;
+        }
+        turns.sitting.insert(self.number, Listener::Left);
+        drop(turns);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (seats, number, grace) = (Arc::clone(&self.seats), self.number, self.grace);
+        runtime.spawn(async move {
+            tokio::time::sleep(grace).await;
+            if seats.turns().sitting.contains_key(&number) {
+                let why = "interrupted: the program did not let go of another turn, and was ended";
+                seats.break_off(Outcome::Displaced(why.to_owned()));
+            }
+        });
+    }
+}

@@ -1,0 +1,379 @@
+//! Programs that stay: several turns in one process, and what becomes of them when it does not behave.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod rig;
+
+use std::{collections::BTreeSet, fs, time::Duration};
+
+use a2a::{SendMessageResponse, Task, TaskState};
+use futures_util::future::join_all;
+use rig::{Rig, alive, dies, message, reply_to, status, text};
+
+/// Takes turns as fast as they come, each in a thread, and does what its message says.
+const SERVER: &str = r#"
+import json, os, sys, threading, time
+
+turns, lock = {}, threading.Lock()
+
+def say(line):
+    with lock:
+        sys.stdout.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
+        sys.stdout.flush()
+
+def answer(turn, text):
+    say({"id": turn["id"], "artifactUpdate": {"artifact": {"parts": [{"text": text}]}}})
+
+def end(turn, state, text=None):
+    message = {"message": {"parts": [{"text": text}]}} if text else {}
+    say({"id": turn["id"], "statusUpdate": {"status": {"state": "TASK_STATE_" + state, **message}}})
+
+def work(turn, canceled):
+    words = turn["message"]["parts"][0]["text"].split()
+    verb = words[0]
+    with open("trace", "a") as trace:
+        trace.write(json.dumps({"verb": verb, "pid": os.getpid(), "attempt": turn["attempt"], "task": turn["task"]}) + "\n")
+    if verb == "pid":
+        answer(turn, str(os.getpid()))
+        say({"id": turn["id"], "end": True})
+    elif verb == "direct":
+        say({"id": turn["id"], "message": {"parts": [{"text": "hi"}]}})
+    elif verb == "auth":
+        end(turn, "AUTH_REQUIRED", "who are you?")
+        say({"id": turn["id"], "end": True})
+    elif verb == "meet":
+        # Comes to an end when as many as it says are here at once.
+        while len(turns) < int(words[1]):
+            time.sleep(0.01)
+        answer(turn, "met")
+        time.sleep(0.2)
+        end(turn, "COMPLETED")
+    elif verb == "state":
+        answer(turn, json.dumps(turn.get("state")))
+        say({"id": turn["id"], "keep": {"n": 1}})
+        end(turn, "INPUT_REQUIRED", "more?")
+    elif verb == "wait":
+        answer(turn, "waiting")
+        canceled.wait()
+        end(turn, "CANCELED")
+    elif verb == "deaf":
+        answer(turn, "waiting")
+        time.sleep(3600)
+    elif verb == "late":
+        canceled.wait()
+        time.sleep(0.6)
+        answer(turn, "too late")
+        end(turn, "COMPLETED")
+    elif verb == "exit":
+        answer(turn, "going")
+        os._exit(int(words[1]))
+    elif verb == "once":
+        if turn["attempt"] == 1:
+            os._exit(3)
+        answer(turn, "attempt %d" % turn["attempt"])
+        end(turn, "COMPLETED")
+    elif verb == "again":
+        if turn["attempt"] == 1:
+            time.sleep(3600)
+        answer(turn, "attempt %d" % turn["attempt"])
+        end(turn, "COMPLETED")
+    elif verb == "say":
+        say(turn["message"]["parts"][0]["text"].split(" ", 1)[1].replace("ID", turn["id"]))
+        end(turn, "COMPLETED")
+    elif verb == "flood":
+        for n in range(int(words[1])):
+            answer(turn, "x" * 1000)
+        end(turn, "COMPLETED")
+    with lock:
+        turns.pop(turn["id"], None)
+
+for line in sys.stdin:
+    turn = json.loads(line)
+    if "cancel" in turn:
+        if turn["cancel"] in turns:
+            turns[turn["cancel"]].set()
+        continue
+    canceled = turns[turn["id"]] = threading.Event()
+    threading.Thread(target=work, args=(turn, canceled), daemon=True).start()
+with open("trace", "a") as trace:
+    trace.write(json.dumps({"verb": "closed", "pid": os.getpid()}) + "\n")
+"#;
+
+const SERVE: &str = "command.mode = \"serve\"";
+
+async fn server(more: &str) -> Rig {
+    let rig = Rig::new().await;
+    rig.python("it", &format!("{SERVE}\n{more}"), SERVER);
+    rig
+}
+
+impl Rig {
+    /// What the program has begun, each as a line of its trace.
+    fn trace(&self, verb: &str) -> Vec<serde_json::Value> {
+        let all = fs::read_to_string(self.dir.join("trace")).unwrap_or_default();
+        let all = all.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        all.filter(|line| line["verb"] == verb).collect()
+    }
+
+    async fn pid(&self) -> String {
+        text(&self.say("it", "pid").await)
+    }
+
+    /// Waits until so many turns of this verb were begun.
+    async fn begun(&self, verb: &str, count: usize) {
+        for _ in 0..500 {
+            if self.trace(verb).len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{} of {count} `{verb}` were begun", self.trace(verb).len());
+    }
+
+    async fn ended(&self, id: &str) -> Task {
+        self.until(id, |task| task.status.state.is_terminal()).await
+    }
+}
+
+#[tokio::test]
+async fn one_process_takes_turn_after_turn() {
+    let rig = server("").await;
+    let first = rig.pid().await;
+    assert_eq!(rig.pid().await, first);
+    let SendMessageResponse::Message(reply) = rig.try_send("it", message("direct")).await else { panic!("a task") };
+    assert_eq!(reply.text(), "hi");
+    let asked = rig.say("it", "auth").await;
+    assert_eq!(status(&asked), (TaskState::AuthRequired, "who are you?".to_owned()), "an end leaves it at that");
+    assert_eq!(rig.pid().await, first);
+}
+
+#[tokio::test]
+async fn several_turns_run_in_one_process_at_once() {
+    let rig = server("concurrency = 4").await;
+    let tasks = join_all((0..4).map(|_| rig.say("it", "meet 4"))).await;
+    for task in &tasks {
+        assert_eq!((task.status.state, text(task)), (TaskState::Completed, "met".to_owned()));
+    }
+    let pids: BTreeSet<String> = rig.trace("meet").iter().map(|line| line["pid"].to_string()).collect();
+    assert_eq!(pids.len(), 1);
+}
+
+#[tokio::test]
+async fn as_many_processes_as_the_file_says_share_the_turns() {
+    let rig = server("concurrency = 4\ncommand.processes = 2").await;
+    let tasks = join_all((0..4).map(|_| rig.say("it", "meet 2"))).await;
+    assert!(tasks.iter().all(|task| task.status.state == TaskState::Completed));
+    let mut pids: Vec<String> = rig.trace("meet").iter().map(|line| line["pid"].to_string()).collect();
+    pids.sort();
+    assert_eq!(pids.chunk_by(|a, b| a == b).map(<[_]>::len).collect::<Vec<_>>(), [2, 2]);
+}
+
+#[tokio::test]
+async fn what_is_kept_comes_back() {
+    let rig = server("").await;
+    let first = rig.say("it", "state").await;
+    assert_eq!(text(&first), "null");
+    let second = rig.send("it", reply_to(&first, "state")).await;
+    assert!(text(&second).contains(r#"{"n": 1}"#), "{}", text(&second));
+}
+
+#[tokio::test]
+async fn a_cancel_is_told_and_the_process_lives_on() {
+    let rig = server("").await;
+    let pid = rig.pid().await;
+    let heeds = rig.start("it", "wait").await;
+    rig.begun("wait", 1).await;
+    assert_eq!(rig.cancel(&heeds).await.status.state, TaskState::Canceled);
+    assert_eq!(rig.pid().await, pid);
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_heed_a_cancel_is_not_waited_for_and_lives_on() {
+    let rig = server("command.grace = \"100ms\"").await;
+    let pid = rig.pid().await;
+    for verb in ["deaf", "late"] {
+        let id = rig.start("it", verb).await;
+        rig.begun(verb, 1).await;
+        let task = rig.cancel(&id).await;
+        assert_eq!(task.status.state, TaskState::Canceled);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!text(&rig.get(&id).await).contains("too late"), "what comes late is passed over");
+    }
+    assert_eq!(rig.pid().await, pid, "no caller can end what others use");
+}
+
+#[tokio::test]
+async fn a_turn_that_times_out_and_is_not_let_go_ends_its_process_and_costs_others_no_attempt() {
+    let rig = server("timeout = \"4s\"\nmax_attempts = 1\ncommand.grace = \"500ms\"\nconcurrency = 4").await;
+    let pid = rig.pid().await;
+    let deaf = rig.start("it", "deaf").await;
+    rig.begun("deaf", 1).await;
+    // Its own time is not over when the other's is.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let innocent = rig.start("it", "again").await;
+    rig.begun("again", 1).await;
+    assert_eq!(status(&rig.ended(&deaf).await), (TaskState::Failed, "timed out after 4s".to_owned()));
+    dies(&pid).await;
+    let task = rig.ended(&innocent).await;
+    assert_eq!((task.status.state, text(&task)), (TaskState::Completed, "attempt 2".to_owned()));
+    assert_eq!((rig.trace("deaf").len(), rig.trace("again").len()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_turn_that_times_out_and_is_let_go_leaves_the_process_alone() {
+    let rig = server("timeout = \"500ms\"\ncommand.grace = \"200ms\"").await;
+    let pid = rig.pid().await;
+    let (state, said) = status(&rig.say("it", "wait").await);
+    assert_eq!((state, said.as_str()), (TaskState::Failed, "timed out after 500ms"));
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(alive(&pid));
+    assert_eq!(rig.pid().await, pid);
+}
+
+#[tokio::test]
+async fn a_death_interrupts_all_turns_and_the_policy_says_what_follows() {
+    let rig = server("concurrency = 4").await;
+    let tasks = join_all((0..4).map(|_| rig.say("it", "once"))).await;
+    for task in &tasks {
+        assert_eq!(task.status.state, TaskState::Completed);
+        assert_eq!(text(task), "attempt 2", "what was said before is replaced");
+    }
+    assert!(rig.trace("once").len() <= 8);
+    for (policy, expected) in [("fail", TaskState::Failed), ("ask", TaskState::InputRequired)] {
+        rig.python("it", &format!("{SERVE}\non_crash = \"{policy}\""), SERVER);
+        let task = rig.say("it", "exit 3").await;
+        assert_eq!(task.status.state, expected, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_kills_its_process_is_tried_no_more_often_than_it_may() {
+    let rig = server("max_attempts = 2").await;
+    let (state, said) = status(&rig.say("it", "exit 3").await);
+    assert_eq!((state, said.as_str()), (TaskState::Failed, "the program died: exit code 3; gave up after 2 attempts"));
+    assert_eq!(rig.trace("exit").len(), 2);
+    assert!(!rig.pid().await.is_empty(), "the next one is served");
+}
+
+#[tokio::test]
+async fn what_names_no_turn_ends_the_process_and_what_is_wrong_with_a_turn_only_that() {
+    let rig = server("max_attempts = 1").await;
+    let pid = rig.pid().await;
+    for (line, why) in [
+        (r#"{"id":"ID","artifactUpdate":{}}"#, "line 1: "),
+        (r#"{"id":"ID","task":{"id":"t","status":{"state":"TASK_STATE_WORKING"}}}"#, "line 1: a program says"),
+    ] {
+        let (state, said) = status(&rig.say("it", &format!("say {line}")).await);
+        assert!(state == TaskState::Failed && said.starts_with(why), "{line}: {said}");
+    }
+    // Blank lines, and turns that it does not have, are passed over.
+    for line in ["", r#"{"id":"999","end":true}"#, r#"{"id":"1","end":true}"#] {
+        assert_eq!(rig.say("it", &format!("say {line}")).await.status.state, TaskState::Completed, "{line}");
+    }
+    assert_eq!(rig.pid().await, pid);
+    let names_none = "the program printed something that names no turn; its operator finds it in the log";
+    let long = format!("say {{\"id\":\"ID\",\"keep\":\"{}\"}}", "x".repeat(1 << 20));
+    for line in ["say loading…", "say {}", "say [1]", &long] {
+        let before = rig.pid().await;
+        assert_eq!(status(&rig.say("it", line).await), (TaskState::Failed, names_none.to_owned()));
+        dies(&before).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_dies_at_once_is_started_less_and_less_often() {
+    let rig = Rig::new().await;
+    rig.shell("it", &format!("{SERVE}\nmax_attempts = 2\nconcurrency = 8"), "echo start >> starts\nexit 3");
+    let tasks = join_all((0..8).map(|_| rig.say("it", "x"))).await;
+    for task in &tasks {
+        let (state, said) = status(task);
+        assert_eq!(
+            (state, said.as_str()),
+            (TaskState::Failed, "the program died: exit code 3; gave up after 2 attempts")
+        );
+    }
+    let starts = fs::read_to_string(rig.dir.join("starts")).unwrap().lines().count();
+    assert!(starts <= 16, "{starts} starts for 16 attempts");
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_start_says_why() {
+    let rig = Rig::new().await;
+    rig.shell("it", SERVE, "exit 0");
+    rig.write("it.toml", &format!("kind = \"command\"\n{SERVE}\ncommand.argv = [\"/no/such/program\"]\n"));
+    rig.files.refresh();
+    let (state, said) = status(&rig.say("it", "x").await);
+    assert_eq!((state, said.as_str()), (TaskState::Failed, "cannot start `/no/such/program`: no such program"));
+}
+
+#[tokio::test]
+async fn who_has_nothing_to_do_is_asked_to_go() {
+    let rig = server("command.idle = \"300ms\"").await;
+    let pid = rig.pid().await;
+    dies(&pid).await;
+    assert_eq!(rig.trace("closed").len(), 1, "it was asked by the end of its input");
+    assert_ne!(rig.pid().await, pid);
+}
+
+#[tokio::test]
+async fn a_changed_file_drains_the_old_process() {
+    let rig = server("").await;
+    let pid = rig.pid().await;
+    let id = rig.start("it", "meet 2").await;
+    rig.begun("meet", 1).await;
+    rig.python("it", &format!("{SERVE}\ndescription = \"another\""), SERVER);
+    let other = rig.pid().await;
+    assert!(other != pid && alive(&pid), "its turn goes on");
+    // Only the old process has its turn.
+    assert_eq!(rig.get(&id).await.status.state, TaskState::Working);
+    rig.cancel(&id).await;
+    dies(&pid).await;
+    fs::remove_file(rig.dir.join("it.toml")).unwrap();
+    rig.files.refresh();
+    dies(&other).await;
+}
+
+#[tokio::test]
+async fn what_a_turn_may_print_is_bounded() {
+    let rig = server("command.max_output = \"64KiB\"\nconcurrency = 4").await;
+    let (flooded, met) = tokio::join!(rig.say("it", "flood 500"), rig.say("it", "pid"));
+    assert_eq!(status(&flooded), (TaskState::Failed, "the program printed more than 65536 bytes".to_owned()));
+    assert_eq!(met.status.state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn a_flood_arrives_whole_beside_others() {
+    let rig = server("concurrency = 4").await;
+    let floods = join_all((0..2).map(|_| rig.say("it", "flood 3000")));
+    let (floods, met) = tokio::join!(floods, rig.say("it", "pid"));
+    for task in &floods {
+        assert_eq!((task.status.state, text(task).len()), (TaskState::Completed, 3_000_000));
+    }
+    assert_eq!(met.status.state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn keys_that_do_not_fit_are_said() {
+    let rig = Rig::new().await;
+    rig.shell("it", "", "exit 0");
+    for (more, problem) in [
+        ("mode = \"serve\"\noutput = \"text\"", "`command.output`: with `mode = \"serve\"` each line is an event"),
+        ("mode = \"serve\"\nstderr = \"caller\"", "`command.stderr`: with `mode = \"serve\"` nobody knows"),
+        ("mode = \"stay\"", "`command.mode`: unknown value `stay`; values are: turn, serve"),
+        ("mode = \"serve\"\nprocesses = 0", "`command.processes`"),
+    ] {
+        rig.write("it.toml", &format!("kind = \"command\"\n[command]\nargv = [\"sh\"]\n{more}\n"));
+        rig.files.refresh();
+        let state = rig.files.snapshot().into_iter().find(|state| state.id == "it").unwrap();
+        let error = state.error.unwrap_or_default();
+        assert!(error.contains(problem), "{more}: {error}");
+    }
+    rig.write("it.toml", "kind = \"command\"\n[command]\nargv = [\"sh\"]\nidle = \"1m\"\nprocesses = 2\n");
+    rig.files.refresh();
+    let state = rig.files.snapshot().into_iter().find(|state| state.id == "it").unwrap();
+    assert_eq!(state.warnings.len(), 2, "{state:?}");
+    rig.write("it.toml", "kind = \"command\"\n[command]\nargv = [\"sh\"]\npass_env = [\"NOT_SET\", \"PATH\"]\n");
+    rig.files.refresh();
+    let state = rig.files.snapshot().into_iter().find(|state| state.id == "it").unwrap();
+    assert_eq!(state.warnings, ["`command.pass_env`: `NOT_SET` is not set here, so the program does not get it"]);
+}
