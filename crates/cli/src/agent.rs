@@ -3,8 +3,10 @@
 //! What a server offers is on its cards. What stands in files is read here once more, with the server's own reader, so
 //! that a broken edit is explained by whoever asks, wherever the log went.
 
+mod arrival;
 pub(crate) mod files;
 mod new;
+mod program;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,11 +49,11 @@ enum Verb {
     /// Print what is known of an agent
     #[command(after_help = "Examples:\n  sb agent show count\n  sb agent show count -o json | jq .card")]
     Show(Show),
-    /// Make an agent run by a model, from a few questions
-    #[command(after_help = "Examples:\n  sb agent new\n  \
+    /// Make an agent: a program from a template, or one run by a model from a few questions
+    #[command(after_help = "Examples:\n  sb agent new greet --lang python\n  sb agent new\n  \
                       sb agent new --id notes --role 'note taker' --goal 'keep what was decided' --capability /write --yes")]
     New(Box<new::New>),
-    /// Copy an agent's file to where the server looks for it; a broken one is refused
+    /// Copy an agent's file to where the server looks for it, and wait until the server has it; a broken one is refused
     #[command(after_help = "Examples:\n  sb agent add count.toml\n  sb agent add draft.toml --id count --replace")]
     Add(Add),
     /// Delete an agent's file; work that waits for it stays queued
@@ -139,7 +141,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     match args.verb {
         Verb::List(args) => args.common.target.block_on(list(&args)),
         Verb::Show(args) => args.common.target.block_on(show(&args)),
-        Verb::New(args) => new::run(&args),
+        Verb::New(mut args) => new::run(&mut args),
         Verb::Add(args) => add(&args),
         Verb::Remove(args) => remove(&args),
         Verb::Check(args) => check(&args),
@@ -384,14 +386,21 @@ async fn show(args: &Show) -> Result<(), Failure> {
 }
 
 fn add(args: &Add) -> Result<(), Failure> {
-    let added = args.common.directory()?.add(&args.file, args.id.as_deref(), args.replace)?;
-    match args.common.output {
-        Format::Json => output::line(&checked_json(&added).to_string()),
-        Format::Text => {
-            output::line(&format!("added agent {} as {}", added.id, added.path.display()));
-        }
+    let directory = args.common.directory()?;
+    let added = directory.add(&args.file, args.id.as_deref(), args.replace)?;
+    if args.common.output == Format::Text {
+        output::line(&format!("added agent {} as {}", added.id, added.path.display()));
     }
     warn(&added.id, &added.warnings);
+    let arrival = args.common.target.block_on(arrival::wait(&args.common, &added.id))?;
+    match args.common.output {
+        Format::Json => {
+            let mut shown = checked_json(&added);
+            shown["served"] = json!(arrival.is_served());
+            output::line(&shown.to_string());
+        }
+        Format::Text => arrival.say(&added.id),
+    }
     Ok(())
 }
 

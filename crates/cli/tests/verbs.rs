@@ -17,6 +17,7 @@ mod rig;
 mod sending;
 mod signing;
 mod tasks;
+mod templates;
 mod tenants;
 pub(crate) mod terminal;
 mod thinking;

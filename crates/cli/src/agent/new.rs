@@ -1,15 +1,23 @@
-//! `sb agent new`: a first agent from a few questions.
+//! `sb agent new`: a first agent from a few questions, or a program in some language ([`program`]).
 //!
 //! Every question has a flag. On a terminal what is missing is asked for, and what is wrong is said in the words of the file and asked for
 //! again; without one what is missing is named.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::{
+    io::{self, BufRead, IsTerminal},
+    path::PathBuf,
+};
 
 use agents::{Reader, file, mind::INDEX, model::Models};
 use serde_json::json;
 use store::AgentId;
 
-use super::{Common, checked_json, files::Directory, warn};
+use super::{
+    Common, checked_json,
+    files::Directory,
+    program::{self, Language},
+    warn,
+};
 use crate::{
     failure::Failure,
     output::{self, Format, Style},
@@ -28,7 +36,17 @@ const NO_COMMAND: &str = "/help";
 #[derive(Debug, clap::Args)]
 pub(super) struct New {
     /// The agent's id: what it is called by
-    #[arg(long, value_name = "ID")]
+    #[arg(value_name = "ID")]
+    named: Option<String>,
+    /// Make a program in this language instead of an agent run by a model: a directory with all that it needs
+    #[arg(long, value_name = "LANGUAGE", value_enum, requires = "named",
+          conflicts_with_all = ["name", "role", "goal", "model", "capabilities", "replace", "yes"])]
+    lang: Option<Language>,
+    /// With --lang: where to make it [default: a directory of the agent's id, here]
+    #[arg(long, value_name = "DIR", requires = "lang")]
+    dir: Option<PathBuf>,
+    /// The same as ID
+    #[arg(long, value_name = "ID", conflicts_with = "named")]
     id: Option<String>,
     /// Its name, for people [default: the id]
     #[arg(long, value_name = "NAME")]
@@ -68,7 +86,12 @@ struct Draft {
     capabilities: Vec<String>,
 }
 
-pub(super) fn run(args: &New) -> Result<(), Failure> {
+pub(super) fn run(args: &mut New) -> Result<(), Failure> {
+    if let (Some(language), Some(id)) = (args.lang, &args.named) {
+        return program::run(id, language, args.dir.as_deref(), args.common.output);
+    }
+    args.id = args.id.take().or_else(|| args.named.take());
+    let args = &*args;
     let directory = args.common.directory()?;
     let models = args.common.models()?;
     let mut maker = Maker { reader: Reader::default(), models, directory, draft: Draft::default() };

@@ -42,7 +42,8 @@ fn an_agent_is_added_breaks_and_is_removed() {
     let file = project.join("upper.toml");
     let added = home.ok(&["agent", "add", file.to_str().unwrap()]);
     assert!(added.starts_with("added agent upper"), "{added}");
-    eventually("the server loads it", || state(&home, "upper").as_deref() == Some("running"));
+    assert!(added.ends_with("the server has it; call it: sb send --agent upper hello\n"), "{added}");
+    assert_eq!(state(&home, "upper").as_deref(), Some("running"), "it was waited for");
     // It runs where it was, although only its file was copied.
     assert_eq!(home.ok(&["send", "--agent", "upper", "x"]), "LOUD\n");
     let shown = home.json(&["agent", "show", "upper"]).remove(0);

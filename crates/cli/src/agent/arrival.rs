@@ -1,0 +1,69 @@
+//! Whether the server has taken an agent whose file was just written.
+
+use std::time::Duration;
+
+use client::discover;
+use tokio::time::Instant;
+
+use super::Common;
+use crate::{
+    failure::{Exit, Failure},
+    output,
+};
+
+/// The server looks at its files twice a second.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// What is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The server has it.
+    Served,
+    /// A server runs, and does not show it to this caller.
+    Unseen,
+    /// No server runs here.
+    NoServer,
+}
+
+/// Waits until the server offers the agent, as long as that may take.
+pub(super) async fn wait(common: &Common, id: &str) -> Result<Arrival, Failure> {
+    let target = match common.target.target(None, Some(id)) {
+        Ok(target) => target,
+        // Nothing is known of a server.
+        Err(failure) if failure.exit == Exit::Usage => return Ok(Arrival::NoServer),
+        Err(failure) => return Err(failure),
+    };
+    let connector = common.target.connector();
+    let begun = Instant::now();
+    // The file may have been there before, and a card of it; whoever calls it is to meet the new one.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    loop {
+        match discover(&connector, &target.url, target.token.as_ref()).await.map_err(Failure::from) {
+            Ok(_) => return Ok(Arrival::Served),
+            Err(failure) if failure.exit == Exit::Unreachable => return Ok(Arrival::NoServer),
+            Err(_) if begun.elapsed() > PATIENCE => return Ok(Arrival::Unseen),
+            Err(_) => tokio::time::sleep(PERIOD).await,
+        }
+    }
+}
+
+impl Arrival {
+    pub(super) fn is_served(self) -> bool {
+        self == Self::Served
+    }
+
+    /// Says it, and what to do next.
+    pub(super) fn say(self, id: &str) {
+        match self {
+            Self::Served => output::line(&format!("the server has it; call it: sb send --agent {id} hello")),
+            Self::Unseen => output::error_line(
+                "note",
+                "the server does not show it to this token yet; `sb agent list` and the server's log say more",
+            ),
+            Self::NoServer => {
+                output::error_line("note", "no server is running here; `sb serve` starts one, which then has it");
+            }
+        }
+    }
+}
