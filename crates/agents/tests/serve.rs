@@ -77,6 +77,9 @@ def work(turn, canceled):
             time.sleep(3600)
         answer(turn, "attempt %d" % turn["attempt"])
         end(turn, "COMPLETED")
+    elif verb == "nap":
+        time.sleep(float(words[1]))
+        end(turn, "COMPLETED")
     elif verb == "say":
         say(turn["message"]["parts"][0]["text"].split(" ", 1)[1].replace("ID", turn["id"]))
         end(turn, "COMPLETED")
@@ -221,11 +224,11 @@ async fn a_turn_that_times_out_and_is_not_let_go_ends_its_process_and_costs_othe
 
 #[tokio::test]
 async fn a_turn_that_times_out_and_is_let_go_leaves_the_process_alone() {
-    let rig = server("timeout = \"500ms\"\ncommand.grace = \"200ms\"").await;
+    let rig = server("timeout = \"4s\"\ncommand.grace = \"1s\"").await;
     let pid = rig.pid().await;
     let (state, said) = status(&rig.say("it", "wait").await);
-    assert_eq!((state, said.as_str()), (TaskState::Failed, "timed out after 500ms"));
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!((state, said.as_str()), (TaskState::Failed, "timed out after 4s"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(alive(&pid));
     assert_eq!(rig.pid().await, pid);
 }
@@ -253,6 +256,26 @@ async fn a_turn_that_kills_its_process_is_tried_no_more_often_than_it_may() {
     assert_eq!((state, said.as_str()), (TaskState::Failed, "the program died: exit code 3; gave up after 2 attempts"));
     assert_eq!(rig.trace("exit").len(), 2);
     assert!(!rig.pid().await.is_empty(), "the next one is served");
+}
+
+#[tokio::test]
+async fn who_kills_every_process_takes_others_with_it_twice_at_most() {
+    let rig = server("concurrency = 8\nmax_attempts = 3").await;
+    // Each is at work for as long as it takes until the killer has come.
+    let innocents = join_all((0..6).map(|_| rig.start("it", "nap 3"))).await;
+    rig.begun("nap", 6).await;
+    let killer = rig.start("it", "exit 3").await;
+    for id in &innocents {
+        let task = rig.ended(id).await;
+        assert_eq!(status(&task), (TaskState::Completed, String::new()), "{:?}", rig.trace("nap"));
+    }
+    let (state, said) = status(&rig.ended(&killer).await);
+    assert_eq!((state, said.as_str()), (TaskState::Failed, "the program died: exit code 3; gave up after 3 attempts"));
+    assert_eq!(rig.trace("exit").len(), 3);
+    let last: Vec<_> = rig.trace("exit").iter().map(|line| line["pid"].clone()).collect();
+    let with_last = rig.trace("nap").iter().filter(|line| line["pid"] == last[2]).count();
+    assert_eq!(with_last, 0, "its last attempt was apart");
+    assert!(!rig.pid().await.is_empty());
 }
 
 #[tokio::test]

@@ -8,12 +8,17 @@
 //! When a process dies, its turns were interrupted by a crash, and the agent's policy says what follows. The next turn that needs
 //! one starts another. Programs that die before they have brought any turn to its end are started less and less often: turns
 //! wait for that, and each costs one of its attempts.
+//!
+//! Nobody knows which of the turns in a process has killed it. A turn under which two have died is under suspicion, and has its next
+//! attempt apart: in a process of its own beside the others, one such turn at a time. So whoever kills every process that it
+//! is given takes others with it twice, and with three attempts they live.
 
 mod attend;
 mod seats;
 mod wire;
 
 use std::{
+    collections::HashMap,
     io,
     num::NonZeroUsize,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -22,13 +27,13 @@ use std::{
 
 use async_trait::async_trait;
 use exchange::{Agent, Outcome, Output, Turn};
-use store::AgentId;
+use store::{AgentId, TaskId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     attend::Attendant,
-    seats::{Heard, Seat, Seats},
+    seats::{Company, Heard, Seat, Seats},
 };
 use super::{
     IDLE, Program, Quarters,
@@ -41,6 +46,13 @@ use crate::units::Size;
 /// After how long a program that died for nothing is started again: twice as long each time.
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+
+/// After so many deaths a turn is under suspicion.
+const DEATHS: u32 = 2;
+/// So many turns are remembered for the deaths under them.
+const REMEMBERED: usize = 4096;
+/// How often a turn that is to run apart looks whether it can.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A program that stays and takes turns. Dropping it ends its processes.
 pub(super) struct ServeAgent {
@@ -66,11 +78,21 @@ struct State {
     /// How many processes in a row have died for nothing, and when the next one may be started.
     barren: u32,
     not_before: Option<Instant>,
+    /// How many processes have died under a turn of these tasks.
+    deaths: HashMap<TaskId, u32>,
+    /// A turn runs apart.
+    is_apart: bool,
+}
+
+/// A turn that runs apart. Dropping it ends its process.
+struct Apart {
+    pool: Arc<Pool>,
+    seats: Arc<Seats>,
 }
 
 /// Where a turn can go.
 enum Place {
-    Seat(Seat),
+    Seat(Seat, Option<Apart>),
     /// Nowhere before that.
     Later(Instant),
     /// Nowhere, and this becomes of it.
@@ -85,6 +107,13 @@ impl ServeAgent {
     }
 }
 
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.seats.ending.cancel();
+        self.pool.state().is_apart = false;
+    }
+}
+
 impl Drop for ServeAgent {
     fn drop(&mut self) {
         self.pool.ending.cancel();
@@ -94,10 +123,10 @@ impl Drop for ServeAgent {
 #[async_trait]
 impl Agent for ServeAgent {
     async fn run(&self, turn: Turn, out: Output) -> Outcome {
-        let mut seat = tokio::select! {
+        let (mut seat, _apart) = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Outcome::Canceled,
-            seat = self.pool.seat(&turn.cancel) => match seat {
+            seat = self.pool.seat(&turn) => match seat {
                 Ok(seat) => seat,
                 Err(outcome) => return outcome,
             },
@@ -107,7 +136,9 @@ impl Agent for ServeAgent {
             Err(why) => return Outcome::Retry(why),
         };
         seat.give(line).await;
-        self.listen(seat, &turn, &out).await
+        let outcome = self.listen(seat, &turn, &out).await;
+        self.pool.remember(turn.task, &outcome);
+        outcome
     }
 }
 
@@ -164,29 +195,36 @@ impl ServeAgent {
 
 impl Pool {
     /// A seat in a process, which is started if there is none to spare.
-    async fn seat(self: &Arc<Self>, cancel: &CancellationToken) -> Result<Seat, Outcome> {
+    async fn seat(self: &Arc<Self>, turn: &Turn) -> Result<(Seat, Option<Apart>), Outcome> {
         loop {
-            match self.place(cancel) {
-                Place::Seat(seat) => return Ok(seat),
+            match self.place(turn) {
+                Place::Seat(seat, apart) => return Ok((seat, apart)),
                 Place::Nowhere(outcome) => return Err(outcome),
                 Place::Later(then) => tokio::time::sleep_until(then).await,
             }
         }
     }
 
-    fn place(self: &Arc<Self>, cancel: &CancellationToken) -> Place {
+    fn place(self: &Arc<Self>, turn: &Turn) -> Place {
         if self.ending.is_cancelled() {
             return Place::Nowhere(Outcome::Displaced("interrupted: the program is not started any more".to_owned()));
         }
         let mut state = self.state();
+        let not_before = state.not_before.filter(|then| *then > Instant::now());
+        if state.deaths.get(&turn.task).is_some_and(|deaths| *deaths >= DEATHS) {
+            return match not_before.or_else(|| state.is_apart.then(|| Instant::now() + LOOK)) {
+                Some(then) => Place::Later(then),
+                None => self.apart(&mut state, turn),
+            };
+        }
         let open: Vec<_> = state.processes.iter().filter_map(|seats| Some((seats.load()?, seats))).collect();
         // Those that are about to go take nobody's place.
         let is_full = open.len() >= self.program.processes.map_or(1, NonZeroUsize::get);
         let freest = open.into_iter().min_by_key(|(load, _)| *load).map(|(load, seats)| (load, Arc::clone(seats)));
         let seats = match freest {
             Some((load, seats)) if load == 0 || is_full => seats,
-            busy => match (busy, state.not_before.filter(|then| *then > Instant::now())) {
-                (_, None) => match self.start(&mut state) {
+            busy => match (busy, not_before) {
+                (_, None) => match self.start(&mut state, Company::Any) {
                     Ok(seats) => seats,
                     Err(error) => return Place::Nowhere(refused(&self.program, &error)),
                 },
@@ -194,13 +232,43 @@ impl Pool {
                 (None, Some(then)) => return Place::Later(then),
             },
         };
-        state.seated += 1;
-        Place::Seat(seats.take(state.seated, cancel.clone(), self.program.grace.0))
+        Place::Seat(self.take(&mut state, &seats, turn), None)
     }
 
-    fn start(self: &Arc<Self>, state: &mut State) -> io::Result<Arc<Seats>> {
+    /// A seat in a process that nobody else is given.
+    fn apart(self: &Arc<Self>, state: &mut State, turn: &Turn) -> Place {
+        let seats = match self.start(state, Company::None) {
+            Ok(seats) => seats,
+            Err(error) => return Place::Nowhere(refused(&self.program, &error)),
+        };
+        tracing::info!(agent.name = %self.id, task.id = %turn.task, "a turn under which processes have died runs apart");
+        state.is_apart = true;
+        let seat = self.take(state, &seats, turn);
+        Place::Seat(seat, Some(Apart { pool: Arc::clone(self), seats }))
+    }
+
+    fn take(&self, state: &mut State, seats: &Arc<Seats>, turn: &Turn) -> Seat {
+        state.seated += 1;
+        seats.take(state.seated, turn.cancel.clone(), self.program.grace.0)
+    }
+
+    /// Remembers who was there when a process died.
+    fn remember(&self, task: TaskId, outcome: &Outcome) {
+        let mut state = self.state();
+        if !matches!(outcome, Outcome::Crashed(_) | Outcome::Displaced(_)) {
+            state.deaths.remove(&task);
+        } else if matches!(outcome, Outcome::Crashed(_)) {
+            // Those that were given up stay behind.
+            if state.deaths.len() >= REMEMBERED {
+                state.deaths.clear();
+            }
+            *state.deaths.entry(task).or_default() += 1;
+        }
+    }
+
+    fn start(self: &Arc<Self>, state: &mut State, company: Company) -> io::Result<Arc<Seats>> {
         let process = Process::spawn(&self.program, &self.id, &self.quarters)?;
-        let (seats, written) = Seats::new(self.ending.child_token());
+        let (seats, written) = Seats::new(self.id.clone(), self.ending.child_token(), company);
         let attendant = Attendant::new(Arc::clone(self), Arc::clone(&seats), process);
         self.quarters.staff.at_work.spawn(attendant.attend(written));
         state.processes.push(Arc::clone(&seats));

@@ -68,8 +68,9 @@ impl Attendant {
             None => Outcome::Crashed(format!("the program died: {how}")),
         };
         let turns = self.pool.lose(&self.seats, fate, expected || refusal.is_some());
-        if expected {
-            tracing::info!(agent.name = %self.pool.id, pid, "the program of agent `{}` has ended", self.pool.id);
+        // Why it was made to has been said.
+        if expected || self.seats.broken.is_cancelled() {
+            tracing::info!(agent.name = %self.pool.id, pid, turns, "the program of agent `{}` has ended", self.pool.id);
         } else {
             tracing::warn!(agent.name = %self.pool.id, pid, turns, "the program of agent `{}` died: {how}", self.pool.id);
         }

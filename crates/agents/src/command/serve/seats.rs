@@ -12,6 +12,7 @@ use std::{
 };
 
 use exchange::Outcome;
+use store::AgentId;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::Instant,
@@ -30,6 +31,8 @@ const STALL: Duration = Duration::from_secs(30);
 
 /// The seats of one process.
 pub(super) struct Seats {
+    agent: AgentId,
+    company: Company,
     /// What is written to the program.
     lines: mpsc::Sender<Vec<u8>>,
     /// Set when it is to end: it gets no more turns.
@@ -37,6 +40,14 @@ pub(super) struct Seats {
     /// Set when it is to be killed.
     pub(super) broken: CancellationToken,
     turns: Mutex<Turns>,
+}
+
+/// Who may sit beside whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Company {
+    Any,
+    /// There is one seat, and it is taken with the start.
+    None,
 }
 
 struct Turns {
@@ -92,7 +103,11 @@ pub(super) enum Passed {
 
 impl Seats {
     /// No turns yet, and where the lines for the program arrive.
-    pub(super) fn new(ending: CancellationToken) -> (Arc<Self>, mpsc::Receiver<Vec<u8>>) {
+    pub(super) fn new(
+        agent: AgentId,
+        ending: CancellationToken,
+        company: Company,
+    ) -> (Arc<Self>, mpsc::Receiver<Vec<u8>>) {
         let (lines, written) = mpsc::channel(LINES);
         let turns = Turns {
             sitting: HashMap::new(),
@@ -102,13 +117,14 @@ impl Seats {
             fate: None,
             gone: false,
         };
-        (Arc::new(Self { lines, ending, broken: CancellationToken::new(), turns: Mutex::new(turns) }), written)
+        let (broken, turns) = (CancellationToken::new(), Mutex::new(turns));
+        (Arc::new(Self { agent, company, lines, ending, broken, turns }), written)
     }
 
     /// How many sit here; nothing where nobody else may.
     pub(super) fn load(&self) -> Option<usize> {
         let turns = self.turns();
-        let closed = turns.gone || turns.fate.is_some() || self.ending.is_cancelled();
+        let closed = self.company == Company::None || turns.gone || turns.fate.is_some() || self.ending.is_cancelled();
         (!closed).then(|| turns.sitting.len())
     }
 
@@ -263,6 +279,8 @@ impl Drop for Seat {
         runtime.spawn(async move {
             tokio::time::sleep(grace).await;
             if seats.turns().sitting.contains_key(&number) {
+                let agent = &seats.agent;
+                tracing::warn!(agent.name = %agent, "the program of agent `{agent}` is ended, since it does not let go of a turn that is over");
                 let why = "interrupted: the program did not let go of another turn, and was ended";
                 seats.break_off(Outcome::Displaced(why.to_owned()));
             }
