@@ -193,7 +193,7 @@ async fn offered(url: Option<&str>, common: &Common) -> Result<(Option<BTreeMap<
     let target = match common.target.target(url, None) {
         Ok(target) => target,
         // Nothing is known of a server.
-        Err(failure) if failure.exit == Exit::Usage && url.is_none() && process_environment("SB_URL").is_none() => {
+        Err(failure) if failure.exit == Exit::Usage && url.is_none() && !common.target.names_server() => {
             return Ok((None, false));
         }
         Err(failure) => return Err(failure),

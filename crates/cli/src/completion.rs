@@ -1,11 +1,34 @@
 //! `sb completion` and `sb man`: what a shell and `man` know about the commands, made from the commands themselves.
+//!
+//! The script of a shell asks `sb` at each Tab what fits, so that it knows what only a server knows: its agents. What
+//! cannot be found out at once is left out, and nothing is printed about it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use clap::CommandFactory;
-use clap_complete::Shell;
+use a2a::TaskState;
+use clap::{Arg, Command, CommandFactory, Parser};
+use clap_complete::{ArgValueCompleter, CompleteEnv, CompletionCandidate, Shell, env::Shells};
+use client::call_json;
+use http::Method;
+use serde_json::Value;
 
-use crate::{Cli, failure::Failure, output};
+use crate::{
+    Cli, chat,
+    failure::Failure,
+    output, profile, routes,
+    target::{TargetArgs, block_on, within},
+};
+
+/// The variable by which a shell asks.
+const VARIABLE: &str = "SB_COMPLETE";
+
+/// How long somebody waits for a Tab.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// `sb completion …`
 #[derive(Debug, clap::Args)]
@@ -22,10 +45,127 @@ pub(crate) struct ManArgs {
     directory: Option<PathBuf>,
 }
 
-pub(crate) fn completion(args: &CompletionArgs) {
+/// Which server is meant on a line that is not finished.
+#[derive(Debug, Parser)]
+struct Place {
+    #[arg(long)]
+    url: Option<String>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// The flags that say so.
+const PLACE: [&str; 5] = ["--url", "--profile", "--data-dir", "--config", "--token"];
+
+pub(crate) fn completion(args: &CompletionArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "sb", &mut script);
+    let shell = args.shell.to_string();
+    let shells = Shells::builtins();
+    let written = match shells.completer(&shell) {
+        Some(shell) => shell.write_registration(VARIABLE, "sb", "sb", "sb", &mut script),
+        None => Err(io::ErrorKind::Unsupported.into()),
+    };
+    written.map_err(|error| Failure::failed(format!("cannot make the script of {shell}")).caused_by(&error))?;
     output::print(&String::from_utf8_lossy(&script));
+    Ok(())
+}
+
+/// Answers a shell that asks what fits. Says whether it was one.
+pub(crate) fn answer() -> bool {
+    let directory = std::env::current_dir().ok();
+    let asked = CompleteEnv::with_factory(command).var(VARIABLE).bin("sb").completer("sb");
+    match asked.try_complete(std::env::args_os(), directory.as_deref()) {
+        Ok(answered) => answered,
+        Err(error) => {
+            // Nobody is left to tell when the terminal is gone.
+            let _ = error.print();
+            true
+        }
+    }
+}
+
+/// All commands, with what is known about the values of their options.
+fn command() -> Command {
+    with_values(Cli::command())
+}
+
+fn with_values(command: Command) -> Command {
+    let of_agents = command.get_name() == "agent";
+    let command = command.mut_args(with_value);
+    command.mut_subcommands(|below| {
+        let is_id = of_agents && matches!(below.get_name(), "show" | "remove");
+        let below = if is_id { below.mut_arg("id", |id| id.add(ArgValueCompleter::new(agents))) } else { below };
+        with_values(below)
+    })
+}
+
+/// What an option is called says what it takes, wherever it stands.
+fn with_value(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "agent" | "to_agent" => arg.add(ArgValueCompleter::new(agents)),
+        "profile" => arg.add(ArgValueCompleter::new(profiles)),
+        "state" => arg.add(ArgValueCompleter::new(states)),
+        _ => arg,
+    }
+}
+
+fn states(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let states = TaskState::ALL.into_iter().filter(|state| *state != TaskState::Unspecified);
+    fitting(begun, states.map(|state| (chat::spoken(state), None)))
+}
+
+fn profiles(begun: &OsStr) -> Vec<CompletionCandidate> {
+    fitting(begun, profile::names().into_iter().map(|name| (name, None)))
+}
+
+/// The agents of the server that the line means so far.
+fn agents(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    fitting(begun, listed(&words).unwrap_or_default())
+}
+
+fn listed(words: &[String]) -> Option<Vec<(String, Option<String>)>> {
+    let Place { url, target } = Place::try_parse_from(place(words)).ok()?;
+    let server = target.target(url.as_deref(), None).ok()?;
+    let at = routes::at(server.url, &["v1", "agents"], &[]);
+    let connector = target.connector();
+    let asked = async { Ok(call_json(&connector, Method::GET, &at, server.token.as_ref(), None, None).await?) };
+    let answer = block_on(within(PATIENCE, asked)).ok()?;
+    let answer: Value = serde_json::from_slice(&answer).ok()?;
+    let mut listed = Vec::new();
+    for agent in answer["agents"].as_array()? {
+        let name = agent["name"].as_str().map(str::to_owned);
+        listed.extend(agent["id"].as_str().map(|id| (id.to_owned(), name)));
+    }
+    Some(listed)
+}
+
+/// The words that say which server is meant, for a parser that knows no others.
+fn place(words: &[String]) -> Vec<OsString> {
+    let mut found = vec![OsString::from("sb")];
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let (flag, value) = match word.split_once('=') {
+            Some((flag, value)) => (flag, Some(value.to_owned())),
+            None => (word.as_str(), None),
+        };
+        if PLACE.contains(&flag)
+            && let Some(value) = value.or_else(|| words.next_if(|next| !next.starts_with('-')).cloned())
+        {
+            found.extend([flag.into(), value.into()]);
+        }
+    }
+    found
+}
+
+fn fitting(begun: &OsStr, known: impl IntoIterator<Item = (String, Option<String>)>) -> Vec<CompletionCandidate> {
+    let begun = begun.to_string_lossy();
+    let fitting = known.into_iter().filter(|(value, _)| value.starts_with(begun.as_ref()));
+    // What a server says goes to a terminal.
+    let harmless = |text: String| output::harmless(&text).replace(['\n', '\t'], " ");
+    fitting
+        .map(|(value, help)| CompletionCandidate::new(harmless(value)).help(help.map(|help| harmless(help).into())))
+        .collect()
 }
 
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
@@ -47,4 +187,24 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
 fn write_pages(directory: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     clap_mangen::generate_to(Cli::command(), directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_which_server_before_it_is_finished() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            place(&words("sb -- sb send --profile work --stream --url=http://h --agent ec")),
+            ["sb", "--profile", "work", "--url", "http://h"]
+        );
+        assert_eq!(place(&words("sb send --url --agent")), ["sb"], "its value is not there yet");
+    }
+
+    #[test]
+    fn every_command_is_still_consistent() {
+        command().debug_assert();
+    }
 }

@@ -471,8 +471,14 @@ fn public_url(text: &str) -> Result<String, Failure> {
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-fn config_home(environment: Environment<'_>) -> Option<PathBuf> {
+/// Where what people configure stands.
+pub(crate) fn config_home(environment: Environment<'_>) -> Option<PathBuf> {
     Some(xdg(environment, "XDG_CONFIG_HOME", ".config")?.join("switchboard"))
+}
+
+/// Where what belongs to a person and to nobody's data is kept from one time to the next.
+pub(crate) fn state_home(environment: Environment<'_>) -> Option<PathBuf> {
+    Some(xdg(environment, "XDG_STATE_HOME", ".local/state")?.join("switchboard"))
 }
 
 /// A base directory of the XDG specification, which says that a relative path counts as unset.

@@ -17,6 +17,7 @@ mod config_command;
 mod context;
 mod courier;
 mod doctor;
+mod editor;
 mod failure;
 mod findings;
 mod journal;
@@ -26,6 +27,7 @@ mod logging;
 mod output;
 mod parts;
 mod privacy;
+mod profile;
 mod push;
 mod relay;
 mod remote;
@@ -73,8 +75,7 @@ enum Command {
     Send(send::Args),
     /// Talk with an agent, line by line
     #[command(
-        after_help = "/history shows what was said, /new starts another conversation, /quit or Ctrl-D ends, Ctrl-C cancels \
-                      the task that runs.\n\n\
+        after_help = "/help shows the commands of a conversation; /quit or Ctrl-D ends, Ctrl-C cancels the task that runs.\n\n\
                       Examples:\n  sb chat index\n  sb chat index --context 0198f2a4-…    # goes on with a conversation\n  \
                       sb chat https://agents.example.org/a2a/agents/review"
     )]
@@ -98,6 +99,8 @@ enum Command {
     Tenant(tenant::Args),
     /// What tenants authenticate with
     Token(token::Args),
+    /// Servers by name, with their tokens
+    Profile(profile::Args),
     /// The keys that sign agent cards
     Key(key::Args),
     /// Who changed tenants, tokens and keys, and who deleted tasks
@@ -129,9 +132,12 @@ enum Command {
     )]
     Import(transfer::From),
     /// Print the completion script of a shell
-    #[command(after_help = "Examples:\n  sb completion bash > ~/.local/share/bash-completion/completions/sb\n  \
+    #[command(
+        after_help = "The script asks `sb` what fits, so it also knows the agents of the server, states and profiles.\n\n\
+                      Examples:\n  sb completion bash > ~/.local/share/bash-completion/completions/sb\n  \
                       sb completion zsh > ~/.zfunc/_sb\n  \
-                      sb completion fish > ~/.config/fish/completions/sb.fish")]
+                      sb completion fish > ~/.config/fish/completions/sb.fish"
+    )]
     Completion(completion::CompletionArgs),
     /// Print or write the manual pages
     #[command(after_help = "Examples:\n  sb man | man -l -\n  sb man ~/.local/share/man/man1")]
@@ -140,12 +146,6 @@ enum Command {
     #[command(after_help = "Examples:\n  sb bench\n  sb bench --mode stream --concurrency 256 --duration 30s\n  \
                             sb bench --url http://127.0.0.1:9000 --requests 1000 -o json")]
     Bench(Box<bench::Args>),
-    /// Ends the programs of a server that is gone; started by `sb serve`
-    #[command(hide = true)]
-    Guard {
-        /// Whose programs
-        instance: String,
-    },
 }
 
 fn main() -> ExitCode {
@@ -155,6 +155,12 @@ fn main() -> ExitCode {
         return agents::launch::run(std::env::args_os().skip(2));
     }
     privacy::close();
+    if let Some(ended) = guard() {
+        return ended;
+    }
+    if completion::answer() {
+        return ExitCode::SUCCESS;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -168,6 +174,24 @@ fn main() -> ExitCode {
         Err(failure) => {
             failure.print();
             failure.exit.into()
+        }
+    }
+}
+
+/// Ends the programs of a server that is gone, if that is what this was started for: `sb guard INSTANCE`. It is no command
+/// for people, and none that a shell offers.
+fn guard() -> Option<ExitCode> {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let [verb, instance] = &words[..] else { return None };
+    if verb != "guard" {
+        return None;
+    }
+    match agents::guard::run(&instance.to_string_lossy()) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            let failure = Failure::failed("the guard of programs ended badly").caused_by(&error);
+            failure.print();
+            Some(failure.exit.into())
         }
     }
 }
@@ -190,6 +214,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Agent(args) => agent::run(args, log),
         Command::Tenant(args) => tenant::run(args, log),
         Command::Token(args) => token::run(args, log),
+        Command::Profile(args) => profile::run(args),
         Command::Key(args) => key::run(args, log),
         Command::Audit(args) => audit::run(args, log),
         Command::Config(args) => config_command::run(args),
@@ -198,14 +223,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Restore(args) => transfer::restore(&args, log),
         Command::Export(args) => transfer::export(&args, log),
         Command::Import(args) => transfer::import(&args, log),
-        Command::Completion(args) => {
-            completion::completion(&args);
-            Ok(())
-        }
+        Command::Completion(args) => completion::completion(&args),
         Command::Man(args) => completion::man(&args),
         Command::Bench(args) => bench::run(*args, log),
-        Command::Guard { instance } => agents::guard::run(&instance)
-            .map_err(|error| Failure::failed("the guard of programs ended badly").caused_by(&error)),
     }
 }
 

@@ -68,7 +68,7 @@ fn stdin() -> Result<String, Failure> {
     Ok(text.to_owned())
 }
 
-fn file(path: &Path) -> Result<Part, Failure> {
+pub(crate) fn file(path: &Path) -> Result<Part, Failure> {
     let mut part = Part::raw(std::fs::read(path).map_err(|error| unreadable("--file", path, &error))?);
     part.filename = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     media_type(path).clone_into(&mut part.media_type);

@@ -55,7 +55,7 @@ async fn send(args: &Args) -> Result<(), Failure> {
     args.parts.fill(&mut request.message)?;
     request.message.context_id = args.context.clone().unwrap_or_default();
     request.message.task_id = args.task.clone().unwrap_or_default();
-    let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?;
+    let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?.or_default_agent()?;
     let options = args.target.client_options(target.token)?;
     let client = Client::connect(args.target.connector(), &target.url, options).await?;
     if args.stream {

@@ -10,6 +10,7 @@ use url::Url;
 use crate::{
     config::{self, Environment, Layer, Settings, process_environment},
     failure::{Exit, Failure},
+    profile,
     servers::Servers,
     trust,
 };
@@ -53,6 +54,9 @@ pub(crate) struct TargetArgs {
     /// How long the whole command may take
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     pub(crate) timeout: Span,
+    /// The server of `sb profile add`; `local` is that of this machine [env: SB_PROFILE] [default: the one in use]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Where the local server keeps its files [env: SB_DATA_DIR]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
@@ -77,10 +81,13 @@ pub(crate) struct Target {
     pub(crate) token: Option<Secret>,
     /// It was named, not found in the data directory.
     pub(crate) named: bool,
+    /// The agent of its profile, for verbs that speak to one; the URL is that of the server.
+    pub(crate) default_agent: Option<String>,
 }
 
 impl TargetArgs {
-    /// Finds the server: the URL given, SB_URL, or what the local server wrote down.
+    /// Finds the server: the URL or the profile given, SB_URL, SB_PROFILE, the profile in use, or what the local server
+    /// wrote down.
     pub(crate) fn target(&self, url: Option<&str>, agent: Option<&str>) -> Result<Target, Failure> {
         self.find(url, agent, &process_environment)
     }
@@ -88,8 +95,27 @@ impl TargetArgs {
     /// Takes from others what was not given.
     pub(crate) fn default_to(&mut self, other: &Self) {
         self.token = self.token.take().or_else(|| other.token.clone());
+        self.profile = self.profile.take().or_else(|| other.profile.clone());
         self.data_dir = self.data_dir.take().or_else(|| other.data_dir.clone());
         self.config = self.config.take().or_else(|| other.config.clone());
+    }
+
+    /// Whether a server was named, by a flag or the environment, beside its URL.
+    pub(crate) fn names_server(&self) -> bool {
+        let is_set = |name: &str| process_environment(name).is_some();
+        self.profile.is_some() || is_set("SB_URL") || is_set("SB_PROFILE")
+    }
+
+    /// The flags that lead to the same server again. A token is not among them.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let absolute =
+            |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+        let named = [
+            ("--profile", self.profile.clone()),
+            ("--data-dir", self.data_dir.as_ref().map(absolute)),
+            ("--config", self.config.as_ref().map(absolute)),
+        ];
+        named.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?])).flatten().collect()
     }
 
     /// What connections are made with.
@@ -137,17 +163,29 @@ impl TargetArgs {
             Ok(directory) => Servers::of(&directory),
             Err(_) => Ok(Servers::none()),
         };
-        let named = url.map(str::to_owned).or_else(|| environment("SB_URL"));
+        let profile = profile::chosen(self.profile.as_deref(), self.data_dir.is_some(), environment)?;
+        let flagged = profile.as_ref().filter(|profile| profile.by_flag);
+        // Flags come before the environment, and that before what was set up once.
+        let (named, is_profile) = match (url, flagged, environment("SB_URL"), &profile) {
+            (Some(url), ..) => (Some(parse_url(url)?), false),
+            (None, Some(profile), ..) => (Some(parse_url(&profile.url)?), true),
+            (None, None, Some(url), _) => (Some(parse_url(&url)?), false),
+            (None, None, None, Some(profile)) => (Some(parse_url(&profile.url)?), true),
+            (None, None, None, None) => (None, false),
+        };
         let is_named = named.is_some();
-        let token = match &self.token {
-            Some(token) => Some(token.clone()),
+        let by_flag = named.as_ref().and_then(|base| flagged?.token_for(base));
+        let token = match self.token.clone().or(by_flag) {
+            Some(token) => Some(token),
             None => agents::environment::secret_from("SB_TOKEN", environment).map_err(Failure::usage)?,
         };
         let (base, token) = match (named, token) {
-            (Some(base), Some(token)) => (parse_url(&base)?, Some(token)),
+            (Some(base), Some(token)) => (base, Some(token)),
             (Some(base), None) => {
-                let base = parse_url(&base)?;
-                let token = servers?.token_for(&base);
+                let token = match profile.as_ref().and_then(|profile| profile.token_for(&base)) {
+                    Some(token) => Some(token),
+                    None => servers?.token_for(&base),
+                };
                 (base, token)
             }
             (None, given) => {
@@ -157,11 +195,22 @@ impl TargetArgs {
                 (base, token)
             }
         };
+        let default_agent = profile.filter(|_| is_profile && agent.is_none()).and_then(|profile| profile.agent);
         let url = match agent {
             Some(id) => agent_url(base, id)?,
             None => base,
         };
-        Ok(Target { url, token: token.map(Secret::new), named: is_named })
+        Ok(Target { url, token: token.map(Secret::new), named: is_named, default_agent })
+    }
+}
+
+impl Target {
+    /// The agent that is meant where none was named: that of the profile, if it has one.
+    pub(crate) fn or_default_agent(mut self) -> Result<Self, Failure> {
+        if let Some(agent) = self.default_agent.take() {
+            self.url = agent_url(self.url, &agent)?;
+        }
+        Ok(self)
     }
 }
 
@@ -220,6 +269,7 @@ mod tests {
             binding: None,
             allow_other_origin: false,
             timeout: "1s".parse().unwrap(),
+            profile: None,
             data_dir: Some(directory.to_owned()),
             config: None,
         }

@@ -1,8 +1,10 @@
-//! `sb chat` with lines from a pipe: turns, contexts, questions, failures and Ctrl-C.
+//! `sb chat` with lines from a pipe: turns, contexts, questions, commands, failures and Ctrl-C.
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -70,6 +72,95 @@ fn what_goes_wrong_is_told_and_counted() {
     let output = home.pipe(&["chat", "auth"], "start\ndone\n");
     assert!(worked(&output).ends_with("authorized\n"));
     drop(server);
+}
+
+#[test]
+fn commands_are_carried_out_and_not_sent() {
+    let home = Home::new();
+    let _server = home.serve();
+    let help = worked(&home.pipe(&["chat", "echo"], "/help\n"));
+    for command in ["/help", "/new", "/agent", "/task", "/cancel", "/attach", "/save", "/context", "/quit", "/history"]
+    {
+        assert!(help.lines().any(|line| line.starts_with(command)), "{command} in {help}");
+    }
+    let output = home.pipe(&["chat", "echo"], "/taks\n/usr/bin is full\n//taks\n");
+    let said = failed(&output, 2);
+    assert_eq!(text(&output.stdout), "/taks\n", "two slashes send one");
+    assert!(
+        said.contains("`/taks` is no command, and was not sent") && said.contains("did you mean `/task`?"),
+        "{said}"
+    );
+    assert!(said.contains("`/usr/bin` is no command") && said.contains("2 of 3 messages"), "{said}");
+    assert_eq!(home.json(&["task", "list"]).len(), 1);
+
+    let said = failed(&home.pipe(&["chat", "echo"], "/task\n"), 2);
+    assert!(said.contains("there is no task yet"), "{said}");
+    let shown = worked(&home.pipe(&["chat", "ask"], "start\n/task\n/cancel\n/context\nagain\n"));
+    let lines: Vec<&str> = shown.lines().collect();
+    let task = lines[1].strip_prefix("task:").unwrap().trim();
+    assert_eq!(lines[1..4], [lines[1], "agent:   ask", "state:   input-required"], "{shown}");
+    assert!(lines.contains(&"state:   canceled"), "{shown}");
+    let tasks = home.json(&["task", "list", "--agent", "ask"]);
+    assert_eq!(tasks.len(), 2, "what is said after a cancel begins another task");
+    assert_eq!((&tasks[1]["id"], &tasks[1]["status"]["state"]), (&task.into(), &"TASK_STATE_CANCELED".into()));
+    assert!(lines.contains(&tasks[0]["contextId"].as_str().unwrap()), "/context tells it: {shown}");
+}
+
+#[test]
+fn another_agent_goes_on_and_a_conversation_is_resumed() {
+    let home = Home::new();
+    let _server = home.serve();
+    let output = home.pipe(&["chat", "ask"], "start\n/agent echo\nhello\n/agent\n/agent nobody\nstill here\n");
+    let said = failed(&output, 1);
+    assert_eq!(text(&output.stdout), "What is your answer?\nhello\necho\nstill here\n", "{said}");
+    assert!(said.contains("note: this is echo now"), "{said}");
+    let echoed = home.json(&["task", "list", "--agent", "echo"]);
+    assert_eq!(echoed.len(), 2);
+    let asked = home.json(&["task", "list", "--agent", "ask"]).remove(0);
+    assert_eq!(asked["contextId"], echoed[0]["contextId"], "one conversation");
+
+    // The question that is open there is answered by the next line.
+    let context = asked["contextId"].as_str().unwrap();
+    let input = format!("first\n/context {context}\n42\n");
+    let shown = worked(&home.pipe(&["chat", "ask"], &input));
+    assert_eq!(shown, "What is your answer?\n> start\nWhat is your answer?\n42\n");
+    let id = asked["id"].as_str().unwrap();
+    assert_eq!(home.json(&["task", "get", id]).remove(0)["status"]["state"], "TASK_STATE_COMPLETED");
+}
+
+#[test]
+fn files_go_along_and_a_conversation_is_saved() {
+    let home = Home::new();
+    let _server = home.serve();
+    let file = home.write("my notes.txt", "nine byte");
+    let saved = home.path("saved.txt");
+    let saved = saved.to_str().unwrap();
+    let input = format!("/attach '{file}'\n/attach\nlook\nagain\n/save {saved}\n/save {saved}\n");
+    let output = home.pipe(&["chat", "echo"], &input);
+    let said = failed(&output, 1);
+    assert!(said.contains("note: my notes.txt (9 bytes) goes with the next message"), "{said}");
+    assert!(said.contains("1 of 6 messages") && said.contains("--replace"), "the second time it is there: {said}");
+    let tasks = home.json(&["task", "list"]);
+    let parts = |task: &Value| {
+        let task = home.json(&["task", "get", task["id"].as_str().unwrap()]).remove(0);
+        task["history"][0]["parts"].as_array().unwrap().clone()
+    };
+    let first = parts(&tasks[1]);
+    assert_eq!(
+        (first.len(), &first[1]["filename"], &first[1]["mediaType"]),
+        (2, &"my notes.txt".into(), &"text/plain".into())
+    );
+    assert_eq!(parts(&tasks[0]).len(), 1, "it went with one message");
+    let kept = fs::read_to_string(saved).unwrap();
+    assert!(kept.starts_with("> look\n> [my notes.txt, 9 bytes]\n") && kept.ends_with("> again\nagain\n"), "{kept}");
+    assert_eq!(fs::metadata(saved).unwrap().permissions().mode() & 0o777, 0o600);
+
+    fs::set_permissions(saved, fs::Permissions::from_mode(0o644)).unwrap();
+    worked(&home.pipe(&["chat", "echo"], &format!("other\n/save {saved} --replace\n")));
+    assert_eq!(fs::read_to_string(saved).unwrap(), "> other\nother\n");
+    assert_eq!(fs::metadata(saved).unwrap().permissions().mode() & 0o777, 0o600);
+    let said = failed(&home.pipe(&["chat", "echo"], "/attach /nowhere/x\n"), 2);
+    assert!(said.contains("/attach needs a file that can be read"), "{said}");
 }
 
 #[test]

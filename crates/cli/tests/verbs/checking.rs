@@ -144,11 +144,16 @@ fn the_doctor_finds_what_is_wrong_on_sqlite() {
 #[test]
 fn shells_and_man_know_every_command() {
     let home = Home::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let script = home.ok(&["completion", shell]);
-        for verb in ["serve", "send", "chat", "doctor", "completion"] {
-            assert!(script.contains(verb), "{shell} does not know {verb}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        // The script asks by a variable; nothing else makes a command answer so.
+        assert!(home.ok(&["completion", shell]).contains("SB_COMPLETE"), "{shell}");
+        let mut asking = home.command(&["--", "sb", ""]);
+        let asked = asking.env("SB_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "1").output().unwrap();
+        let verbs = worked(&asked);
+        for verb in ["serve", "send", "chat", "profile", "doctor", "completion"] {
+            assert!(verbs.contains(verb), "{shell} does not know {verb}: {verbs}");
         }
+        assert!(!verbs.contains("guard") && !verbs.contains("launch"), "{verbs}");
     }
     assert_eq!(home.run(&["completion", "csh"]).status.code(), Some(2));
     assert!(home.ok(&["man"]).contains(".TH sb 1"));

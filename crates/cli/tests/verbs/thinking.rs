@@ -139,7 +139,7 @@ fn a_conversation_on_a_terminal() {
     let _server = home.serve();
     let mut terminal = Terminal::start(&mut home.command(&["chat", "index"]));
     let note = terminal.shows("> ");
-    assert!(note.contains("this is index") && note.contains("/history") && note.contains("Ctrl-C"), "{note}");
+    assert!(note.contains("this is index") && note.contains("/help") && note.contains("Ctrl-C"), "{note}");
     terminal.types("hi");
     terminal.shows("Hello there.\n");
     terminal.shows("> ");

@@ -1,5 +1,4 @@
-//! What begins with a slash in a conversation: `/a2a …`, the verbs of the queue and of the cards, and `/agent run …`, a message to any agent
-//! with the conversation's context.
+//! `/agent run …` in a conversation: a message to any agent with the conversation's context.
 
 use a2a::{Part, PartContent, SendMessageConfiguration, SendMessageResponse};
 use clap::Parser;
@@ -8,7 +7,6 @@ use uuid::Uuid;
 
 use super::Args;
 use crate::{
-    a2a_command,
     failure::Failure,
     output::{self, Format},
     send::{message_text, print_reply, print_text, verdict},
@@ -46,22 +44,9 @@ struct Run {
     wait: bool,
 }
 
-/// Carries a line out, if it is a command. `None` when it is something to say.
-pub(super) async fn try_run(line: &str, args: &Args, context: &mut String) -> Option<Result<(), Failure>> {
-    let command = line.split_whitespace().next()?;
-    if command != "/a2a" && command != "/agent" {
-        return None;
-    }
-    let Some(words) = shlex::split(line) else {
-        return Some(Err(Failure::usage("a quote is not closed")));
-    };
-    Some(match command {
-        "/a2a" => a2a_command::line(&words[1..], args.url.as_deref(), &args.target).await,
-        _ => agent(&words, args, context).await,
-    })
-}
-
-async fn agent(words: &[String], args: &Args, context: &mut String) -> Result<(), Failure> {
+/// Carries out `/agent` with these words behind it.
+pub(super) async fn run(words: &[String], args: &Args, context: &mut String) -> Result<(), Failure> {
+    let words = std::iter::once("/agent").chain(words.iter().map(String::as_str));
     let AgentVerb::Run(run) = match AgentLine::try_parse_from(words) {
         Ok(line) => line.verb,
         Err(error) if error.use_stderr() => return Err(Failure::usage(error.to_string().trim_end().to_owned())),

@@ -1,0 +1,133 @@
+//! `sb profile`, and which server a command calls because of one.
+
+use std::{fs, os::unix::fs::PermissionsExt, process::Output};
+
+use super::rig::{Home, failed, text, worked};
+
+const FILE: &str = ".config/switchboard/profiles.json";
+
+/// Runs a command that has no server of its own to find.
+fn run_from(home: &Home, args: &[&str], environment: &[(&str, &str)]) -> Output {
+    let nowhere = home.path("nowhere");
+    home.command(args).env("SB_DATA_DIR", nowhere).envs(environment.iter().copied()).output().unwrap()
+}
+
+#[test]
+fn a_profile_names_a_server_its_token_and_its_agent() {
+    let home = Home::new();
+    let server = home.serve();
+    let token = home.write("token", format!("{}\n", home.token()));
+    let added =
+        home.run(&["profile", "add", "work", "--url", &server.url, "--token-file", &token, "--agent", "message"]);
+    assert_eq!(worked(&added), format!("profile work is {}\n", server.url));
+    assert_eq!(fs::metadata(home.path(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+
+    assert_eq!(worked(&run_from(&home, &["send", "--profile", "work", "hi"], &[])), "hi\n");
+    assert_eq!(worked(&run_from(&home, &["send", "hi"], &[("SB_PROFILE", "work")])), "hi\n");
+    failed(&run_from(&home, &["send", "hi"], &[]), 2);
+    assert_eq!(
+        text(&home.run(&["profile", "use", "work"]).stdout),
+        format!("commands call {} where nothing else is named\n", server.url)
+    );
+    assert_eq!(worked(&run_from(&home, &["send", "hi"], &[])), "hi\n");
+    // Its agent is meant where none is named, and only there.
+    let reply = worked(&run_from(&home, &["send", "-o", "json", "hi"], &[]));
+    assert!(reply.starts_with("{\"message\":"), "{reply}");
+    let reply = worked(&run_from(&home, &["send", "-o", "json", "--agent", "echo", "hi"], &[]));
+    assert!(reply.starts_with("{\"task\":"), "{reply}");
+    let reply = worked(&run_from(&home, &["send", "-o", "json", "--url", &server.url, "hi"], &[]));
+    assert!(reply.starts_with("{\"task\":"), "a URL is no profile: {reply}");
+    let tasks = worked(&run_from(&home, &["task", "list", "-o", "json"], &[]));
+    assert_eq!(tasks.lines().count(), 2, "all tasks are listed, whoever's they are: {tasks}");
+    let chat = home.command(&["chat"]).env("SB_DATA_DIR", "/nowhere").output().unwrap();
+    worked(&chat);
+
+    for args in [&["profile", "list"][..], &["profile", "list", "-o", "json"]] {
+        let listed = home.ok(args);
+        assert!(listed.contains("work") && listed.contains(&server.url) && listed.contains("message"), "{listed}");
+        assert!(!listed.contains(&home.token()), "{listed}");
+    }
+    let listed = home.json(&["profile", "list"]).remove(0);
+    assert_eq!((&listed["hasToken"], &listed["current"]), (&true.into(), &true.into()));
+
+    home.ok(&["profile", "use", "local"]);
+    failed(&run_from(&home, &["send", "hi"], &[]), 2);
+    home.ok(&["profile", "use", "work"]);
+    assert_eq!(home.ok(&["profile", "remove", "work"]), "removed profile work\n");
+    failed(&run_from(&home, &["send", "hi"], &[]), 2);
+    assert!(!fs::read_to_string(home.path(FILE)).unwrap().contains(&home.token()));
+}
+
+#[test]
+fn a_flag_comes_before_the_environment_and_that_before_the_profile() {
+    let (home, other) = (Home::new(), Home::new());
+    let (server, second) = (home.serve(), other.serve());
+    let token = home.write("token", home.token());
+    let second_token = home.write("second", other.token());
+    home.ok(&["profile", "add", "first", "--url", &server.url, "--token-file", &token]);
+    home.ok(&["profile", "add", "second", "--url", &second.url, "--token-file", &second_token]);
+    home.ok(&["profile", "use", "first"]);
+    let called = |args: &[&str], environment: &[(&str, &str)]| {
+        let card = worked(&run_from(&home, &[&["card", "get"], args].concat(), environment));
+        let called = [&server.url, &second.url].into_iter().filter(|url| card.contains(url.as_str())).count();
+        assert_eq!(called, 1, "{card}");
+        if card.contains(&server.url) { 1 } else { 2 }
+    };
+    assert_eq!(called(&[], &[]), 1);
+    assert_eq!(called(&[], &[("SB_PROFILE", "second")]), 2);
+    assert_eq!(called(&[], &[("SB_URL", &second.url)]), 2);
+    assert_eq!(called(&["--profile", "first"], &[("SB_URL", &second.url)]), 1);
+    assert_eq!(called(&["--profile", "first"], &[("SB_PROFILE", "second")]), 1);
+    assert_eq!(called(&[&second.url], &[("SB_PROFILE", "first")]), 2);
+    assert_eq!(called(&["--data-dir", other.path("data").to_str().unwrap()], &[]), 2, "the server there");
+    // A profile's token comes before one of the environment only where the profile is named by a flag.
+    let wrong = [("SB_TOKEN", "sb_wrong")];
+    assert_eq!(worked(&run_from(&home, &["send", "--profile", "second", "hi"], &wrong)), "hi\n");
+    failed(&run_from(&home, &["send", "hi"], &wrong), 4);
+}
+
+#[test]
+fn a_token_goes_to_its_own_server_only() {
+    let (home, other) = (Home::new(), Home::new());
+    let (server, second) = (home.serve(), other.serve());
+    // A token that both servers would take must still not be sent.
+    let token = home.write("token", other.token());
+    home.ok(&["profile", "add", "work", "--url", &server.url, "--token-file", &token]);
+    home.ok(&["profile", "use", "work"]);
+    failed(&run_from(&home, &["send", "--url", &second.url, "hi"], &[]), 4);
+    failed(&run_from(&home, &["send", "--profile", "work", "--url", &second.url, "hi"], &[]), 4);
+    assert_eq!(
+        worked(&run_from(&home, &["send", "--url", &second.url, "hi"], &[("SB_TOKEN", &other.token())])),
+        "hi\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_a_profile_is_refused() {
+    let home = Home::new();
+    let add = |args: &[&str]| home.run(&[&["profile", "add"], args].concat());
+    failed(&add(&["local", "--url", "http://h"]), 2);
+    failed(&add(&["a b", "--url", "http://h"]), 2);
+    failed(&add(&["work", "--url", "nonsense"]), 2);
+    failed(&add(&["work", "--url", "http://h", "--agent", "a:b"]), 2);
+    failed(&add(&["work", "--url", "http://h", "--token-file", "/nowhere/token"]), 2);
+    let said = failed(&home.pipe(&["profile", "add", "work", "--url", "http://h", "--token-file", "-"], "\n"), 2);
+    assert!(said.contains("there is no token"), "{said}");
+    let said = failed(&home.pipe(&["profile", "add", "work", "--url", "http://h", "--token-file", "-"], "a b\n"), 2);
+    assert!(said.contains("that is no token") && !said.contains("a b"), "{said}");
+    assert!(!home.path(FILE).exists(), "nothing was kept");
+
+    worked(&home.pipe(&["profile", "add", "work", "--url", "http://h", "--token-file", "-"], "sb_x\n"));
+    let said = failed(&add(&["work", "--url", "http://other"]), 2);
+    assert!(said.contains("--replace"), "{said}");
+    worked(&add(&["work", "--url", "http://other", "--replace"]));
+    assert_eq!(home.json(&["profile", "list"]).remove(0)["hasToken"], false);
+    for args in [&["profile", "use", "wrok"][..], &["profile", "remove", "wrok"], &["send", "--profile", "wrok", "hi"]]
+    {
+        let said = home.fails(args, 2);
+        assert!(said.contains("did you mean `work`?"), "{said}");
+    }
+    home.write(FILE, "{");
+    let said = home.fails(&["profile", "list"], 1);
+    assert!(said.contains("profiles.json") && said.contains("repair or remove the file"), "{said}");
+}
