@@ -205,7 +205,6 @@ impl Conversation<'_> {
             };
             let line = match heard {
                 Heard::Line(line) => line,
-                Heard::Cleared => continue,
                 Heard::End => break,
             };
             let text = line.trim();

@@ -9,11 +9,7 @@ use std::{
     io::{self, BufRead},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc as std_mpsc,
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc},
     thread,
 };
 
@@ -47,8 +43,6 @@ const LONGEST: usize = 64 * 1024;
 pub(crate) enum Heard {
     /// One message, with as many lines as it has.
     Line(String),
-    /// Ctrl-C on something that was typed: it is gone.
-    Cleared,
     /// Ctrl-C with nothing typed, or Ctrl-D.
     End,
 }
@@ -166,9 +160,11 @@ pub(crate) fn ask_secret(prompt: &str) -> Result<String, Failure> {
 struct Desk {
     editor: rustyline::Editor<Help, FileHistory>,
     history: Option<PathBuf>,
-    /// Ctrl-C came while something was typed.
-    had_text: Arc<AtomicBool>,
+    continued: Continued,
 }
+
+/// What stood before each line break that was typed behind a backslash.
+type Continued = Arc<Mutex<Vec<String>>>;
 
 impl Desk {
     fn new(history: Option<PathBuf>, words: Words) -> Result<Self, Failure> {
@@ -182,34 +178,37 @@ impl Desk {
             .build();
         let mut editor = rustyline::Editor::with_config(config).map_err(|error| cannot_read(&error))?;
         editor.set_helper(Some(Help { words, files: FilenameCompleter::new() }));
-        let had_text = Arc::new(AtomicBool::new(false));
-        let interrupt = Interrupt(Arc::clone(&had_text));
-        editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(interrupt)));
+        editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(Clear)));
+        let continued = Continued::default();
         for enter in [KeyEvent(KeyCode::Enter, Modifiers::NONE), KeyEvent::ctrl('J')] {
-            editor.bind_sequence(enter, EventHandler::Conditional(Box::new(Continue)));
+            let handler = Continue(Arc::clone(&continued));
+            editor.bind_sequence(enter, EventHandler::Conditional(Box::new(handler)));
         }
         for newline in [Modifiers::ALT, Modifiers::SHIFT] {
             editor.bind_sequence(KeyEvent(KeyCode::Enter, newline), EventHandler::Simple(Cmd::Newline));
         }
-        let mut desk = Self { editor, history, had_text };
+        let mut desk = Self { editor, history, continued };
         desk.remember_before();
         Ok(desk)
     }
 
     fn read(&mut self, prompt: &str) -> Result<Heard, Failure> {
         let styled = output::styled(Style::Bold, prompt);
-        match self.editor.readline(&(prompt, styled.as_str())) {
-            Ok(line) => {
-                self.remember(&line);
-                Ok(Heard::Line(line))
+        loop {
+            let read = self.editor.readline(&(prompt, styled.as_str()));
+            let continued = std::mem::take(&mut *self.continued.lock().unwrap_or_else(PoisonError::into_inner));
+            match read {
+                Ok(line) => {
+                    let line = without_backslashes(line, continued);
+                    self.remember(&line);
+                    return Ok(Heard::Line(line));
+                }
+                Err(ReadlineError::Interrupted | ReadlineError::Eof) => return Ok(Heard::End),
+                Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                    output::error_line("note", "what was typed is not UTF-8");
+                }
+                Err(error) => return Err(cannot_read(&error)),
             }
-            Err(ReadlineError::Interrupted) if self.had_text.swap(false, Ordering::Relaxed) => Ok(Heard::Cleared),
-            Err(ReadlineError::Interrupted | ReadlineError::Eof) => Ok(Heard::End),
-            Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                output::error_line("note", "what was typed is not UTF-8");
-                Ok(Heard::Cleared)
-            }
-            Err(error) => Err(cannot_read(&error)),
         }
     }
 
@@ -252,24 +251,39 @@ fn private_directory(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Ctrl-C, which says whether it had something to clear.
-struct Interrupt(Arc<AtomicBool>);
+/// Ctrl-C, which clears what is typed. On an empty line it is the editor's own: the end.
+struct Clear;
 
-impl ConditionalEventHandler for Interrupt {
+impl ConditionalEventHandler for Clear {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext<'_>) -> Option<Cmd> {
-        self.0.store(!context.line().is_empty(), Ordering::Relaxed);
-        Some(Cmd::Interrupt)
+        let is_empty = context.line().is_empty();
+        Some(if is_empty { Cmd::Interrupt } else { Cmd::Kill(Movement::WholeBuffer) })
     }
 }
 
-/// Enter behind a backslash, which puts a line break in its place.
-struct Continue;
+/// Enter behind a backslash, which goes on in the next line.
+struct Continue(Continued);
 
 impl ConditionalEventHandler for Continue {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext<'_>) -> Option<Cmd> {
-        let goes_on = context.pos() == context.line().len() && ends_with_backslash(context.line());
-        goes_on.then(|| Cmd::Replace(Movement::BackwardChar(1), Some("\n".to_owned())))
+        let line = context.line();
+        if context.pos() < line.len() || !ends_with_backslash(line) {
+            return None;
+        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+        Some(Cmd::Newline)
     }
+}
+
+/// A message without the backslashes that went on in the next line. Those that were pasted stay: they belong to somebody's
+/// program.
+fn without_backslashes(mut line: String, mut continued: Vec<String>) -> String {
+    while let Some(before) = continued.pop() {
+        if line.strip_prefix(&before).is_some_and(|after| after.starts_with('\n')) {
+            line.remove(before.len() - 1);
+        }
+    }
+    line
 }
 
 /// Whether the last character is a backslash that is not itself behind one.
@@ -314,6 +328,17 @@ fn cannot_read(error: &dyn std::error::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_backslashes_that_were_typed_for_it_go() {
+        let clean = |line: &str, continued: &[&str]| {
+            without_backslashes(line.to_owned(), continued.iter().map(|&before| before.to_owned()).collect())
+        };
+        assert_eq!(clean("a\\\nb\\\nc", &["a\\", "a\\\nb\\"]), "a\nb\nc");
+        assert_eq!(clean("a\\\nb", &[]), "a\\\nb", "it was pasted");
+        assert_eq!(clean("A\\\nb", &["a\\"]), "A\\\nb", "it was changed since");
+        assert_eq!(clean("a\\", &["a\\"]), "a\\", "and this line break taken back");
+    }
 
     #[test]
     fn a_backslash_goes_on_unless_it_is_behind_one() {

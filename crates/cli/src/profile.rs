@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The server of this machine, which needs no profile.
-const LOCAL: &str = "local";
+pub(crate) const LOCAL: &str = "local";
 
 /// The most that is read of what should be a token.
 const TOKEN_BYTES: u64 = 16 * 1024;

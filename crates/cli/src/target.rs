@@ -165,8 +165,10 @@ impl TargetArgs {
         };
         let profile = profile::chosen(self.profile.as_deref(), self.data_dir.is_some(), environment)?;
         let flagged = profile.as_ref().filter(|profile| profile.by_flag);
+        let is_local = self.profile.as_deref() == Some(profile::LOCAL);
         // Flags come before the environment, and that before what was set up once.
-        let (named, is_profile) = match (url, flagged, environment("SB_URL"), &profile) {
+        let variable = environment("SB_URL").filter(|_| !is_local);
+        let (named, is_profile) = match (url, flagged, variable, &profile) {
             (Some(url), ..) => (Some(parse_url(url)?), false),
             (None, Some(profile), ..) => (Some(parse_url(&profile.url)?), true),
             (None, None, Some(url), _) => (Some(parse_url(&url)?), false),
@@ -174,7 +176,10 @@ impl TargetArgs {
             (None, None, None, None) => (None, false),
         };
         let is_named = named.is_some();
-        let by_flag = named.as_ref().and_then(|base| flagged?.token_for(base));
+        let by_flag = match &named {
+            Some(base) => flagged.and_then(|profile| profile.token_for(base)),
+            None => local.as_ref().ok().filter(|_| is_local).and_then(|local| local.token.clone()),
+        };
         let token = match self.token.clone().or(by_flag) {
             Some(token) => Some(token),
             None => agents::environment::secret_from("SB_TOKEN", environment).map_err(Failure::usage)?,

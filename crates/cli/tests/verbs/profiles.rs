@@ -80,6 +80,10 @@ fn a_flag_comes_before_the_environment_and_that_before_the_profile() {
     assert_eq!(called(&["--profile", "first"], &[("SB_PROFILE", "second")]), 1);
     assert_eq!(called(&[&second.url], &[("SB_PROFILE", "first")]), 2);
     assert_eq!(called(&["--data-dir", other.path("data").to_str().unwrap()], &[]), 2, "the server there");
+    // So is the server of this machine, with its own token.
+    let elsewhere = [("SB_URL", second.url.as_str()), ("SB_PROFILE", "second"), ("SB_TOKEN", "sb_wrong")];
+    let local = home.command(&["send", "--profile", "local", "hi"]).envs(elsewhere).output().unwrap();
+    assert_eq!(worked(&local), "hi\n");
     // A profile's token comes before one of the environment only where the profile is named by a flag.
     let wrong = [("SB_TOKEN", "sb_wrong")];
     assert_eq!(worked(&run_from(&home, &["send", "--profile", "second", "hi"], &wrong)), "hi\n");
@@ -127,6 +131,7 @@ fn what_cannot_be_a_profile_is_refused() {
         let said = home.fails(args, 2);
         assert!(said.contains("did you mean `work`?"), "{said}");
     }
+    assert!(home.fails(&["agent", "list", "--profile", "wrok"], 2).contains("did you mean `work`?"));
     home.write(FILE, "{");
     let said = home.fails(&["profile", "list"], 1);
     assert!(said.contains("profiles.json") && said.contains("repair or remove the file"), "{said}");

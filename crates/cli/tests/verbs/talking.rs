@@ -134,6 +134,40 @@ fn what_was_typed_comes_back() {
 }
 
 #[test]
+fn what_is_typed_ahead_is_said_next() {
+    let home = Home::new();
+    let _server = home.serve();
+    let shell = Shell::start(&home);
+    shell.enters("sb chat slow");
+    shell.prompts(">");
+    shell.enters("1500");
+    shell.shows("· thinking…");
+    // Both at once: the second waits behind the first.
+    shell.enters("20");
+    shell.enters("30");
+    shell.shows("done after 1500 ms");
+    shell.shows("done after 20 ms");
+    shell.shows("done after 30 ms");
+    shell.prompts(">");
+    assert_eq!(sent(&home), ["1500", "20", "30"]);
+    shell.presses(&["C-d"]);
+    shell.prompts("$");
+}
+
+#[test]
+fn a_terminal_that_can_do_nothing_is_enough() {
+    let home = Home::new();
+    let _server = home.serve();
+    let shell = Shell::start(&home);
+    shell.enters("TERM=dumb sb chat echo; echo \"code $?\"");
+    shell.prompts(">");
+    shell.enters("hello");
+    shell.shows("> hello\nhello\n>");
+    shell.enters("/quit");
+    shell.shows("code 0");
+}
+
+#[test]
 fn ctrl_c_clears_cancels_and_leaves() {
     let home = Home::new();
     let _server = home.serve();

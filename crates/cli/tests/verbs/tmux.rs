@@ -108,13 +108,15 @@ impl Shell {
     #[track_caller]
     pub(crate) fn runs(&self, command: &str) -> String {
         let begin = format!("{PROMPT} {command}\n");
+        let before = self.screen().matches(&begin).count();
         self.enters(command);
-        let screen = self.until(command, |screen| {
-            screen.rsplit_once(&begin).is_some_and(|(_, after)| after.trim_end().ends_with(&format!("\n{PROMPT}")))
-                || screen.rsplit_once(&begin).is_some_and(|(_, after)| after.trim_end() == PROMPT)
-        });
-        let (_, after) = screen.rsplit_once(&begin).unwrap();
-        after.trim_end().strip_suffix(PROMPT).unwrap().to_owned()
+        let output = |screen: &str| {
+            let (_, after) = screen.rsplit_once(&begin).filter(|_| screen.matches(&begin).count() > before)?;
+            let output = after.trim_end().strip_suffix(PROMPT)?;
+            (output.is_empty() || output.ends_with('\n')).then(|| output.to_owned())
+        };
+        let screen = self.until(command, |screen| output(screen).is_some());
+        output(&screen).unwrap_or_default()
     }
 
     fn tmux(&self, args: &[&str]) -> Output {
