@@ -25,7 +25,10 @@ use rustyline::{
     history::FileHistory,
     validate::Validator,
 };
-use tokio::{signal, sync::mpsc};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
 
 use crate::{
     failure::Failure,
@@ -129,31 +132,36 @@ impl Drop for Mode {
 
 /// Asks for something that is not to be seen.
 pub(crate) fn ask_secret(prompt: &str) -> Result<String, Failure> {
-    let mode = Mode::current();
-    if let Some(mode) = &mode {
-        mode.hide().map_err(|error| cannot_read(&error))?;
-    }
-    output::print(prompt);
-    let (say, mut said) = mpsc::channel(1);
-    let read = move || {
-        let mut line = String::new();
-        let read = io::stdin().lock().read_line(&mut line);
-        // Nobody listens any more after Ctrl-C.
-        let _ = say.blocking_send(read.map(|_| line));
-    };
-    thread::Builder::new().name("stdin".to_owned()).spawn(read).map_err(|error| cannot_read(&error))?;
-    let line = block_on(async {
-        tokio::select! {
-            line = said.recv() => Ok(line),
-            _ = signal::ctrl_c() => Err(Failure::failed("nothing was kept")),
+    block_on(async {
+        // Before anything changes: whoever ends this finds the terminal as it was.
+        let listen = |kind| signal(kind).map_err(|error| cannot_read(&error));
+        let mut interrupted = listen(SignalKind::interrupt())?;
+        let mut terminated = listen(SignalKind::terminate())?;
+        let mode = Mode::current();
+        if let Some(mode) = &mode {
+            mode.hide().map_err(|error| cannot_read(&error))?;
         }
-    });
-    output::print("\n");
-    match line? {
-        Some(Ok(line)) => Ok(line),
-        Some(Err(error)) => Err(cannot_read(&error)),
-        None => Ok(String::new()),
-    }
+        output::print(prompt);
+        let (say, mut said) = mpsc::channel(1);
+        let read = move || {
+            let mut line = String::new();
+            let read = io::stdin().lock().read_line(&mut line);
+            // Nobody listens any more after Ctrl-C.
+            let _ = say.blocking_send(read.map(|_| line));
+        };
+        thread::Builder::new().name("stdin".to_owned()).spawn(read).map_err(|error| cannot_read(&error))?;
+        let line = tokio::select! {
+            line = said.recv() => line,
+            _ = interrupted.recv() => None,
+            _ = terminated.recv() => None,
+        };
+        output::print("\n");
+        match line {
+            Some(Ok(line)) => Ok(line),
+            Some(Err(error)) => Err(cannot_read(&error)),
+            None => Err(Failure::failed("nothing was kept")),
+        }
+    })
 }
 
 /// The editor itself, on its thread.
