@@ -106,7 +106,7 @@ impl TargetArgs {
         self.profile.is_some() || is_set("SB_URL") || is_set("SB_PROFILE")
     }
 
-    /// The flags that lead to the same server again. A token is not among them.
+    /// The flags that lead to the same server again, in the same way. A token is not among them.
     pub(crate) fn words(&self) -> Vec<String> {
         let absolute =
             |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
@@ -115,7 +115,12 @@ impl TargetArgs {
             ("--data-dir", self.data_dir.as_ref().map(absolute)),
             ("--config", self.config.as_ref().map(absolute)),
         ];
-        named.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?])).flatten().collect()
+        let binding = self.binding.and_then(|wire| Some(wire.to_possible_value()?.get_name().to_owned()));
+        let how = [("--binding", binding)];
+        let extensions = self.extensions.iter().map(|extension| ("--extension", Some(extension.clone())));
+        let pairs = named.into_iter().chain(how).chain(extensions);
+        let words = pairs.filter_map(|(flag, value)| Some([flag.to_owned(), value?])).flatten();
+        words.chain(self.allow_other_origin.then(|| "--allow-other-origin".to_owned())).collect()
     }
 
     /// What connections are made with.

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     a2a_command,
+    aside::Aside,
     config::process_environment,
     failure::Failure,
     output, parts,
@@ -61,12 +62,18 @@ impl Conversation<'_> {
     /// Shows the last of a conversation that goes on. A task that waits in it is answered next.
     pub(super) async fn recall(&mut self) -> Result<(), Failure> {
         let work = history::recall(self.client()?, &self.context);
-        let Some(task) = self.args.target.in_time(work).await? else { return Ok(()) };
+        let last = self.args.target.in_time(work).await?;
+        self.take_up(last);
+        Ok(())
+    }
+
+    /// The task that was the last one. What it waits for is said next.
+    fn take_up(&mut self, task: Option<Task>) {
+        let Some(task) = task else { return };
         if task.status.state.is_interrupted() {
             self.waiting.clone_from(&task.id);
         }
         self.task = task.id;
-        Ok(())
     }
 
     async fn resume(&mut self, context: Option<&str>) -> Result<(), Failure> {
@@ -113,16 +120,24 @@ impl Conversation<'_> {
             self.name_it();
         }
         self.begin(&context);
+        if matches!(peer, Peer::Remote(_)) && !self.attached.is_empty() {
+            self.attached.clear();
+            output::error_line("note", "a remote takes text only: nothing is attached any more");
+        }
         self.peer = peer;
         self.agent = Some(agent.to_owned());
         output::error_line("note", &format!("this is {agent} now; it knows only what was said to it"));
+        if let (Peer::Agent(client), false) = (&self.peer, self.context.is_empty()) {
+            let last = self.args.target.in_time(history::last(client, &self.context)).await?;
+            self.take_up(last);
+        }
         Ok(())
     }
 
     async fn show_task(&self) -> Result<(), Failure> {
         let client = self.client()?;
-        let request = GetTaskRequest { history_length: Some(0), ..GetTaskRequest::default() };
-        let request = GetTaskRequest { id: self.known_task()?, ..request };
+        let id = self.known_task()?;
+        let request = GetTaskRequest { id, history_length: Some(0), ..GetTaskRequest::default() };
         let task = self.args.target.in_time(async { Ok(client.get(request).await?) }).await?;
         self.print_task(&task.value);
         Ok(())
@@ -165,15 +180,20 @@ impl Conversation<'_> {
             self.attached.iter().for_each(|part| output::line(&output::parts_text(std::slice::from_ref(part))));
             return Ok(());
         };
+        if file == "-" {
+            self.attached.clear();
+            output::error_line("note", "nothing is attached any more");
+            return Ok(());
+        }
         if matches!(self.peer, Peer::Remote(_)) {
             return Err(Failure::failed("a remote takes text only"));
         }
         let part = parts::file(&place(file))
             .map_err(|failure| failure.hint("/attach needs a file that can be read; names with spaces are quoted"))?;
         let bytes = if let PartContent::Raw(bytes) = &part.content { bytes.len() } else { 0 };
-        let text = format!("{} ({bytes} bytes) goes with the next message", part.filename);
+        let shown = Aside::File { name: part.filename.clone(), bytes };
         self.attached.push(part);
-        output::error_line("note", &text);
+        output::error_line("note", &format!("{} goes with the next message", shown.text()));
         Ok(())
     }
 

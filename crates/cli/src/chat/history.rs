@@ -84,6 +84,11 @@ pub(super) async fn recall(client: &Client, context: &str) -> Result<Option<Task
     Ok(tasks.pop())
 }
 
+/// The last task of a conversation.
+pub(super) async fn last(client: &Client, context: &str) -> Result<Option<Task>, Failure> {
+    Ok(tasks(client, context, 1).await?.0.pop())
+}
+
 /// The last tasks of a conversation, oldest first, and whether there are more.
 async fn tasks(client: &Client, context: &str, most: usize) -> Result<(Vec<Task>, bool), Failure> {
     let mut tasks = Vec::new();

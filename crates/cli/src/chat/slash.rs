@@ -57,7 +57,13 @@ const COMMANDS: [Entry; 12] = [
     ),
     entry(Command::Task, "/task", "/task", "shows the last task and its state", 0),
     entry(Command::Cancel, "/cancel", "/cancel", "cancels it", 0),
-    entry(Command::Attach, "/attach", "/attach [FILE]", "puts a file on the next message, or shows what is there", 1),
+    entry(
+        Command::Attach,
+        "/attach",
+        "/attach [FILE|-]",
+        "puts a file on the next message, shows what is there, or takes it away",
+        1,
+    ),
     entry(Command::Save, "/save", "/save FILE [--replace]", "writes the conversation to a file of your own", 2),
     entry(Command::Context, "/context", "/context [ID]", "shows the conversation's id, or goes on with another one", 1),
     entry(Command::History, "/history", "/history", "shows what was said so far", 0),
@@ -172,7 +178,7 @@ mod tests {
             ("/usr/bin/env is broken", "/help shows"),
             ("/", "/help shows"),
             ("/quit now", "`/quit`"),
-            ("/attach a b", "/attach [FILE]"),
+            ("/attach a b", "/attach [FILE|-]"),
         ] {
             let failure = read(line).unwrap_err();
             assert_eq!(failure.exit as u8, 2, "{line}");

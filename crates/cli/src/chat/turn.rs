@@ -62,14 +62,17 @@ impl Conversation<'_> {
                 return said.verdict;
             }
         };
+        let answered = request.message.task_id.clone();
         request.message.parts.extend(self.attached.iter().cloned());
         let ended = if client.streams() {
             self.stream(&client, request, interrupts, &mut progress).await
         } else {
             self.send(&client, request, interrupts, &mut progress).await
         };
-        // What did not get there goes with the next message.
-        if progress.said {
+        // What did not get there is still to be said.
+        if ended.as_ref().is_err_and(|failure| failure.exit == Exit::Unreachable) && !progress.said {
+            self.waiting = answered;
+        } else {
             self.attached.clear();
         }
         ended?;

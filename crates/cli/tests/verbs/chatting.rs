@@ -119,6 +119,10 @@ fn another_agent_goes_on_and_a_conversation_is_resumed() {
     let asked = home.json(&["task", "list", "--agent", "ask"]).remove(0);
     assert_eq!(asked["contextId"], echoed[0]["contextId"], "one conversation");
 
+    // Whoever comes back to an agent comes back to its question.
+    let shown = worked(&home.pipe(&["chat", "ask"], "start\n/agent echo\nhello\n/agent ask\n41\n"));
+    assert_eq!(shown, "What is your answer?\nhello\n41\n");
+
     // The question that is open there is answered by the next line.
     let context = asked["contextId"].as_str().unwrap();
     let input = format!("first\n/context {context}\n42\n");
@@ -138,7 +142,7 @@ fn files_go_along_and_a_conversation_is_saved() {
     let input = format!("/attach '{file}'\n/attach\nlook\nagain\n/save {saved}\n/save {saved}\n");
     let output = home.pipe(&["chat", "echo"], &input);
     let said = failed(&output, 1);
-    assert!(said.contains("note: my notes.txt (9 bytes) goes with the next message"), "{said}");
+    assert!(said.contains("note: file my notes.txt (9 bytes) goes with the next message"), "{said}");
     assert!(said.contains("1 of 6 messages") && said.contains("--replace"), "the second time it is there: {said}");
     let tasks = home.json(&["task", "list"]);
     let parts = |task: &Value| {

@@ -73,7 +73,7 @@ fn what_begins_with_a_slash_is_not_sent_by_mistake() {
     shell.shows("error: `/hepl` is no command, and was not sent\nhint: did you mean `/help`?");
     shell.prompts(">");
     shell.enters("/help");
-    shell.shows("/attach [FILE]");
+    shell.shows("/attach [FILE|-]");
     shell.prompts(">");
     shell.enters("//help me");
     shell.shows("> //help me\n/help me\n>");
@@ -131,6 +131,49 @@ fn what_was_typed_comes_back() {
     shell.prompts("$");
     let kept = fs::read_to_string(home.path(HISTORY)).unwrap();
     assert_eq!(kept, "#V2\nthe first\nanother\nthe first\n/quit\n");
+}
+
+#[test]
+fn an_answer_that_did_not_get_there_is_still_one() {
+    let home = Home::new();
+    let server = home.serve();
+    let listen = server.address().to_owned();
+    let shell = Shell::start(&home);
+    shell.enters("sb chat ask");
+    shell.prompts(">");
+    shell.enters("start");
+    shell.prompts("answer>");
+    shell.enters(&format!("/attach {}", home.write("a.txt", "a")));
+    shell.shows("file a.txt (1 byte) goes with the next message");
+    shell.prompts("answer>");
+    drop(server);
+    shell.enters("42");
+    shell.shows("error: cannot reach");
+    shell.prompts("answer>");
+    let _server = home.serve_with(&["--listen", &listen], &[]);
+    shell.presses(&["Up", "Enter"]);
+    shell.prompts(">");
+    let tasks = home.json(&["task", "list"]);
+    assert_eq!((tasks.len(), &tasks[0]["status"]["state"]), (1, &"TASK_STATE_COMPLETED".into()));
+    let task = home.json(&["task", "get", tasks[0]["id"].as_str().unwrap()]).remove(0);
+    let answer = task["history"].as_array().unwrap().iter().rfind(|message| message["role"] == "ROLE_USER").unwrap();
+    assert_eq!(answer["parts"].as_array().unwrap().len(), 2, "the file as well: {answer}");
+    shell.presses(&["C-d"]);
+    shell.prompts("$");
+}
+
+#[test]
+fn questions_are_asked_again_and_can_be_left() {
+    let home = Home::new();
+    let shell = Shell::start(&home);
+    shell.enters("sb agent new; echo \"code $?\"");
+    shell.shows("id, which it is called by:");
+    shell.enters("index");
+    shell.shows("note: `index` is built in");
+    shell.until("the question again", |screen| screen.matches("id, which it is called by:").count() == 2);
+    shell.presses(&["C-c"]);
+    shell.prompts("$");
+    assert!(!home.agents().exists(), "nothing was made");
 }
 
 #[test]
