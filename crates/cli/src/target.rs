@@ -39,7 +39,7 @@ impl From<Wire> for Binding {
 /// The options that all client commands share.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TargetArgs {
-    /// The token to authenticate with [env: SB_TOKEN] [default: the local server's]
+    /// The token to authenticate with [env: SB_TOKEN] [default: that of the profile or of the local server]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// A protocol extension to ask for, by its URI; may be given again. Some agents require one
