@@ -2,21 +2,27 @@
 
 use std::{error::Error, process::ExitCode};
 
+use a2a::{ErrorKind, Task, TaskState};
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use crate::output;
 
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did not work: an error, a task that failed, was rejected or canceled, or a stream that broke off for good.
+    /// It did not work: an error, a task that failed, was rejected or canceled.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
-    /// The server cannot be reached.
+    /// The server cannot be reached, or did not come back.
     Unreachable = 3,
     /// The token is missing or not good enough.
     Auth = 4,
     /// It took too long.
     Timeout = 5,
+    /// Ctrl-C, as shells count it.
+    Interrupted = 130,
 }
 
 /// Why a command did not do what was asked.
@@ -26,6 +32,19 @@ pub(crate) struct Failure {
     pub(crate) error: String,
     pub(crate) causes: Vec<String>,
     pub(crate) hint: Option<String>,
+    /// What the other side calls the error, and its number for it.
+    remote: Option<(String, i64)>,
+    /// The task that it is about.
+    task: Option<TaskRef>,
+}
+
+/// Which task something is about, and where that stands.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TaskRef {
+    id: String,
+    context_id: String,
+    state: TaskState,
 }
 
 impl From<Exit> for ExitCode {
@@ -36,7 +55,7 @@ impl From<Exit> for ExitCode {
 
 impl Failure {
     pub(crate) fn new(exit: Exit, error: impl Into<String>) -> Self {
-        Self { exit, error: error.into(), causes: Vec::new(), hint: None }
+        Self { exit, error: error.into(), causes: Vec::new(), hint: None, remote: None, task: None }
     }
 
     pub(crate) fn failed(error: impl Into<String>) -> Self {
@@ -71,8 +90,19 @@ impl Failure {
         self
     }
 
-    /// Says it on stderr.
+    /// Says which task it is about.
+    pub(crate) fn of(mut self, task: &Task) -> Self {
+        let (id, context_id) = (task.id.clone(), task.context_id.clone());
+        self.task = Some(TaskRef { id, context_id, state: task.status.state });
+        self
+    }
+
+    /// Says it on stderr: in lines for people, as one object for programs.
     pub(crate) fn print(&self) {
+        if output::is_for_programs() {
+            output::error_object(&self.object());
+            return;
+        }
         output::error_line("error", &self.error);
         for cause in &self.causes {
             output::error_line("cause", cause);
@@ -83,9 +113,41 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The error as a2a-cli describes it, and what we know beyond that.
+    fn object(&self) -> Value {
+        let (code, number) = match &self.remote {
+            Some((name, number)) => (name.clone(), Some(*number)),
+            None => (code_of(self.exit).to_owned(), None),
+        };
+        let mut error = json!({
+            "code": code, "message": self.error, "hint": self.hint, "a2aCode": number, "exitCode": self.exit as u8,
+        });
+        if !self.causes.is_empty() {
+            error["causes"] = json!(self.causes);
+        }
+        if let Some(task) = &self.task {
+            error["task"] = json!(task);
+        }
+        json!({ "error": error })
+    }
+}
+
+/// The name that a2a-cli has for a failure that is not the protocol's.
+fn code_of(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Usage => "A2ACLI_ERR_USAGE",
+        Exit::Unreachable => "A2ACLI_ERR_UNREACHABLE",
+        Exit::Auth => "A2ACLI_ERR_AUTH_FAILED",
+        Exit::Timeout => "A2ACLI_ERR_TIMEOUT",
+        Exit::Failed | Exit::Interrupted => "A2ACLI_ERR_INTERNAL",
+    }
+}
+
 impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Self {
-        let failure = Self::new(exit_of(&error), error.to_string());
+        let mut failure = Self::new(exit_of(&error), error.to_string());
+        failure.remote = named(&error);
         let failure = match error.source() {
             Some(source) => failure.caused_by(source),
             None => failure,
@@ -119,14 +181,36 @@ impl From<client::Error> for Failure {
     }
 }
 
+/// What the protocol calls an error that the other side told.
+fn named(error: &client::Error) -> Option<(String, i64)> {
+    let client::Error::Protocol(remote) = error else { return None };
+    let kind = remote.kind()?;
+    let is_of_the_protocol = matches!(
+        kind,
+        ErrorKind::InvalidRequest
+            | ErrorKind::MethodNotFound
+            | ErrorKind::InvalidParams
+            | ErrorKind::Internal
+            | ErrorKind::TaskNotFound
+            | ErrorKind::TaskNotCancelable
+            | ErrorKind::PushNotificationNotSupported
+            | ErrorKind::UnsupportedOperation
+            | ErrorKind::ContentTypeNotSupported
+            | ErrorKind::InvalidAgentResponse
+            | ErrorKind::ExtendedAgentCardNotConfigured
+            | ErrorKind::ExtensionSupportRequired
+            | ErrorKind::VersionNotSupported
+    );
+    is_of_the_protocol.then(|| (format!("{kind:?}Error"), remote.code))
+}
+
 fn exit_of(error: &client::Error) -> Exit {
     match error {
         client::Error::Url { .. } => Exit::Usage,
-        client::Error::Unreachable { .. } => Exit::Unreachable,
+        // A stream that could not be taken up again has lost its server.
+        client::Error::Unreachable { .. } | client::Error::Cut { .. } => Exit::Unreachable,
         client::Error::Timeout { .. } => Exit::Timeout,
         client::Error::Auth(_) | client::Error::Token => Exit::Auth,
-        // Not unreachable: the server was there and has taken the work.
-        client::Error::Cut { .. } => Exit::Failed,
         _ => Exit::Failed,
     }
 }
@@ -147,8 +231,8 @@ mod tests {
         for (error, code) in [
             (Error::Url { url: "x".to_owned(), reason: "y".to_owned() }, 2),
             (unreachable(), 3),
-            (Error::Cut { attempts: 3, source: None }, 1),
-            (Error::Cut { attempts: 3, source: Some(Box::new(unreachable())) }, 1),
+            (Error::Cut { attempts: 3, source: None }, 3),
+            (Error::Cut { attempts: 3, source: Some(Box::new(unreachable())) }, 3),
             (Error::Auth(remote()), 4),
             (Error::Token, 4),
             (Error::Timeout { origin: "http://h".to_owned(), after: Duration::from_secs(1) }, 5),
@@ -161,6 +245,21 @@ mod tests {
             let text = error.to_string();
             assert_eq!(Failure::from(error).exit as u8, code, "{text}");
         }
+    }
+
+    #[test]
+    fn programs_get_an_object() {
+        let told = RemoteError { code: -32001, message: "task t not found".to_owned(), ..RemoteError::default() };
+        let error = Failure::from(Error::Protocol(told)).object();
+        assert_eq!(error["error"]["code"], "TaskNotFoundError");
+        assert_eq!((&error["error"]["a2aCode"], &error["error"]["exitCode"]), (&json!(-32001), &json!(1)));
+        let task = Task { id: "t".to_owned(), ..Task::default() };
+        let late = Failure::new(Exit::Timeout, "no result").because("slow").hint("wait").of(&task).object();
+        let expected = json!({
+            "code": "A2ACLI_ERR_TIMEOUT", "message": "no result", "hint": "wait", "a2aCode": null, "exitCode": 5,
+            "causes": ["slow"], "task": {"id": "t", "contextId": "", "state": "TASK_STATE_UNSPECIFIED"},
+        });
+        assert_eq!(late["error"], expected);
     }
 
     #[test]

@@ -62,7 +62,13 @@ struct Cli {
     /// What to log, as in RUST_LOG: a level or `target=level,…`, and `json` for lines of JSON [env: RUST_LOG]
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,
+    /// Show on stderr what is said to servers and what they answer, without secrets
+    #[arg(long, global = true, conflicts_with = "log")]
+    debug: bool,
 }
+
+/// What `--debug` logs.
+const DEBUG: &str = "warn,client=debug,client::wire=trace";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -161,8 +167,16 @@ fn main() -> ExitCode {
     if completion::answer() {
         return ExitCode::SUCCESS;
     }
+    if wants_json(std::env::args().skip(1)) {
+        output::speak_to_programs();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        Err(error) if output::is_for_programs() && error.use_stderr() => {
+            let failure = usage(&error);
+            failure.print();
+            return failure.exit.into();
+        }
         Err(error) => {
             // Also the way of --help and --version; nobody is left to tell when the terminal is gone.
             let _ = error.print();
@@ -196,8 +210,32 @@ fn guard() -> Option<ExitCode> {
     }
 }
 
+/// Whether the command line asks for JSON. It is looked at before it is understood, since what is wrong with it is said in JSON as well.
+fn wants_json(args: impl Iterator<Item = String>) -> bool {
+    let mut is_format = false;
+    for arg in args.take_while(|arg| arg != "--") {
+        if matches!(arg.as_str(), "-ojson" | "-o=json" | "--output=json" | "--json") || (is_format && arg == "json") {
+            return true;
+        }
+        is_format = matches!(arg.as_str(), "-o" | "--output");
+    }
+    false
+}
+
+/// What is wrong with a command line, for a program.
+fn usage(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let failure = Failure::usage(first.strip_prefix("error: ").unwrap_or(first));
+    lines
+        .take_while(|line| !line.starts_with("Usage:"))
+        .fold(failure, |failure, line| failure.because(line))
+        .hint("--help shows how it is used")
+}
+
 fn run(cli: Cli) -> Result<(), Failure> {
-    let log = cli.log.as_deref();
+    let log = if cli.debug { Some(DEBUG) } else { cli.log.as_deref() };
     match cli.command {
         Command::Serve(args) => {
             privacy::hide_environment()?;
@@ -238,5 +276,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn json_is_asked_for_in_every_spelling() {
+        let wants = |line: &str| wants_json(line.split_whitespace().map(str::to_owned));
+        for line in
+            ["send -o json x", "send -ojson x", "task list --output=json", "a2a show t --json", "send --output json"]
+        {
+            assert!(wants(line), "{line}");
+        }
+        for line in ["send json", "send -o text json", "a2a work x -- program -o json", "task list"] {
+            assert!(!wants(line), "{line}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{self, IsTerminal, Write},
     str::Chars,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use a2a::{Part, PartContent};
@@ -83,10 +84,31 @@ pub(crate) fn aside(text: &str) {
     }
 }
 
+/// Whether a program reads what the command says: then stderr has one JSON object a line as well.
+static FOR_PROGRAMS: AtomicBool = AtomicBool::new(false);
+
+/// From now on stderr is for a program.
+pub(crate) fn speak_to_programs() {
+    FOR_PROGRAMS.store(true, Ordering::Relaxed);
+}
+
+/// Whether stderr is for a program.
+pub(crate) fn is_for_programs() -> bool {
+    FOR_PROGRAMS.load(Ordering::Relaxed)
+}
+
 /// A line such as `error: …` on stderr.
 pub(crate) fn error_line(label: &str, text: &str) {
+    if is_for_programs() {
+        return error_object(&serde_json::json!({ label: text.trim_end() }));
+    }
     let text = harmless(text.trim_end());
     let _ = writeln!(io::stderr().lock(), "{label}: {text}");
+}
+
+/// An object on stderr.
+pub(crate) fn error_object(object: &serde_json::Value) {
+    let _ = writeln!(io::stderr().lock(), "{object}");
 }
 
 /// Parts as text: text as it is, data as JSON, files by what they are.

@@ -1,7 +1,8 @@
 //! `sb task`: tasks that exist, looked at, followed, canceled and deleted.
 
 use a2a::{CancelTaskRequest, ErrorKind, GetTaskRequest, ListTasksRequest, SubscribeToTaskRequest, Task, TaskState};
-use client::Client;
+use agents::units::Span;
+use client::{Client, Received};
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -13,7 +14,10 @@ use crate::{
     logging,
     output::{self, Format},
     routes::RouteArgs,
-    send::{Seen, print_reply, print_text, task_text, verdict, watch},
+    send::{
+        FIRST_PAUSE, Heard, Patience, Place, Show, Stop, is_over, print_heard, print_text, resume, stop_text,
+        task_text, verdict, waits,
+    },
     table::{self, fields, table},
     target,
 };
@@ -75,6 +79,12 @@ struct Get {
     /// How many of its last messages come with it (json) [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     history: Option<i32>,
+    /// Wait until its turn is over
+    #[arg(long)]
+    wait: bool,
+    /// How often it is looked at while it is waited for
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    poll_interval: Span,
     #[command(flatten)]
     place: Where,
 }
@@ -145,31 +155,72 @@ struct Subscribe {
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     logging::start(log, "warn", LogFormat::Human)?;
     match args.verb {
-        Verb::Get(args) => args.place.target.block_on(get(&args)),
+        Verb::Get(args) => target::block_on(get(&args)),
         Verb::List(args) => args.place.target.block_on(list(&args)),
         Verb::Cancel(args) => args.place.target.block_on(cancel(&args)),
         Verb::Delete(args) => args.common.target.block_on(delete(&args)),
-        Verb::Subscribe(args) => args.place.target.block_on(subscribe(&args)),
+        Verb::Subscribe(args) => target::block_on(subscribe(&args)),
     }
 }
 
 impl Where {
     async fn client(&self) -> Result<Client, Failure> {
         let target = self.target.target(self.url.as_deref(), self.agent.as_deref())?;
-        let options = self.target.client_options(target.token)?;
+        let options = client::Options { resume: resume(), ..self.target.client_options(target.token)? };
         Ok(Client::connect(self.target.connector(), &target.url, options).await?)
     }
 }
 
 async fn get(args: &Get) -> Result<(), Failure> {
-    let client = args.place.client().await?;
-    let request = GetTaskRequest { id: args.id.clone(), history_length: args.history, ..GetTaskRequest::default() };
-    let task = client.get(request).await?;
-    match args.place.output {
-        Format::Json => output::line(&output::one_line(task.json.get())),
-        Format::Text => print_task(&task.value),
+    let mut patience = Patience::new(args.place.target.timeout.0)?;
+    let place = Place { url: args.place.url.as_deref() };
+    let mut last = None;
+    let done = look(args, &mut patience, &mut last).await?;
+    if let Some(task) = &last {
+        match args.place.output {
+            Format::Json => output::line(&output::one_line(task.json.get())),
+            Format::Text => print_task(&task.value),
+        }
     }
-    Ok(())
+    let Err(stop) = done else { return Ok(()) };
+    let heard = Heard::of(last.map(|task| task.value).or_else(|| nameless(&args.id, &stop)));
+    Err(place.stopped(stop_text(stop, &patience), &heard, None))
+}
+
+/// Looks at the task once, or until its turn is over.
+async fn look(
+    args: &Get,
+    patience: &mut Patience,
+    last: &mut Option<Received<Task>>,
+) -> Result<Result<(), Stop>, Failure> {
+    let client = match patience.bear(args.place.client()).await {
+        Ok(client) => client?,
+        Err(stop) => return Ok(Err(stop)),
+    };
+    let request = || GetTaskRequest { id: args.id.clone(), history_length: args.history, ..GetTaskRequest::default() };
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let asked = match args.wait {
+            true => patience.ask(async || client.get(request()).await).await,
+            false => match patience.bear(client.get(request())).await {
+                Ok(answer) => answer.map_err(Stop::Broken),
+                Err(stop) => Err(stop),
+            },
+        };
+        let task = match asked {
+            Ok(task) => task,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        let over = is_over(task.value.status.state);
+        *last = Some(task);
+        if over || !args.wait {
+            return Ok(Ok(()));
+        }
+        if let Err(stop) = patience.bear(tokio::time::sleep(pause)).await {
+            return Ok(Err(stop));
+        }
+        pause = (pause * 2).min(args.poll_interval.0);
+    }
 }
 
 /// A page with its tasks as they came.
@@ -254,28 +305,79 @@ pub(crate) async fn remove(common: &RouteArgs, path: &[&str], cancel: bool) -> R
 }
 
 async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
-    let client = args.place.client().await?;
-    let request = SubscribeToTaskRequest { id: args.id.clone(), ..SubscribeToTaskRequest::default() };
-    let after = args.after.map(|sequence| sequence.to_string());
-    let seen = match client.subscribe(request, after).await {
-        Ok(stream) => watch(stream, args.place.output).await?,
-        // It has ended, and by the protocol there is nothing to subscribe to: how it ended is the answer.
-        Err(client::Error::Protocol(remote)) if remote.kind() == Some(ErrorKind::UnsupportedOperation) => {
-            let task = client.get(GetTaskRequest { id: args.id.clone(), ..GetTaskRequest::default() }).await?;
-            match args.place.output {
-                Format::Json => output::line(&format!("{{\"task\":{}}}", output::one_line(task.json.get()))),
-                Format::Text => {
-                    print_reply(&task.value);
-                }
-            }
-            Seen::Task(task.value.id, Box::new(task.value.status))
+    let mut patience = Patience::new(args.place.target.timeout.0)?;
+    let mut followed = Followed { show: Show::whole(args.place.output), heard: Heard::default(), cursor: None };
+    let place = Place { url: args.place.url.as_deref() };
+    let done = followed.follow(args, &mut patience).await?;
+    if let Err(stop) = done {
+        let heard = &mut followed.heard;
+        heard.task = heard.task.take().or_else(|| nameless(&args.id, &stop));
+        return Err(place.stopped(stop_text(stop, &patience), heard, followed.cursor.as_deref()));
+    }
+    match &followed.heard.task {
+        Some(task) => {
+            place.say(task);
+            verdict(&task.id, &task.status).map_err(|failure| failure.of(task))
         }
-        Err(error) => return Err(error.into()),
-    };
-    match seen {
-        Seen::Task(task, status) => verdict(&task, &status),
         // There was nothing after the event that was named.
-        Seen::Nothing | Seen::Message => Ok(()),
+        None => Ok(()),
+    }
+}
+
+/// A task of which nothing was heard: whoever gave up waiting has its id, and where it cannot be had there is none.
+fn nameless(id: &str, stop: &Stop) -> Option<Task> {
+    (!matches!(stop, Stop::Broken(_))).then(|| Task { id: id.to_owned(), ..Task::default() })
+}
+
+/// A task that is followed.
+struct Followed {
+    show: Show,
+    heard: Heard,
+    cursor: Option<String>,
+}
+
+impl Followed {
+    async fn follow(&mut self, args: &Subscribe, patience: &mut Patience) -> Result<Result<(), Stop>, Failure> {
+        let client = match patience.bear(args.place.client()).await {
+            Ok(client) => client?,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        Ok(self.events(&client, args, patience).await)
+    }
+
+    async fn events(&mut self, client: &Client, args: &Subscribe, patience: &mut Patience) -> Result<(), Stop> {
+        let request = || SubscribeToTaskRequest { id: args.id.clone(), ..SubscribeToTaskRequest::default() };
+        let after = args.after.map(|sequence| sequence.to_string());
+        let mut stream = match patience.ask(async || client.subscribe(request(), after.clone()).await).await {
+            Ok(stream) => stream,
+            // It has ended, and by the protocol there is nothing to subscribe to: how it ended is the answer.
+            Err(Stop::Broken(client::Error::Protocol(remote)))
+                if remote.kind() == Some(ErrorKind::UnsupportedOperation) =>
+            {
+                return self.last(client, args, patience).await;
+            }
+            Err(stop) => return Err(stop),
+        };
+        while let Some(event) = self.show.ended_by(patience.next(&mut stream).await)? {
+            self.show.event(&event);
+            self.heard.add(&event.value);
+            self.cursor = stream.last_id().map(str::to_owned);
+            if waits(&event.value) {
+                break;
+            }
+        }
+        patience.bear(self.show.finish(&stream)).await
+    }
+
+    async fn last(&mut self, client: &Client, args: &Subscribe, patience: &mut Patience) -> Result<(), Stop> {
+        let request = || GetTaskRequest { id: args.id.clone(), ..GetTaskRequest::default() };
+        let task = patience.ask(async || client.get(request()).await).await?;
+        self.heard.task = Some(task.value);
+        match args.place.output {
+            Format::Json => output::line(&format!("{{\"task\":{}}}", output::one_line(task.json.get()))),
+            Format::Text => print_heard(&self.heard),
+        }
+        Ok(())
     }
 }
 
@@ -308,7 +410,7 @@ fn row(task: &Task) -> Vec<String> {
 }
 
 /// A state as people write it: `input-required`.
-fn spoken(state: TaskState) -> String {
+pub(crate) fn spoken(state: TaskState) -> String {
     let name = state.as_str();
     name.strip_prefix("TASK_STATE_").unwrap_or(name).to_lowercase().replace('_', "-")
 }

@@ -230,13 +230,16 @@ fn a_database_from_the_future_is_refused_on_sqlite() {
 fn running_work_has_a_grace_and_a_second_signal_ends_it() {
     let home = Home::new();
     let server = home.serve();
-    let sender = home.command(&["send", "--agent", "slow", "1500"]).stdout(Stdio::piped()).spawn().unwrap();
+    let id = home.ok(&["send", "--agent", "slow", "--detach", "1500"]);
     std::thread::sleep(Duration::from_millis(700));
     let (code, _) = server.stop_with("TERM");
     assert_eq!(code, Some(0));
-    assert_eq!(worked(&sender.wait_with_output().unwrap()), "done after 1500 ms\n");
 
     let server = home.serve();
+    let log = home.json(&["task", "subscribe", id.trim(), "--after", "0"]);
+    let starts = log.iter().filter(|event| event["statusUpdate"]["status"]["state"] == "TASK_STATE_WORKING").count();
+    assert_eq!(starts, 1, "it was not begun anew: {log:#?}");
+    assert!(home.ok(&["task", "get", id.trim()]).ends_with("done after 1500 ms\n"));
     let mut sender = home
         .command(&["send", "--agent", "slow", "60000"])
         .stdout(Stdio::null())

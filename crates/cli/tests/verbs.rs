@@ -8,6 +8,7 @@ mod agents;
 mod backup;
 mod chatting;
 mod checking;
+mod durable;
 mod old_agent;
 mod profiles;
 mod pushing;

@@ -21,7 +21,7 @@ use crate::{
     discovery, egress,
     egress::{Request, Response},
     grpc,
-    stream::{Reader, Until},
+    stream::{Reader, Until, as_answer},
     v03::{self, FromV03},
 };
 
@@ -162,6 +162,13 @@ impl Client {
     pub async fn get(&self, mut request: GetTaskRequest) -> Result<Received<Task>, Error> {
         self.fill(&mut request.tenant);
         self.call(Operation::Get(&request)).await
+    }
+
+    /// A task as it is, as the answer to a message that it might have been.
+    pub async fn answer(&self, request: GetTaskRequest) -> Result<Received<SendMessageResponse>, Error> {
+        let task = self.get(request).await?;
+        let json = as_answer(self.form(), task.json)?;
+        Ok(Received { value: SendMessageResponse::Task(task.value), json })
     }
 
     /// A page of the caller's tasks.

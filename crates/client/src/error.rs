@@ -169,6 +169,17 @@ impl Error {
         }
     }
 
+    /// The error with everything that led to it, in one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(next) = cause {
+            text = format!("{text}: {next}");
+            cause = next.source();
+        }
+        text
+    }
+
     /// Whether the same call may work a moment later.
     pub fn is_passing(&self) -> bool {
         match self {
@@ -186,16 +197,7 @@ impl Error {
 
 /// What each place said, with everything that led to it: whoever reads it has no other way to learn that.
 fn each(tried: &[(String, Error)]) -> String {
-    let mut said = Vec::new();
-    for (place, error) in tried {
-        let mut text = format!("{place}: {error}");
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            text = format!("{text}: {next}");
-            cause = next.source();
-        }
-        said.push(text);
-    }
+    let said: Vec<String> = tried.iter().map(|(place, error)| format!("{place}: {}", error.chain())).collect();
     said.join("; ")
 }
 

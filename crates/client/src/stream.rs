@@ -7,6 +7,7 @@ use std::{
 
 use a2a::{ErrorKind, GetTaskRequest, StreamResponse, SubscribeToTaskRequest, Task, TaskState};
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use crate::{
     Binding, Client, Dialect, Error, Received,
@@ -100,6 +101,8 @@ pub struct EventStream {
     patient: bool,
     /// When the last event came, or when it was last looked for.
     heard: Instant,
+    /// Why nobody could be reached at the last attempt to take it up.
+    lost: watch::Sender<Option<String>>,
 }
 
 impl EventStream {
@@ -119,7 +122,14 @@ impl EventStream {
             silent: true,
             patient: false,
             heard: Instant::now(),
+            lost: watch::Sender::new(None),
         }
+    }
+
+    /// Why the other side could not be reached when the stream was last to be taken up again, while that is so. For whoever wants to know
+    /// what a long wait is about.
+    pub fn lost(&self) -> watch::Receiver<Option<String>> {
+        self.lost.subscribe()
     }
 
     /// The id of the last event, to subscribe after it another time.
@@ -286,7 +296,10 @@ impl EventStream {
                 Err(Error::Protocol(remote)) if remote.kind() == Some(ErrorKind::UnsupportedOperation) => {
                     return self.last_state().await.map(Some);
                 }
-                Err(error) if error.is_passing() => cause = Some(Box::new(error)),
+                Err(error) if error.is_passing() => {
+                    self.lost.send_replace(Some(error.chain()));
+                    cause = Some(Box::new(error));
+                }
                 // 0.3 has no one error for a task that nobody can subscribe to any more.
                 Err(error @ Error::Protocol(_)) if self.client.dialect() == Dialect::V03 => {
                     return match self.final_state().await? {
@@ -345,6 +358,7 @@ impl EventStream {
         self.response = Some(response);
         self.reader = self.client.reader();
         self.silent = true;
+        self.lost.send_if_modified(|lost| lost.take().is_some());
         Ok(())
     }
 
@@ -378,11 +392,15 @@ impl EventStream {
 
     async fn last_state(&self) -> Result<Received<StreamResponse>, Error> {
         let task = self.whole().await?;
-        let json = match self.client.form() {
-            Form::V1 | Form::V03Proto => RawValue::from_string(format!("{{\"task\":{}}}", task.json.get()))
-                .map_err(|error| Error::Malformed(error.to_string()))?,
-            Form::V03 => task.json,
-        };
-        Ok(Received { value: StreamResponse::Task(task.value), json })
+        Ok(Received { json: as_answer(self.client.form(), task.json)?, value: StreamResponse::Task(task.value) })
+    }
+}
+
+/// The JSON of a task as that of an answer or an event that is a task.
+pub(crate) fn as_answer(form: Form, task: Box<RawValue>) -> Result<Box<RawValue>, Error> {
+    match form {
+        Form::V1 | Form::V03Proto => RawValue::from_string(format!("{{\"task\":{}}}", task.get()))
+            .map_err(|error| Error::Malformed(error.to_string())),
+        Form::V03 => Ok(task),
     }
 }

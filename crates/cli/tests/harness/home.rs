@@ -184,6 +184,6 @@ pub(crate) fn worked(output: &Output) -> String {
 pub(crate) fn failed(output: &Output, code: i32) -> String {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{}\n{said}", text(&output.stdout));
-    assert!(said.contains("error: "), "{said}");
+    assert!(said.contains("error: ") || said.contains("{\"error\":{"), "{said}");
     said
 }

@@ -98,6 +98,11 @@ fn reply(call: &Value) -> (u16, &'static str, String) {
             let frames = events.map(|event| format!("data: {}\n\n", envelope(event)));
             (200, "text/event-stream", frames.concat())
         }
+        "tasks/get" if call["params"]["id"] == "t-1" => {
+            let part = json!([{"kind": "text", "text": "you said \"hello\""}]);
+            let artifacts = json!([{"artifactId": "a", "parts": part}]);
+            (200, "application/json", envelope(task("completed", artifacts)))
+        }
         _ => {
             let error = json!({"code": -32001, "message": "Task not found"});
             (200, "application/json", json!({"jsonrpc": "2.0", "id": call["id"], "error": error}).to_string())
@@ -112,7 +117,8 @@ fn send_speaks_0_3() {
     assert_eq!(home.ok(&["send", "--url", &agent.url, "--context", "c-1", "hello"]), "you said \"hello\"\n");
     let (headers, call) = agent.call(0);
     assert!(headers.contains("a2a-version: 0.3\r\n"), "{headers}");
-    assert_eq!(call["method"], "message/send");
+    assert_eq!(call["method"], "message/stream", "it says that it streams, and a stream can be followed further");
+    assert!(!headers.contains("idempotency-key"), "{headers}");
     assert_eq!((&call["params"]["contextId"], &call["params"]["message"]["contextId"]), (&json!("c-1"), &json!("c-1")));
     assert_eq!(call["params"]["message"]["role"], "user");
 
@@ -120,7 +126,7 @@ fn send_speaks_0_3() {
     assert_eq!((&reply["kind"], &reply["status"]["state"]), (&json!("task"), &json!("completed")), "as it came");
     let file = home.write("a.txt", "x");
     home.ok(&["send", "--url", &agent.url, "--file", &file, "look"]);
-    let part = &agent.call(2).1["params"]["message"]["parts"][1];
+    let part = &agent.call(4).1["params"]["message"]["parts"][1];
     assert_eq!((&part["kind"], &part["file"]["bytes"]), (&json!("file"), &json!("eA==")));
 }
 

@@ -409,7 +409,9 @@ fn s3_36_a_step_that_nobody_runs_waits_for_a_worker_and_the_plan_goes_on_after_i
         assert_eq!(worked(&output).lines().count(), 1, "the first step is done");
         let said = text(&output.stderr);
         assert!(said.contains("second waits in the queue of unregistered as "), "{said}");
-        waiting = said.lines().find(|line| line.contains("waits")).unwrap().rsplit(' ').next().unwrap().to_owned();
+        let note = said.lines().find(|line| line.contains("waits")).unwrap();
+        let note: Value = serde_json::from_str(note).unwrap();
+        waiting = note["step"].as_str().unwrap().rsplit(' ').next().unwrap().to_owned();
         assert_eq!((rig.entries(), rig.status_of(&waiting).as_str()), (2, "pending"), "nothing is published twice");
     }
     let mut patient = rig.beside(&run);

@@ -129,7 +129,7 @@ fn a_stream_that_cannot_go_on_says_so() {
     let server = home.serve();
     let id = begin(&home, &server, "stream", "100 chunks, 100 ms apart");
     let follower = home
-        .command(&["task", "subscribe", &id, "--after", "0"])
+        .command(&["task", "subscribe", &id, "--after", "0", "--timeout", "4s"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -137,10 +137,9 @@ fn a_stream_that_cannot_go_on_says_so() {
     std::thread::sleep(Duration::from_millis(900));
     drop(server);
     let output = follower.wait_with_output().unwrap();
-    let said = failed(&output, 1);
-    assert!(
-        said.contains("cut before its end") && said.contains(&format!("sb task subscribe {id} --after ")),
-        "{said}"
-    );
+    let said = failed(&output, 3);
+    assert!(said.contains("did not come back within 4s") && said.contains(&format!("task: {id} working")), "{said}");
+    assert!(said.contains(&format!("`sb task subscribe {id} --after ")), "{said}");
+    assert!(said.contains(&format!("`sb task cancel {id}`")), "{said}");
     assert!(text(&output.stdout).starts_with("chunk 1 of 100\n"), "what came is kept");
 }

@@ -1,0 +1,131 @@
+//! What the events of a turn add up to, for when the task itself cannot be asked for any more.
+
+use a2a::{Artifact, Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent};
+use serde::Deserialize;
+
+/// A turn, as far as it was heard of.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// The message that answered it.
+    pub(crate) message: Option<Message>,
+    /// Its task.
+    pub(crate) task: Option<Task>,
+    /// How many artifacts were there before anything was heard of being made.
+    before: usize,
+}
+
+#[derive(Deserialize)]
+struct Marks {
+    attempt: Option<u64>,
+}
+
+impl Heard {
+    /// This task, and nothing more.
+    pub(crate) fn of(task: Option<Task>) -> Self {
+        Self { task, ..Self::default() }
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.message.is_none() && self.task.is_none()
+    }
+
+    pub(crate) fn add(&mut self, event: &StreamResponse) {
+        match event {
+            StreamResponse::Message(message) => self.message = Some(message.clone()),
+            StreamResponse::Task(task) => {
+                if self.task.is_none() {
+                    self.before = task.artifacts.len();
+                }
+                self.task = Some(task.clone());
+            }
+            StreamResponse::StatusUpdate(update) => {
+                let before = self.before;
+                let task = self.task(&update.task_id, &update.context_id);
+                if attempt(update).is_some() {
+                    // What the attempt before has made is taken back.
+                    task.artifacts.truncate(before);
+                }
+                task.status = update.status.clone();
+            }
+            StreamResponse::ArtifactUpdate(update) => {
+                let task = self.task(&update.task_id, &update.context_id);
+                add(&mut task.artifacts, update);
+            }
+        }
+    }
+
+    fn task(&mut self, id: &str, context: &str) -> &mut Task {
+        self.task.get_or_insert_with(|| Task { id: id.to_owned(), context_id: context.to_owned(), ..Task::default() })
+    }
+}
+
+fn add(artifacts: &mut Vec<Artifact>, update: &TaskArtifactUpdateEvent) {
+    let known = artifacts.iter_mut().find(|known| known.artifact_id == update.artifact.artifact_id);
+    match known {
+        Some(known) if update.append => known.parts.extend(update.artifact.parts.iter().cloned()),
+        Some(known) => *known = update.artifact.clone(),
+        None => artifacts.push(update.artifact.clone()),
+    }
+}
+
+/// Which attempt at the turn begins here, when it is not the first: what the one before has made is taken back.
+pub(crate) fn attempt(update: &TaskStatusUpdateEvent) -> Option<u64> {
+    if update.status.state != TaskState::Working || update.status.message.is_some() {
+        return None;
+    }
+    let marks: Marks = update.metadata.as_ref()?.parse().ok()?;
+    marks.attempt.filter(|attempt| *attempt > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn heard(events: &[Value]) -> Heard {
+        let mut heard = Heard::default();
+        for event in events {
+            heard.add(&serde_json::from_value(event.clone()).unwrap());
+        }
+        heard
+    }
+
+    fn chunk(id: &str, append: bool, text: &str) -> Value {
+        let artifact = json!({"artifactId": id, "parts": [{"text": text}]});
+        json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "append": append, "artifact": artifact}})
+    }
+
+    fn status(state: &str, metadata: &Value) -> Value {
+        json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": state}, "metadata": metadata}})
+    }
+
+    #[test]
+    fn events_add_up_to_their_task() {
+        let old = json!({"artifactId": "old", "parts": [{"text": "earlier"}]});
+        let events = [
+            json!({"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_SUBMITTED"}, "artifacts": [old]}}),
+            status("TASK_STATE_WORKING", &json!({})),
+            chunk("a", false, "lost"),
+            chunk("b", false, "lost, too"),
+            status("TASK_STATE_WORKING", &json!({"attempt": 2})),
+            chunk("a", false, "one "),
+            chunk("a", true, "two"),
+            status("TASK_STATE_COMPLETED", &json!({})),
+        ];
+        let task = heard(&events).task.unwrap();
+        assert_eq!(task.status.state, TaskState::Completed);
+        let texts: Vec<String> = task
+            .artifacts
+            .iter()
+            .map(|artifact| artifact.parts.iter().filter_map(a2a::Part::as_text).collect())
+            .collect();
+        assert_eq!(texts, ["earlier", "one two"], "an attempt takes back what the one before it made, and no more");
+    }
+
+    #[test]
+    fn an_event_alone_names_the_task() {
+        let heard = heard(&[status("TASK_STATE_WORKING", &json!({}))]);
+        assert_eq!(heard.task.unwrap().id, "t");
+    }
+}

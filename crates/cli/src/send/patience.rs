@@ -1,0 +1,124 @@
+//! How long a command waits for an agent: until its time is over or somebody interrupts it, and through times in which the server is away.
+
+use std::{pin::pin, time::Duration};
+
+use a2a::StreamResponse;
+use client::{Error, EventStream, Received, Resume};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, sleep, sleep_until},
+};
+
+use crate::{failure::Failure, output};
+
+/// The pause before something is tried again; doubled each time.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Longer than anybody waits.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Why a wait was given up.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Its time is over.
+    Late,
+    /// Ctrl-C.
+    Interrupted,
+    /// What no further attempt would mend.
+    Broken(Error),
+}
+
+/// What is left of it.
+pub(crate) struct Patience {
+    limit: Duration,
+    deadline: Instant,
+    interrupts: Signal,
+    /// Why the server cannot be reached, while that is so.
+    lost: Option<String>,
+}
+
+/// Streams are taken up again for as long as their command waits: it is the command that gives up.
+pub(crate) fn resume() -> Resume {
+    Resume { attempts: u32::MAX, max_backoff: LONGEST_PAUSE, ..Resume::default() }
+}
+
+impl Patience {
+    /// For this long, from now on. From now on Ctrl-C ends the wait and not the process.
+    pub(crate) fn new(limit: Duration) -> Result<Self, Failure> {
+        let interrupts = signal(SignalKind::interrupt())
+            .map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error))?;
+        Ok(Self { limit, deadline: Instant::now() + limit.min(FOR_EVER), interrupts, lost: None })
+    }
+
+    /// How long it was from the start.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Why the server could not be reached in the end.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
+    /// Work to its end, or until there is no more patience.
+    pub(crate) async fn bear<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::select! {
+            done = work => Ok(done),
+            () = sleep_until(self.deadline) => Err(Stop::Late),
+            _ = self.interrupts.recv() => Err(Stop::Interrupted),
+        }
+    }
+
+    /// Asks until there is an answer that will not change by itself.
+    pub(crate) async fn ask<T>(&mut self, mut call: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Stop> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.bear(call()).await? {
+                Err(error) if error.is_passing() => self.rest(&error, &mut pause).await?,
+                answered => {
+                    self.notice(None);
+                    return answered.map_err(Stop::Broken);
+                }
+            }
+        }
+    }
+
+    /// Waits before another attempt.
+    pub(crate) async fn rest(&mut self, error: &Error, pause: &mut Duration) -> Result<(), Stop> {
+        self.notice(Some(error.chain()));
+        self.bear(sleep(*pause)).await?;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+
+    /// The next event of a stream.
+    pub(crate) async fn next(&mut self, stream: &mut EventStream) -> Result<Option<Received<StreamResponse>>, Stop> {
+        let mut lost = stream.lost();
+        let mut next = pin!(stream.next());
+        loop {
+            let noticed = tokio::select! {
+                event = &mut next => {
+                    // An error says by itself what there is to say.
+                    if matches!(event, Some(Ok(_))) {
+                        self.notice(None);
+                    }
+                    return event.transpose().map_err(Stop::Broken);
+                }
+                Ok(()) = lost.changed() => lost.borrow_and_update().clone(),
+                () = sleep_until(self.deadline) => return Err(Stop::Late),
+                _ = self.interrupts.recv() => return Err(Stop::Interrupted),
+            };
+            self.notice(noticed);
+        }
+    }
+
+    /// Says it when the server is away, and when it is back.
+    pub(crate) fn notice(&mut self, lost: Option<String>) {
+        match (&self.lost, &lost) {
+            (None, Some(why)) => output::error_line("note", &format!("the server is away ({why}); trying again")),
+            (Some(_), None) => output::error_line("note", "the server is back"),
+            _ => {}
+        }
+        self.lost = lost;
+    }
+}

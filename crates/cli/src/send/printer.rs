@@ -1,0 +1,336 @@
+//! What people are shown of events while they come. The answer is on stdout; what is beside it has lines of its own.
+
+use std::collections::BTreeMap;
+
+use a2a::{Artifact, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent};
+use client::{EventStream, Received};
+
+use super::{
+    heard::{Heard, attempt},
+    patience::Stop,
+    text::{artifact_text, last_said, message_text, print_reply, repeats, say_silence, task_text, title},
+};
+use crate::{
+    aside::Aside,
+    output::{self, Format},
+};
+
+/// What is seen of events while they come.
+pub(crate) enum Show {
+    /// The answer while it is made.
+    Text(Printer),
+    /// Every event as a line of JSON.
+    Lines,
+    /// Only what is beside the answer.
+    Beside,
+    /// Nothing.
+    Nothing,
+}
+
+impl Show {
+    /// Of a stream that is printed while it comes, or of one whose end is what counts.
+    pub(crate) fn new(format: Format, live: bool) -> Self {
+        match (format, live) {
+            (Format::Text, true) => Self::Text(Printer::default()),
+            (Format::Json, true) => Self::Lines,
+            (Format::Text, false) => Self::Beside,
+            (Format::Json, false) => Self::Nothing,
+        }
+    }
+
+    /// Of a subscription: what was there before belongs to it.
+    pub(crate) fn whole(format: Format) -> Self {
+        match format {
+            Format::Text => Self::Text(Printer { from_start: true, ..Printer::default() }),
+            Format::Json => Self::Lines,
+        }
+    }
+
+    /// Whether the answer is printed while it comes.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Lines)
+    }
+
+    pub(crate) fn event(&mut self, event: &Received<StreamResponse>) {
+        match (self, &event.value) {
+            (Self::Text(printer), value) => printer.event(value),
+            (Self::Lines, _) => output::line(&output::one_line(event.json.get())),
+            (Self::Beside, StreamResponse::StatusUpdate(update)) => {
+                if let Some(number) = attempt(update) {
+                    say_attempt(number);
+                } else if let Some(text) = progress(update) {
+                    output::aside(&text);
+                }
+            }
+            (Self::Beside | Self::Nothing, _) => {}
+        }
+    }
+
+    /// Passes on what came; before bad news a line that is open is ended.
+    pub(crate) fn ended_by<T>(&mut self, next: Result<T, Stop>) -> Result<T, Stop> {
+        if let (Self::Text(printer), Err(_)) = (self, &next) {
+            printer.end();
+        }
+        next
+    }
+
+    /// What there is to say at the end of a stream.
+    pub(crate) async fn finish(&mut self, stream: &EventStream) {
+        if let Self::Text(printer) = self {
+            printer.finish(stream).await;
+        }
+    }
+
+    /// An answer that came in one piece where a stream was wanted.
+    pub(crate) fn answer(&mut self, json: &str, heard: &Heard) {
+        match self {
+            Self::Lines => output::line(json),
+            Self::Text(_) => print_heard(heard),
+            Self::Beside | Self::Nothing => {}
+        }
+    }
+}
+
+/// Prints the answer of a turn for people.
+pub(crate) fn print_heard(heard: &Heard) {
+    match (&heard.message, &heard.task) {
+        (Some(message), _) => super::text::print_text(&message_text(message)),
+        (None, Some(task)) => {
+            if !print_reply(task) && task.status.state == TaskState::Completed {
+                say_silence();
+            }
+        }
+        (None, None) => {}
+    }
+}
+
+/// What an artifact is about as far as it was printed.
+struct Made {
+    id: String,
+    text: String,
+    /// It belongs to what is printed here, and not to an earlier turn.
+    shown: bool,
+}
+
+/// What has been printed of a stream.
+#[derive(Default)]
+pub(crate) struct Printer {
+    /// The artifacts, in the order of their begin.
+    made: Vec<Made>,
+    /// The one that is being written.
+    artifact: Option<String>,
+    printed: bool,
+    completed: bool,
+    /// A task or an event has come.
+    begun: bool,
+    /// What was there before the first event is printed, too.
+    from_start: bool,
+    /// What was shown beside the answer, by artifact: what a stream says again after a cut is not shown again.
+    asides: BTreeMap<String, Aside>,
+    /// The last thing printed did not end its line.
+    open_line: bool,
+    /// A line was ended for something beside the answer, whose own line break may be the next thing to come.
+    cut_line: bool,
+}
+
+impl Printer {
+    pub(crate) fn event(&mut self, event: &StreamResponse) {
+        match event {
+            StreamResponse::Message(message) => self.line(&message_text(message)),
+            StreamResponse::ArtifactUpdate(update) => self.chunk(update),
+            StreamResponse::StatusUpdate(update) => self.update(update),
+            StreamResponse::Task(task) => self.task(task),
+        }
+        self.begun = true;
+    }
+
+    /// The task as it stands: the first of a stream, or what some servers give in the place of the events that a cut has cost.
+    fn task(&mut self, task: &Task) {
+        if !self.begun && !self.from_start && !task.status.state.is_terminal() {
+            // What earlier turns have made is not this one's.
+            for artifact in &task.artifacts {
+                let (id, text) = (artifact.artifact_id.clone(), artifact_text(artifact));
+                self.made.push(Made { id, text, shown: false });
+            }
+            return;
+        }
+        for artifact in &task.artifacts {
+            self.whole(artifact);
+        }
+        self.status(&task.status);
+        if self.completed
+            && !self.printed
+            && let Some(text) = last_said(task)
+        {
+            self.line(&text);
+        }
+    }
+
+    /// An artifact of which some may have been printed.
+    fn whole(&mut self, artifact: &Artifact) {
+        if self.aside(artifact) {
+            return;
+        }
+        let text = artifact_text(artifact);
+        let known = self.made.iter_mut().find(|made| made.id == artifact.artifact_id);
+        let rest = match known {
+            Some(made) if text.starts_with(&made.text) => {
+                let rest = text[made.text.len()..].to_owned();
+                made.text = text;
+                if rest.is_empty() {
+                    return;
+                }
+                made.shown = true;
+                if self.artifact.as_ref() != Some(&artifact.artifact_id) {
+                    self.begin(artifact);
+                }
+                rest
+            }
+            _ => {
+                self.begin(artifact);
+                self.remember(artifact, &text);
+                text
+            }
+        };
+        self.print(&rest);
+    }
+
+    fn chunk(&mut self, update: &TaskArtifactUpdateEvent) {
+        let artifact = &update.artifact;
+        if !update.append && self.aside(artifact) {
+            return;
+        }
+        let text = artifact_text(artifact);
+        let goes_on = self.artifact.as_ref() == Some(&artifact.artifact_id) && update.append;
+        if !goes_on {
+            self.begin(artifact);
+        }
+        match self.made.iter_mut().find(|made| made.id == artifact.artifact_id).filter(|_| update.append) {
+            Some(made) => {
+                made.text.push_str(&text);
+                made.shown = true;
+            }
+            None => self.remember(artifact, &text),
+        }
+        let was_cut = std::mem::take(&mut self.cut_line);
+        let text = if goes_on && was_cut { text.strip_prefix('\n').unwrap_or(&text) } else { &text };
+        self.print(text);
+    }
+
+    /// Begins a line for an artifact. Where there are several, each but the first has its name above it.
+    fn begin(&mut self, artifact: &Artifact) {
+        self.end();
+        if self.artifact.is_some() && self.artifact.as_ref() != Some(&artifact.artifact_id) && self.printed {
+            output::aside(&title(artifact));
+        }
+        self.artifact = Some(artifact.artifact_id.clone());
+    }
+
+    fn remember(&mut self, artifact: &Artifact, text: &str) {
+        self.made.retain(|made| made.id != artifact.artifact_id);
+        self.made.push(Made { id: artifact.artifact_id.clone(), text: text.to_owned(), shown: true });
+    }
+
+    /// What is beside the answer has a line of its own among it. Where the answer stands alone nothing of it changes.
+    fn aside(&mut self, artifact: &Artifact) -> bool {
+        let Some(aside) = Aside::of(artifact) else { return false };
+        if self.asides.get(&artifact.artifact_id) != Some(&aside) {
+            self.make_room();
+            aside.print();
+            self.asides.insert(artifact.artifact_id.clone(), aside);
+        }
+        true
+    }
+
+    /// Ends a line for one beside the answer, where both are seen together.
+    fn make_room(&mut self) {
+        if output::is_watched() {
+            self.cut_line |= self.open_line;
+            self.end();
+        }
+    }
+
+    /// Whether something else can be shown without running into a line.
+    pub(crate) fn is_at_line_start(&self) -> bool {
+        !self.open_line
+    }
+
+    fn update(&mut self, update: &TaskStatusUpdateEvent) {
+        if let Some(number) = attempt(update) {
+            self.end();
+            self.artifact = None;
+            self.printed = false;
+            self.cut_line = false;
+            self.made.retain(|made| !made.shown);
+            self.asides.clear();
+            say_attempt(number);
+            return;
+        }
+        if let Some(text) = progress(update) {
+            self.make_room();
+            output::aside(&text);
+        }
+        self.status(&update.status);
+    }
+
+    /// The text of a status is the answer when the turn is over, unless it repeats what was printed.
+    fn status(&mut self, status: &TaskStatus) {
+        self.completed = status.state == TaskState::Completed;
+        if !self.completed && !status.state.is_interrupted() {
+            return;
+        }
+        let Some(message) = &status.message else { return };
+        let text = message_text(message);
+        let shown: Vec<&str> = self.made.iter().filter(|made| made.shown).map(|made| made.text.as_str()).collect();
+        if !repeats(&text, &shown) {
+            self.line(&text);
+        }
+    }
+
+    /// What a completed task said in none of its events may stand in the task itself.
+    pub(crate) async fn finish(&mut self, stream: &EventStream) {
+        if self.completed
+            && !self.printed
+            && let Ok(task) = stream.whole().await
+        {
+            self.line(&task_text(&task.value));
+            if !self.printed && !self.asides.values().any(Aside::is_file) {
+                say_silence();
+            }
+        }
+        self.end();
+    }
+
+    fn line(&mut self, text: &str) {
+        self.end();
+        self.print(text);
+        self.end();
+    }
+
+    fn print(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        output::print_foreign(text);
+        self.printed = true;
+        self.open_line = !text.ends_with('\n');
+    }
+
+    pub(crate) fn end(&mut self) {
+        if self.open_line {
+            output::print("\n");
+            self.open_line = false;
+        }
+    }
+}
+
+/// What an agent says on the way to its answer.
+fn progress(update: &TaskStatusUpdateEvent) -> Option<String> {
+    let is_underway = matches!(update.status.state, TaskState::Submitted | TaskState::Working);
+    let message = update.status.message.as_ref().filter(|_| is_underway)?;
+    Some(message_text(message)).filter(|text| !text.is_empty())
+}
+
+fn say_attempt(number: u64) {
+    output::error_line("note", &format!("attempt {number}: the one before was cut off, and the answer begins anew"));
+}
