@@ -73,6 +73,12 @@ pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
+/// How many columns stdout has, where it is a terminal.
+pub(crate) fn width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// A line beside an answer: dim among it where somebody watches, and on stderr where the answer has to stand alone.
 pub(crate) fn aside(text: &str) {
     let text = format!("· {}", harmless(text).replace(['\n', '\t'], " "));

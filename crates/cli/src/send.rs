@@ -38,19 +38,22 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
     /// The server, an agent elsewhere, or a card [env: SB_URL] [default: the local server]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", alias = "agent-card", short_alias = 'a')]
     url: Option<String>,
     /// Print the reply while it is made
     #[arg(long)]
     stream: bool,
     /// Do not wait: print the task's id as soon as the message is taken
-    #[arg(long, conflicts_with = "stream")]
+    #[arg(long, conflicts_with = "stream", aliases = ["async", "return-immediately", "no-wait"])]
     detach: bool,
+    /// Wait for the end of the turn, as it does without being told
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    wait: bool,
     /// The conversation this belongs to
-    #[arg(long, value_name = "CONTEXT")]
+    #[arg(long, value_name = "CONTEXT", alias = "context-id")]
     context: Option<String>,
     /// The task this continues
-    #[arg(long, value_name = "TASK")]
+    #[arg(long, value_name = "TASK", alias = "task-id")]
     task: Option<String>,
     /// How often a task is looked at whose agent does not stream
     #[arg(long, value_name = "DURATION", default_value = "2s")]
@@ -76,7 +79,7 @@ async fn send(args: &Args) -> Result<(), Failure> {
     let place = Place { url: args.url.as_deref() };
     let client = match patience.bear(connect(args)).await {
         Ok(connected) => connected?,
-        Err(stop) => return Err(place.stopped(stop_text(stop, &patience), &Heard::default(), None)),
+        Err(stop) => return Err(stop_text(stop, &patience).plain()),
     };
 
     let mut turn = Turn::new(&client, request, Show::new(args.output, args.stream), args.poll_interval.0);
@@ -155,11 +158,20 @@ pub(crate) fn stop_text(stop: Stop, patience: &Patience) -> Stopped {
         (Stop::Late, None) => (Failure::new(Exit::Timeout, format!("no result within {limit:?}")), true),
         (Stop::Interrupted, _) => (Failure::new(Exit::Interrupted, "interrupted"), true),
         (Stop::Broken(error), _) => {
-            let goes_on = matches!(error, client::Error::Cut { .. });
+            let is_silence = matches!(error, client::Error::Unreachable { .. } | client::Error::Timeout { .. });
+            let goes_on = matches!(error, client::Error::Cut { .. }) || (is_silence && !error.never_sent());
             (Failure::from(error), goes_on)
         }
     };
     Stopped { failure, goes_on }
+}
+
+impl Stopped {
+    /// The end of a command that is about no one task.
+    pub(crate) fn plain(self) -> Failure {
+        let Self { failure, .. } = self;
+        if failure.exit == Exit::Timeout { failure.hint("give it more time with --timeout") } else { failure }
+    }
 }
 
 impl Place<'_> {
@@ -189,7 +201,7 @@ impl Place<'_> {
     pub(crate) fn stopped(&self, stopped: Stopped, heard: &Heard, cursor: Option<&str>) -> Failure {
         let Stopped { failure, goes_on } = stopped;
         let Some(task) = &heard.task else {
-            if !goes_on || failure.hint.is_some() {
+            if !goes_on {
                 return failure;
             }
             let list = self.command(&["task", "list"]);

@@ -4,6 +4,21 @@ use a2a::Timestamp;
 
 use crate::output;
 
+/// Narrower than that no column is made.
+const NARROWEST: usize = 12;
+
+/// The same as [`table`], the last column cut so that lines are no longer than that.
+pub(crate) fn table_within(width: Option<usize>, headings: &[&str], rows: &[Vec<String>]) -> String {
+    let text = table(headings, rows);
+    let last = headings.last().and_then(|heading| text.lines().next()?.find(heading)).unwrap_or_default();
+    let Some(width) = width.filter(|width| *width >= last + NARROWEST) else { return text };
+    let cut = |line: &str| match line.char_indices().nth(width) {
+        Some(_) => format!("{}…\n", line.chars().take(width - 1).collect::<String>().trim_end()),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(cut).collect()
+}
+
 /// Lines of cells below their headings, two spaces apart.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let mut lines: Vec<Vec<String>> = vec![headings.iter().map(|&heading| heading.to_owned()).collect()];
@@ -58,6 +73,17 @@ pub(crate) fn timestamp(at: Timestamp) -> String {
     }
 }
 
+/// How long ago it was, in the largest unit that fits.
+pub(crate) fn age(at: Timestamp) -> String {
+    let seconds = (store::clock::now().as_millis() - at.as_millis()).max(0) / 1000;
+    match seconds {
+        ..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86400),
+    }
+}
+
 fn cell(text: &str) -> String {
     output::harmless(text).replace(['\n', '\t'], " ")
 }
@@ -71,6 +97,26 @@ mod tests {
         let rows = [vec!["1".to_owned(), "a\nb\u{1b}[2J".to_owned(), "x".to_owned()], vec!["200".into(), "é".into()]];
         let text = table(&["ID", "NAME", "STATE"], &rows);
         assert_eq!(text, "ID   NAME     STATE\n1    a b\u{fffd}[2J  x\n200  é\n");
+    }
+
+    #[test]
+    fn the_last_column_gives_way() {
+        let rows = [vec!["1".to_owned(), "a long story about nothing".to_owned()], vec!["2".into(), "short".into()]];
+        let text = table_within(Some(16), &["ID", "STORY"], &rows);
+        assert_eq!(text, "ID  STORY\n1   a long stor…\n2   short\n");
+        assert_eq!(
+            table_within(Some(5), &["ID", "STORY"], &rows),
+            table(&["ID", "STORY"], &rows),
+            "nothing would be left"
+        );
+        assert_eq!(table_within(None, &["ID", "STORY"], &rows), table(&["ID", "STORY"], &rows));
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let ago = |seconds: i64| age(Timestamp::from_millis(store::clock::now().as_millis() - seconds * 1000 - 500));
+        assert_eq!((ago(5), ago(125), ago(7300), ago(200_000)), ("5s".into(), "2m".into(), "2h".into(), "2d".into()));
+        assert_eq!(ago(-100), "0s", "clocks differ");
     }
 
     #[test]

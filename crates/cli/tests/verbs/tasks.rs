@@ -4,7 +4,10 @@ use std::{process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::rig::{Home, Server, eventually, failed, text};
+use super::{
+    rig::{Home, Server, eventually, failed, text},
+    terminal::Terminal,
+};
 
 /// Begins a task and does not wait for it.
 fn begin(home: &Home, server: &Server, agent: &str, says: &str) -> String {
@@ -57,6 +60,15 @@ fn tasks_are_listed() {
     eventually("it works", || home.json(&["task", "list", "--state", "working"]).len() == 1);
     let working = home.ok(&["task", "list", "--state", "working", "--agent", "slow"]);
     assert!(working.starts_with("TASK ") && working.contains(&slow), "{working}");
+    // Whose they are, and what they were begun with.
+    let shown = home.ok(&["task", "list"]);
+    let line = shown.lines().find(|line| line.starts_with(&slow)).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!((words[1], words[2], words[4]), ("slow", "working", "60000"), "{line}");
+    assert!(shown.lines().filter(|line| line.contains(" echo ") && line.contains("hello ")).count() == 5, "{shown}");
+    let agents: Vec<Value> = home.json(&["task", "list"]).iter().map(|task| task["agent"].clone()).collect();
+    assert_eq!(agents.iter().filter(|agent| *agent == "echo").count(), 5, "{agents:?}");
+    assert_eq!(home.json(&["task", "list", "--state", "working"])[0]["agent"], "slow");
     assert_eq!(home.json(&["task", "list", "--agent", "echo"]).len(), 5);
     assert!(home.json(&["task", "list", "--artifacts", "--limit", "1", "--agent", "echo"])[0]["artifacts"].is_array());
     assert_eq!(home.run(&["task", "list", "--state", "done"]).status.code(), Some(2));
@@ -142,4 +154,87 @@ fn a_stream_that_cannot_go_on_says_so() {
     assert!(said.contains(&format!("`sb task subscribe {id} --after ")), "{said}");
     assert!(said.contains(&format!("`sb task cancel {id}`")), "{said}");
     assert!(text(&output.stdout).starts_with("chunk 1 of 100\n"), "what came is kept");
+}
+
+#[test]
+fn a_long_list_fits_its_terminal() {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["send", "--agent", "echo", &"many words ".repeat(30)]);
+    let plain = home.command(&["task", "list"]);
+    let mut narrow = std::process::Command::new("sh");
+    narrow.args(["-c", "stty cols 90; exec \"$@\"", "sh"]).arg(plain.get_program()).args(plain.get_args()).env_clear();
+    narrow.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let (code, screen) = Terminal::start(&mut narrow).ends();
+    assert_eq!(code, Some(0), "{screen}");
+    let line = screen.lines().find(|line| line.contains(" echo ")).unwrap();
+    assert!(line.chars().count() <= 90 && line.contains("many words") && line.ends_with('…'), "{screen}");
+    let line = home.ok(&["task", "list"]).lines().find(|line| line.contains(" echo ")).unwrap().to_owned();
+    assert!(line.chars().count() > 90, "{line}");
+}
+
+#[test]
+fn what_changes_is_watched() {
+    let home = Home::new();
+    let server = home.serve();
+    let id = begin(&home, &server, "slow", "1500");
+    let mut command = home.command(&["task", "list", "--watch", "--poll-interval", "200ms", "-o", "json"]);
+    let watcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let shown = home.run(&["task", "get", "--watch", "--poll-interval", "200ms", &id]);
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("working") && shown.ends_with("done after 1500 ms\n"), "{shown}");
+    // Another one is seen as well.
+    home.ok(&["send", "--agent", "echo", "later"]);
+    std::thread::sleep(Duration::from_millis(800));
+    let interrupted = std::process::Command::new("kill").args(["-INT", &watcher.id().to_string()]).status();
+    assert!(interrupted.unwrap().success());
+    let output = watcher.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let seen = objects(&output.stdout);
+    let states: Vec<&str> = seen
+        .iter()
+        .filter(|task| task["id"] == id.as_str())
+        .map(|task| task["status"]["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states.last(), Some(&"TASK_STATE_COMPLETED"), "{seen:#?}");
+    assert!(states.contains(&"TASK_STATE_WORKING") && seen.iter().any(|task| task["agent"] == "echo"), "{seen:#?}");
+}
+
+#[test]
+fn a_subscription_begins_with_what_is_there() {
+    let home = Home::new();
+    let server = home.serve();
+    let id = begin(&home, &server, "stream", "10 chunks, 150 ms apart");
+    eventually("some of it is there", || home.ok(&["task", "get", &id]).contains("chunk 3 of 10"));
+    let followed = home.ok(&["task", "subscribe", &id]);
+    let whole: Vec<String> = (1..=10).map(|n| format!("chunk {n} of 10")).collect();
+    assert_eq!(followed.lines().collect::<Vec<_>>(), whole);
+}
+
+#[test]
+fn files_of_a_task_are_saved() {
+    let home = Home::new();
+    let _server = home.serve();
+    let picture = home.write("a picture.png", [0x89, b'P', 0, 1]);
+    let notes = home.write("in/notes.md", "# Notes\n");
+    let args =
+        ["send", "--agent", "echo", "--file", &picture, "--file", &notes, "--file", "https://h.example/x", "look"];
+    let id = home.json(&args).remove(0)["task"]["id"].as_str().unwrap().to_owned();
+    let out = home.path("out");
+    let dir = out.to_str().unwrap();
+    let saved = home.run(&["task", "download", &id, "--dir", dir]);
+    let paths = format!("{}\n{}\n", out.join("a picture.png").display(), out.join("notes.md").display());
+    assert_eq!(text(&saved.stdout), paths, "{}", text(&saved.stderr));
+    assert!(text(&saved.stderr).contains("not fetched: https://h.example/x"), "{}", text(&saved.stderr));
+    assert_eq!(std::fs::read(out.join("a picture.png")).unwrap(), [0x89, b'P', 0, 1]);
+    assert_eq!(std::fs::read(out.join("notes.md")).unwrap(), b"# Notes\n");
+    // Nothing is replaced unless somebody says so, and then everything is there anew.
+    std::fs::write(out.join("notes.md"), "mine").unwrap();
+    assert!(home.fails(&["task", "download", &id, "--dir", dir], 1).contains("--force"));
+    assert_eq!(std::fs::read(out.join("notes.md")).unwrap(), b"mine");
+    let objects = home.json(&["task", "download", &id, "--dir", dir, "--force", "--all"]);
+    assert_eq!(std::fs::read(out.join("notes.md")).unwrap(), b"# Notes\n");
+    assert_eq!(std::fs::read(out.join("echo.txt")).unwrap(), b"look");
+    assert_eq!(objects.len(), 4);
+    assert_eq!((&objects[1]["bytes"], &objects[1]["mediaType"]), (&json!(4), &json!("image/png")));
 }

@@ -1,0 +1,99 @@
+//! `sb task subscribe`: a task followed to its end.
+
+use a2a::{ErrorKind, GetTaskRequest, SubscribeToTaskRequest, Task};
+use client::Client;
+
+use super::Where;
+use crate::{
+    failure::Failure,
+    output::{self, Format},
+    send::{Heard, Patience, Place, Show, Stop, print_heard, stop_text, verdict, waits},
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Subscribe {
+    /// The task
+    id: String,
+    /// Only what came after this event; 0 is everything from the start
+    #[arg(long, value_name = "SEQUENCE")]
+    after: Option<u64>,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+pub(super) async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
+    let mut patience = Patience::new(args.place.target.timeout.0)?;
+    let mut followed = Followed { show: Show::whole(args.place.output), heard: Heard::default(), cursor: None };
+    let place = Place { url: args.place.url.as_deref() };
+    let done = followed.follow(args, &mut patience).await?;
+    if let Err(stop) = done {
+        let heard = &mut followed.heard;
+        heard.task = heard.task.take().or_else(|| nameless(&args.id, &stop));
+        return Err(place.stopped(stop_text(stop, &patience), heard, followed.cursor.as_deref()));
+    }
+    match &followed.heard.task {
+        Some(task) => {
+            place.say(task);
+            verdict(&task.id, &task.status).map_err(|failure| failure.of(task))
+        }
+        // There was nothing after the event that was named.
+        None => Ok(()),
+    }
+}
+
+/// A task of which nothing was heard: whoever gave up waiting has its id, and where it cannot be had there is none.
+pub(super) fn nameless(id: &str, stop: &Stop) -> Option<Task> {
+    (!matches!(stop, Stop::Broken(_))).then(|| Task { id: id.to_owned(), ..Task::default() })
+}
+
+/// A task that is followed.
+struct Followed {
+    show: Show,
+    heard: Heard,
+    cursor: Option<String>,
+}
+
+impl Followed {
+    async fn follow(&mut self, args: &Subscribe, patience: &mut Patience) -> Result<Result<(), Stop>, Failure> {
+        let client = match patience.bear(args.place.client()).await {
+            Ok(client) => client?,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        Ok(self.events(&client, args, patience).await)
+    }
+
+    async fn events(&mut self, client: &Client, args: &Subscribe, patience: &mut Patience) -> Result<(), Stop> {
+        let request = || SubscribeToTaskRequest { id: args.id.clone(), ..SubscribeToTaskRequest::default() };
+        let after = args.after.map(|sequence| sequence.to_string());
+        let mut stream = match patience.ask(async || client.subscribe(request(), after.clone()).await).await {
+            Ok(stream) => stream,
+            // It has ended, and by the protocol there is nothing to subscribe to: how it ended is the answer.
+            Err(Stop::Broken(client::Error::Protocol(remote)))
+                if remote.kind() == Some(ErrorKind::UnsupportedOperation) =>
+            {
+                return self.last(client, args, patience).await;
+            }
+            Err(stop) => return Err(stop),
+        };
+        while let Some(event) = self.show.ended_by(patience.next(&mut stream).await)? {
+            self.show.event(&event);
+            self.heard.add(&event.value);
+            self.cursor = stream.last_id().map(str::to_owned);
+            if waits(&event.value) {
+                break;
+            }
+        }
+        patience.bear(self.show.finish(&stream)).await
+    }
+
+    async fn last(&mut self, client: &Client, args: &Subscribe, patience: &mut Patience) -> Result<(), Stop> {
+        let request = || GetTaskRequest { id: args.id.clone(), ..GetTaskRequest::default() };
+        let task = patience.ask(async || client.get(request()).await).await?;
+        self.heard.task = Some(task.value);
+        match args.place.output {
+            Format::Json => output::line(&format!("{{\"task\":{}}}", output::one_line(task.json.get()))),
+            Format::Text => print_heard(&self.heard),
+        }
+        Ok(())
+    }
+}
