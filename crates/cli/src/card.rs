@@ -49,8 +49,11 @@ enum Verb {
 struct Get {
     /// The agent's URL, or that of the card itself [default: the server]
     url: Option<String>,
+    /// The same, as others spell it
+    #[arg(short = 'a', long, value_name = "URL", hide = true, conflicts_with = "url")]
+    agent_card: Option<String>,
     /// An agent of the server
-    #[arg(long, value_name = "ID", conflicts_with = "url")]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["url", "agent_card"])]
     agent: Option<String>,
     /// How to print it: `text` is indented
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
@@ -108,7 +111,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn get(args: &Get) -> Result<(), Failure> {
-    let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?;
+    let target = args.target.target(args.url.as_deref().or(args.agent_card.as_deref()), args.agent.as_deref())?;
     let trust = trust::configured(&args.target.settings(&process_environment)?)?;
     let found = discover(&args.target.connector(), &target.url, target.token.as_ref()).await?;
     // It was parsed, so that it is UTF-8.

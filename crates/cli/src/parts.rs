@@ -1,49 +1,124 @@
 //! What a message is made of on the command line: text, files, data and metadata.
 
 use std::{
-    io::{self, Read},
+    io::{self, IsTerminal, Read},
     path::{Path, PathBuf},
 };
 
 use a2a::{Json, JsonObject, Message, Part};
+use clap::ArgMatches;
 
 use crate::failure::Failure;
 
-/// The options that make a message.
-#[derive(Debug, clap::Args)]
+/// The options that make a message, and in which order its parts were given.
+#[derive(Debug)]
 pub(crate) struct PartArgs {
-    /// What to say; `-` reads it from stdin
-    #[arg(required_unless_present_any = ["file", "data"])]
+    given: Given,
+    /// Kinds of parts and media types by where they stand on the command line.
+    order: Vec<(usize, Kind)>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Given {
+    /// What to say; `-` reads it from stdin, and so does nothing at all where stdin is no terminal
     text: Option<String>,
-    /// A file to send along, several times if need be; its media type follows from its name
-    #[arg(long, value_name = "PATH")]
+    /// What to say, several times if need be
+    #[arg(long = "text", value_name = "TEXT")]
+    texts: Vec<String>,
+    /// A file to send along, several times if need be; its media type follows from its name. A URL is passed on as such
+    #[arg(long, value_name = "PATH|URL")]
     file: Vec<PathBuf>,
-    /// Structured data to send along: JSON, or @PATH of a file with JSON
-    #[arg(long, value_name = "JSON|@PATH")]
+    /// Structured data to send along: JSON, or a file with JSON as PATH or @PATH; `-` reads it from stdin
+    #[arg(long, value_name = "JSON|PATH")]
     data: Vec<String>,
+    /// The media type of the --text, --file or --data before it
+    #[arg(long, value_name = "TYPE")]
+    media_type: Vec<String>,
     /// The message's metadata: a JSON object, or @PATH of a file with one
     #[arg(long, value_name = "JSON|@PATH")]
     metadata: Option<String>,
 }
 
+/// What an option adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    File,
+    Data,
+    MediaType,
+}
+
+impl clap::FromArgMatches for PartArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::from_arg_matches_mut(&mut matches.clone())
+    }
+
+    fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
+        let order = order(matches);
+        Ok(Self { given: Given::from_arg_matches_mut(matches)?, order })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.order = order(matches);
+        self.given.update_from_arg_matches(matches)
+    }
+}
+
+impl clap::Args for PartArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Given::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Given::augment_args_for_update(command)
+    }
+}
+
+/// Where the parts and their media types stand.
+fn order(matches: &ArgMatches) -> Vec<(usize, Kind)> {
+    let names = [("texts", Kind::Text), ("file", Kind::File), ("data", Kind::Data), ("media_type", Kind::MediaType)];
+    let places = |(name, kind)| matches.indices_of(name).into_iter().flatten().map(move |place| (place, kind));
+    let mut order: Vec<(usize, Kind)> = names.into_iter().flat_map(places).collect();
+    order.sort_unstable_by_key(|(place, _)| *place);
+    order
+}
+
 impl PartArgs {
-    /// Puts everything into a message: the text, then the files, then the data.
+    /// Puts everything into a message: the text, then the parts in the order in which they were given.
     pub(crate) fn fill(&self, message: &mut Message) -> Result<(), Failure> {
+        let given = &self.given;
         message.parts.clear();
-        match self.text.as_deref() {
+        match given.text.as_deref() {
             Some("-") => message.parts.push(Part::text(stdin()?)),
             Some(text) => message.parts.push(Part::text(text)),
-            None => {}
+            None if self.order.iter().any(|(_, kind)| *kind != Kind::MediaType) => {}
+            None if io::stdin().is_terminal() => {
+                return Err(Failure::usage("there is nothing to send")
+                    .hint("write what to say behind `sb send`, or pipe it in; --file and --data send along"));
+            }
+            None => message.parts.push(Part::text(stdin()?)),
         }
-        for path in &self.file {
-            message.parts.push(file(path)?);
+        let (mut texts, mut files, mut data) = (given.texts.iter(), given.file.iter(), given.data.iter());
+        let mut media_types = given.media_type.iter();
+        let begin = message.parts.len();
+        for (_, kind) in &self.order {
+            let part = match kind {
+                Kind::Text => texts.next().map(Part::text),
+                Kind::File => files.next().map(|path| file(path)).transpose()?,
+                Kind::Data => data.next().map(|given| structured(given)).transpose()?,
+                Kind::MediaType => {
+                    let named = message.parts[begin..].last_mut().zip(media_types.next());
+                    let (part, media_type) = named.ok_or_else(|| {
+                        Failure::usage("--media-type names the type of nothing")
+                            .hint("write it behind a --file, --text or --data")
+                    })?;
+                    media_type.clone_into(&mut part.media_type);
+                    None
+                }
+            };
+            message.parts.extend(part);
         }
-        for given in &self.data {
-            let text = json_text("--data", given)?;
-            let data = Json::from_text(&text).map_err(|error| not_json("--data", given).caused_by(&error))?;
-            message.parts.push(Part::data(data));
-        }
-        if let Some(given) = &self.metadata {
+        if let Some(given) = &given.metadata {
             let text = json_text("--metadata", given)?;
             let metadata = JsonObject::from_text(&text)
                 .map_err(|error| not_json("--metadata", given).caused_by(&error).hint("write a JSON object"))?;
@@ -68,7 +143,25 @@ fn stdin() -> Result<String, Failure> {
     Ok(text.to_owned())
 }
 
+/// What is given to `--data`: JSON, or where it is.
+fn structured(given: &str) -> Result<Part, Failure> {
+    let is_path = || !given.trim_start().starts_with(['{', '[', '"']) && Path::new(given).is_file();
+    let text = match given {
+        "-" | "@-" => stdin()?,
+        path if is_path() => json_text("--data", &format!("@{path}"))?,
+        given => json_text("--data", given)?,
+    };
+    let data = Json::from_text(&text).map_err(|error| not_json("--data", given).caused_by(&error))?;
+    Ok(Part::data(data))
+}
+
 pub(crate) fn file(path: &Path) -> Result<Part, Failure> {
+    if let Some(url) = path.to_str().filter(|path| path.starts_with("https://") || path.starts_with("http://")) {
+        let name = Path::new(url.split(['?', '#']).next().unwrap_or_default());
+        let mut part = Part::url(url);
+        media_type(name).clone_into(&mut part.media_type);
+        return Ok(part);
+    }
     let mut part = Part::raw(std::fs::read(path).map_err(|error| unreadable("--file", path, &error))?);
     part.filename = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     media_type(path).clone_into(&mut part.media_type);
@@ -162,16 +255,16 @@ const MEDIA_TYPES: &[(&str, &[&str])] = &[
 #[cfg(test)]
 mod tests {
     use a2a::PartContent;
+    use clap::{Args, FromArgMatches};
 
     use super::*;
 
-    fn args(data: &[&str], metadata: Option<&str>) -> PartArgs {
-        PartArgs {
-            text: Some("hello".to_owned()),
-            file: Vec::new(),
-            data: data.iter().map(|&text| text.to_owned()).collect(),
-            metadata: metadata.map(str::to_owned),
-        }
+    fn filled(args: &[&str]) -> Result<Message, Failure> {
+        let command = PartArgs::augment_args(clap::Command::new("send"));
+        let matches = command.try_get_matches_from([&["send"], args].concat()).unwrap();
+        let mut message = Message::default();
+        PartArgs::from_arg_matches(&matches).unwrap().fill(&mut message)?;
+        Ok(message)
     }
 
     #[test]
@@ -181,24 +274,55 @@ mod tests {
         std::fs::write(&picture, [0, 1]).unwrap();
         let json = directory.path().join("d.json");
         std::fs::write(&json, "{\"n\": 1.0}").unwrap();
-        let mut args = args(&["[1]", &format!("@{}", json.display())], Some("{\"k\":1}"));
-        args.file = vec![picture];
-        let mut message = Message::default();
-        args.fill(&mut message).unwrap();
-        assert_eq!(message.parts.len(), 4);
+        let (picture, json) = (picture.to_str().unwrap(), json.to_str().unwrap());
+        let at_json = format!("@{json}");
+        let args = ["hello", "--data", "[1]", "--file", picture, "--data", &at_json, "--metadata", "{\"k\":1}"];
+        let message = filled(&args).unwrap();
+        assert_eq!(message.parts.len(), 4, "in the order in which they were given");
         assert_eq!(message.parts[0].as_text(), Some("hello"));
-        assert_eq!((message.parts[1].filename.as_str(), message.parts[1].media_type.as_str()), ("a.PNG", "image/png"));
-        assert!(matches!(&message.parts[1].content, PartContent::Raw(bytes) if bytes[..] == [0, 1]));
+        assert!(matches!(&message.parts[1].content, PartContent::Data(data) if data.get() == "[1]"));
+        assert_eq!((message.parts[2].filename.as_str(), message.parts[2].media_type.as_str()), ("a.PNG", "image/png"));
+        assert!(matches!(&message.parts[2].content, PartContent::Raw(bytes) if bytes[..] == [0, 1]));
         assert!(matches!(&message.parts[3].content, PartContent::Data(data) if data.get() == "{\"n\": 1.0}"));
         assert_eq!(message.metadata.unwrap().get(), "{\"k\":1}");
     }
 
     #[test]
+    fn parts_may_be_spelled_as_others_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let json = directory.path().join("d.json");
+        std::fs::write(&json, "[2]").unwrap();
+        let json = json.to_str().unwrap();
+        let message = filled(&[
+            "--text",
+            "one",
+            "--media-type",
+            "text/markdown",
+            "--file",
+            "https://h/a.pdf?x=1",
+            "--data",
+            json,
+            "--text",
+            "two",
+        ])
+        .unwrap();
+        let types: Vec<&str> = message.parts.iter().map(|part| part.media_type.as_str()).collect();
+        assert_eq!(types, ["text/markdown", "application/pdf", "", ""]);
+        assert!(matches!(&message.parts[1].content, PartContent::Url(url) if url == "https://h/a.pdf?x=1"));
+        assert!(matches!(&message.parts[2].content, PartContent::Data(data) if data.get() == "[2]"));
+        assert_eq!(message.parts[3].as_text(), Some("two"));
+    }
+
+    #[test]
     fn what_cannot_be_sent_is_a_usage_error() {
-        let mut missing = args(&[], None);
-        missing.file = vec!["/nowhere/x".into()];
-        for args in [missing, args(&["{"], None), args(&["@/nowhere/x"], None), args(&[], Some("[1]"))] {
-            let failure = args.fill(&mut Message::default()).unwrap_err();
+        for args in [
+            &["x", "--file", "/nowhere/x"][..],
+            &["x", "--data", "{"],
+            &["x", "--data", "@/nowhere/x"],
+            &["x", "--metadata", "[1]"],
+            &["x", "--media-type", "text/plain"],
+        ] {
+            let failure = filled(args).unwrap_err();
             assert_eq!(failure.exit as u8, 2, "{}", failure.error);
         }
     }

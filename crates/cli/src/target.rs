@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use agents::units::Span;
 use clap::ValueEnum;
 use client::{Binding, Connector, Credential, Limits, Policy, Secret, parse_url};
+use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use crate::{
@@ -19,10 +20,13 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wire {
     /// JSON-RPC
+    #[value(alias = "JSONRPC")]
     Jsonrpc,
     /// HTTP+JSON
+    #[value(aliases = ["http+json", "HTTP+JSON"])]
     Rest,
     /// gRPC, where the card names it
+    #[value(alias = "GRPC")]
     Grpc,
 }
 
@@ -40,13 +44,19 @@ impl From<Wire> for Binding {
 #[derive(Debug, clap::Args)]
 pub(crate) struct TargetArgs {
     /// The token to authenticate with [env: SB_TOKEN] [default: that of the profile or of the local server]
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", alias = "bearer")]
     token: Option<String>,
+    /// A key to authenticate with in the place of a token, in the header `X-API-Key` [env: SB_API_KEY]
+    #[arg(long, value_name = "KEY", conflicts_with = "token")]
+    api_key: Option<String>,
+    /// Something else to say with every call, as `NAME:VALUE`: a header, or metadata of gRPC; may be given again
+    #[arg(long = "svc-param", value_name = "NAME:VALUE", value_parser = header)]
+    params: Vec<(HeaderName, HeaderValue)>,
     /// A protocol extension to ask for, by its URI; may be given again. Some agents require one
     #[arg(long = "extension", value_name = "URI")]
     extensions: Vec<String>,
     /// How to call the agent [default: the first of `jsonrpc` and `rest` that its card names]
-    #[arg(long, value_name = "BINDING", value_enum)]
+    #[arg(long, value_name = "BINDING", value_enum, alias = "transport")]
     pub(crate) binding: Option<Wire>,
     /// Follow the card to an address on another origin, token included
     #[arg(long)]
@@ -131,13 +141,25 @@ impl TargetArgs {
     /// How the agent is called.
     pub(crate) fn client_options(&self, token: Option<Secret>) -> Result<client::Options, Failure> {
         Ok(client::Options {
-            credential: token.map(Credential::Bearer),
+            credential: self.key(&process_environment)?.or_else(|| token.map(Credential::Bearer)),
+            headers: self.params.clone(),
             binding: self.binding.map(Binding::from),
             allow_foreign_interface: self.allow_other_origin,
             trust: trust::configured(&self.settings(&process_environment)?)?,
             extensions: self.extensions.clone(),
             ..client::Options::default()
         })
+    }
+
+    /// The key to authenticate with, if one was given in the place of a token.
+    fn key(&self, environment: Environment<'_>) -> Result<Option<Credential>, Failure> {
+        let key = match (&self.api_key, &self.token) {
+            (Some(key), _) => Some(key.clone()),
+            (None, Some(_)) => None,
+            (None, None) => agents::environment::secret_from("SB_API_KEY", environment).map_err(Failure::usage)?,
+        };
+        let name = HeaderName::from_static("x-api-key");
+        Ok(key.map(|key| Credential::Header { name, value: Secret::new(key) }))
     }
 
     /// Runs a command to its end or until its time is over.
@@ -247,6 +269,14 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     runtime.block_on(work)
 }
 
+/// A header as it is given on the command line.
+fn header(given: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = given.split_once([':', '=']).ok_or("write NAME:VALUE")?;
+    let name = name.trim().parse().map_err(|_| format!("`{}` is no name of a header", name.trim()))?;
+    let value = value.trim().parse().map_err(|_| "the value has characters that no header can carry")?;
+    Ok((name, value))
+}
+
 /// One agent of a Switchboard server.
 fn agent_url(mut base: Url, id: &str) -> Result<Url, Failure> {
     if let Err(reason) = id.parse::<store::AgentId>() {
@@ -276,6 +306,8 @@ mod tests {
         TargetArgs {
             extensions: Vec::new(),
             token: None,
+            api_key: None,
+            params: Vec::new(),
             binding: None,
             allow_other_origin: false,
             timeout: "1s".parse().unwrap(),

@@ -23,7 +23,7 @@ pub use self::{
     guard::{Guard, Refusal, Resolve},
     steady::Steady,
 };
-use crate::{Error, Secret, credential::bearer};
+use crate::{Error, Secret, credential::bearer, wire};
 
 /// How long the check of a URL waits for its name. Whoever registers it waits as long.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -151,6 +151,7 @@ impl Connector {
     /// Sends a request and waits for the answer's headers.
     pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
         let reach = self.check(request.url)?;
+        wire::sent(&request);
         let origin = request.url.origin().ascii_serialization();
         let timeout = self.inner.limits.total_timeout;
         let mut outbound = self.http(request.url, request.http2, reach)?.request(request.method, request.url.clone());
@@ -175,6 +176,7 @@ impl Connector {
             None => sent.await,
         };
         let inner = answer.map_err(|error| network_error(error, &origin, self.inner.limits))?;
+        wire::answered(inner.status(), inner.headers());
         Ok(Response {
             status: inner.status(),
             headers: inner.headers().clone(),
@@ -287,7 +289,10 @@ impl Response {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| network_error(error, &self.origin, self.limits))?;
             match frame.into_data() {
-                Ok(data) => return Ok(Some(data)),
+                Ok(data) => {
+                    wire::came(&data);
+                    return Ok(Some(data));
+                }
                 Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
             }
         }

@@ -38,6 +38,7 @@ pub mod sse;
 mod stream;
 mod trust;
 mod v03;
+mod wire;
 
 pub use client::{Binding, Client, Dialect, Options, Order, Received, user_message};
 pub use credential::{ClientCredentials, Credential};

@@ -10,6 +10,18 @@ use serde_json::{Value, json};
 
 use super::rig::{Home, failed, worked};
 
+/// How it takes messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Streams,
+    /// It does not say that it streams, and works for a while.
+    Works,
+    /// It says that it streams, and does not know how.
+    Boasts,
+    /// It breaks off instead of answering.
+    Breaks,
+}
+
 /// A 0.3 server that answers every message with its own text.
 struct OldAgent {
     url: String,
@@ -19,13 +31,17 @@ struct OldAgent {
 
 impl OldAgent {
     fn start() -> Self {
+        Self::start_as(Way::Streams)
+    }
+
+    fn start_as(way: Way) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let calls = Arc::new(Mutex::new(Vec::new()));
         let (base, log) = (url.clone(), Arc::clone(&calls));
         std::thread::spawn(move || {
             for socket in listener.incoming() {
-                answer(socket.unwrap(), &base, &log);
+                answer(socket.unwrap(), &base, &log, way);
             }
         });
         Self { url, calls }
@@ -36,7 +52,7 @@ impl OldAgent {
     }
 }
 
-fn answer(mut socket: TcpStream, base: &str, log: &Mutex<Vec<(String, Value)>>) {
+fn answer(mut socket: TcpStream, base: &str, log: &Mutex<Vec<(String, Value)>>, way: Way) {
     let mut reader = BufReader::new(socket.try_clone().unwrap());
     let (mut line, mut headers, mut length) = (String::new(), String::new(), 0);
     reader.read_line(&mut line).unwrap();
@@ -55,28 +71,37 @@ fn answer(mut socket: TcpStream, base: &str, log: &Mutex<Vec<(String, Value)>>) 
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
     let (status, media_type, body) = if line.starts_with("GET /.well-known/agent-card.json") {
-        (200, "application/json", card(base).to_string())
+        (200, "application/json", card(base, way).to_string())
     } else if line.starts_with("GET") {
         (404, "application/json", "{}".to_owned())
     } else {
         let call: Value = serde_json::from_slice(&body).unwrap();
         log.lock().unwrap().push((headers, call.clone()));
-        reply(&call)
+        match (way, call["method"].as_str().unwrap()) {
+            (Way::Breaks, _) => return,
+            (Way::Boasts, "message/stream") => no_method(&call),
+            _ => reply(&call, way),
+        }
     };
     let length = body.len();
     let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {media_type}\r\ncontent-length: {length}\r\n");
     socket.write_all(format!("{head}connection: close\r\n\r\n{body}").as_bytes()).unwrap();
 }
 
-fn card(base: &str) -> Value {
+fn no_method(call: &Value) -> (u16, &'static str, String) {
+    let error = json!({"code": -32601, "message": "Method not found"});
+    (200, "application/json", json!({"jsonrpc": "2.0", "id": call["id"], "error": error}).to_string())
+}
+
+fn card(base: &str, way: Way) -> Value {
     json!({
         "protocolVersion": "0.3.0", "name": "old", "description": "d", "url": format!("{base}/rpc"),
-        "preferredTransport": "JSONRPC", "version": "1", "capabilities": {"streaming": true},
+        "preferredTransport": "JSONRPC", "version": "1", "capabilities": {"streaming": way != Way::Works},
         "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "skills": [],
     })
 }
 
-fn reply(call: &Value) -> (u16, &'static str, String) {
+fn reply(call: &Value, way: Way) -> (u16, &'static str, String) {
     let envelope = |result: Value| json!({"jsonrpc": "2.0", "id": call["id"], "result": result}).to_string();
     let message = &call["params"]["message"];
     let context = message["contextId"].as_str().unwrap_or("c-new");
@@ -91,6 +116,7 @@ fn reply(call: &Value) -> (u16, &'static str, String) {
         json!({"kind": "status-update", "taskId": "t-1", "contextId": context, "status": status, "final": last})
     };
     match call["method"].as_str().unwrap() {
+        "message/send" if way == Way::Works => (200, "application/json", envelope(task("working", json!([])))),
         "message/send" => (200, "application/json", envelope(task("completed", json!([artifact])))),
         "message/stream" => {
             let chunk = json!({"kind": "artifact-update", "taskId": "t-1", "contextId": context, "artifact": artifact});
@@ -154,4 +180,30 @@ fn what_0_3_lacks_is_said() {
     assert_eq!(card["protocolVersion"], "0.3.0", "as it came");
     assert!(failed(&home.run(&["task", "list", "--url", &agent.url]), 1).contains("0.3"));
     assert!(failed(&home.run(&["task", "get", "--url", &agent.url, "t-9"]), 1).contains("Task not found"));
+}
+
+#[test]
+fn who_does_not_stream_is_asked_until_the_end() {
+    let home = Home::new();
+    for way in [Way::Works, Way::Boasts] {
+        let agent = OldAgent::start_as(way);
+        assert_eq!(home.ok(&["send", "--url", &agent.url, "hello"]), "you said \"hello\"\n", "{way:?}");
+        let methods: Vec<Value> = agent.calls.lock().unwrap().iter().map(|(_, call)| call["method"].clone()).collect();
+        let expected = match way {
+            Way::Works => ["message/send", "tasks/get"],
+            _ => ["message/stream", "message/send"],
+        };
+        assert_eq!(methods, expected, "{way:?}");
+        let reply = home.json(&["send", "--stream", "--url", &agent.url, "hello"]);
+        assert_eq!(reply.last().unwrap()["status"]["state"], "completed", "{way:?}");
+    }
+}
+
+#[test]
+fn a_message_that_may_have_arrived_is_not_sent_again_to_a_stranger() {
+    let home = Home::new();
+    let agent = OldAgent::start_as(Way::Breaks);
+    let said = failed(&home.run(&["send", "--url", &agent.url, "hello"]), 3);
+    assert!(said.contains("not known") && said.contains(&format!("`sb task list --url {}`", agent.url)), "{said}");
+    assert_eq!(agent.calls.lock().unwrap().len(), 1);
 }

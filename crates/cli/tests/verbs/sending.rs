@@ -113,3 +113,102 @@ fn every_exit_code_has_its_case() {
     home.fails(&["send", "x"], 3);
     assert_eq!(text(&home.run(&["send", "x"]).stdout), "", "errors are not on stdout");
 }
+
+#[test]
+fn what_is_piped_in_is_said() {
+    let home = Home::new();
+    let _server = home.serve();
+    assert_eq!(worked(&home.pipe(&["send", "--agent", "echo"], "hi\n")), "hi\n");
+    assert!(failed(&home.pipe(&["send", "--agent", "echo"], ""), 2).contains("stdin"));
+    let shown = worked(&home.pipe(&["send", "--agent", "echo", "--data", "-", "look"], "{\"n\": 1}"));
+    assert_eq!(shown, "look\n{\"n\": 1}\n");
+}
+
+#[test]
+fn spellings_of_a2a_cli_are_understood() {
+    let home = Home::new();
+    let server = home.serve();
+    let card = format!("{}/a2a/agents/ask", server.url);
+    let token = home.token();
+    let place =
+        ["--agent-card", &card, "--bearer", &token, "--svc-param", "x-trace-id:abc", "--transport", "HTTP+JSON"];
+    let send = |args: &[&str]| home.json(&[&["send"], &place[..], args].concat()).remove(0);
+    assert_eq!(home.ok(&["card", "get", "-a", &card, "-o", "json"]), home.ok(&["card", "get", &card, "-o", "json"]));
+    let asked = send(&["--context-id", "c-1", "--text", "start"]);
+    assert_eq!(asked["task"]["contextId"], "c-1");
+    let id = asked["task"]["id"].as_str().unwrap();
+    assert_eq!(send(&["--task-id", id, "--wait", "42"])["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(home.json(&["task", "list", "--status", "TASK_STATE_COMPLETED", "--context-id", "c-1"]).len(), 1);
+    let taken = home.json(&["send", "--agent", "slow", "--async", "500"]).remove(0);
+    assert!(taken["task"]["id"].is_string());
+    assert_eq!(home.run(&["send", "--svc-param", "nothing", "x"]).status.code(), Some(2));
+}
+
+#[test]
+fn debug_shows_the_wire_and_no_secret() {
+    let home = Home::new();
+    let server = home.serve();
+    let token = home.token();
+    let output = home.run(&["send", "--debug", "--agent", "echo", "--svc-param", "x-other-secret:hush-hush", &token]);
+    assert!(worked(&output).starts_with("sb_"));
+    let said = text(&output.stderr);
+    assert!(said.contains("> GET ") && said.contains("> POST ") && said.contains("< 200 OK"), "{said}");
+    assert!(said.contains("SendStreamingMessage") && said.contains("artifactUpdate"), "{said}");
+    assert!(said.contains("authorization: ***") && said.contains("x-other-secret: ***"), "{said}");
+    assert!(!said.contains(&token) && !said.contains("hush-hush"), "{said}");
+    drop(server);
+}
+
+#[test]
+fn for_programs_errors_are_objects() {
+    let home = Home::new();
+    let _server = home.serve();
+    let error = |args: &[&str], code: i32| {
+        let output = home.run(args);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{output:?}");
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["exitCode"], code);
+        error["error"].clone()
+    };
+    let missing = error(&["task", "get", "-o", "json", "0197c5a2-0000-7000-8000-000000000000"], 1);
+    assert_eq!(missing["code"], "TaskNotFoundError");
+    assert!(missing["message"].as_str().unwrap().contains("not found") && missing["a2aCode"].is_i64());
+    assert_eq!(error(&["send", "-o", "json", "--token", "sb_wrong", "x"], 4)["code"], "A2ACLI_ERR_AUTH_FAILED");
+    assert_eq!(error(&["send", "-o", "json", "--url", "http://127.0.0.1:1", "x"], 3)["code"], "A2ACLI_ERR_UNREACHABLE");
+    let usage = error(&["send", "-o", "json", "--no-such-flag", "x"], 2);
+    assert_eq!(usage["code"], "A2ACLI_ERR_USAGE");
+    assert!(usage["message"].as_str().unwrap().contains("--no-such-flag"), "{usage}");
+    // A task that failed was told as a task, and its verdict as an error.
+    let output = home.run(&["send", "-o", "json", "--agent", "fail", "x"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("TASK_STATE_FAILED") && text(&output.stderr).contains("\"error\""));
+}
+
+/// Says something on the way, makes two files of text, repeats one of them at its end or says something else.
+const TALKER: &str = r#"
+read -r line
+echo '{"statusUpdate":{"status":{"state":"TASK_STATE_WORKING","message":{"parts":[{"text":"halfway"}]}}}}'
+echo '{"artifactUpdate":{"artifact":{"artifactId":"a","name":"summary","parts":[{"text":"in short"}]},"lastChunk":true}}'
+echo '{"artifactUpdate":{"artifact":{"artifactId":"b","name":"details","parts":[{"text":"at length"}]},"lastChunk":true}}'
+case "$line" in *again*) end="at length" ;; *) end="that is all" ;; esac
+echo "{\"statusUpdate\":{\"status\":{\"state\":\"TASK_STATE_COMPLETED\",\"message\":{\"parts\":[{\"text\":\"$end\"}]}}}}"
+"#;
+
+#[test]
+fn everything_that_an_agent_says_is_shown_once() {
+    let home = Home::new();
+    home.write(".config/switchboard/agents/talker.sh", TALKER);
+    home.add_agent(
+        "talker.toml",
+        "kind = \"command\"\n[command]\nargv = [\"sh\", \"./talker.sh\"]\noutput = \"events\"\n",
+    );
+    let _server = home.serve();
+    for mode in [&["send"][..], &["send", "--stream"]] {
+        let output = home.run(&[mode, &["--agent", "talker", "go"]].concat());
+        assert_eq!(worked(&output), "in short\nat length\nthat is all\n", "{mode:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("· halfway\n") && said.contains("· artifact details\n"), "{said}");
+        let output = home.run(&[mode, &["--agent", "talker", "again"]].concat());
+        assert_eq!(worked(&output), "in short\nat length\n", "{mode:?}: what was said is not said again");
+    }
+}
