@@ -33,9 +33,9 @@ pub(crate) struct Failure {
     pub(crate) causes: Vec<String>,
     pub(crate) hint: Option<String>,
     /// What the other side calls the error, and its number for it.
-    remote: Option<(String, i64)>,
+    remote: Option<Box<(String, i64)>>,
     /// The task that it is about.
-    task: Option<TaskRef>,
+    task: Option<Box<TaskRef>>,
 }
 
 /// Which task something is about, and where that stands.
@@ -93,7 +93,7 @@ impl Failure {
     /// Says which task it is about.
     pub(crate) fn of(mut self, task: &Task) -> Self {
         let (id, context_id) = (task.id.clone(), task.context_id.clone());
-        self.task = Some(TaskRef { id, context_id, state: task.status.state });
+        self.task = Some(Box::new(TaskRef { id, context_id, state: task.status.state }));
         self
     }
 
@@ -116,7 +116,7 @@ impl Failure {
 impl Failure {
     /// The error as a2a-cli describes it, and what we know beyond that.
     fn object(&self) -> Value {
-        let (code, number) = match &self.remote {
+        let (code, number) = match self.remote.as_deref() {
             Some((name, number)) => (name.clone(), Some(*number)),
             None => (code_of(self.exit).to_owned(), None),
         };
@@ -147,7 +147,7 @@ fn code_of(exit: Exit) -> &'static str {
 impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Self {
         let mut failure = Self::new(exit_of(&error), error.to_string());
-        failure.remote = named(&error);
+        failure.remote = named(&error).map(Box::new);
         let failure = match error.source() {
             Some(source) => failure.caused_by(source),
             None => failure,

@@ -237,6 +237,9 @@ fn usage(error: &clap::Error) -> Failure {
 fn run(cli: Cli) -> Result<(), Failure> {
     let log = if cli.debug { Some(DEBUG) } else { cli.log.as_deref() };
     match cli.command {
+        Command::Serve(_) if cli.debug => {
+            Err(Failure::usage("--debug is for commands that call a server").hint("--log says what a server logs"))
+        }
         Command::Serve(args) => {
             privacy::hide_environment()?;
             serve::run(&args)

@@ -79,12 +79,12 @@ async fn send(args: &Args) -> Result<(), Failure> {
     let place = Place { url: args.url.as_deref() };
     let client = match patience.bear(connect(args)).await {
         Ok(connected) => connected?,
-        Err(stop) => return Err(stop_text(stop, &patience).plain()),
+        Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
     };
 
     let mut turn = Turn::new(&client, request, Show::new(args.output, args.stream), args.poll_interval.0);
     let done = if args.detach { turn.begin(&mut patience).await } else { turn.run(&mut patience).await };
-    let stopped = done.err().map(|stop| stop_text(stop, &patience));
+    let stopped = done.err().map(|stop| Stopped::by(stop, &patience));
     if args.output == Format::Json
         && !args.stream
         && let Some(object) = object(&turn)
@@ -147,26 +147,27 @@ pub(crate) struct Stopped {
     goes_on: bool,
 }
 
-/// What giving up a wait means for the command.
-pub(crate) fn stop_text(stop: Stop, patience: &Patience) -> Stopped {
-    let limit = patience.limit();
-    let (failure, goes_on) = match (stop, patience.lost()) {
-        (Stop::Late, Some(why)) => {
-            let failure = Failure::new(Exit::Unreachable, format!("the server did not come back within {limit:?}"));
-            (failure.because(why), true)
-        }
-        (Stop::Late, None) => (Failure::new(Exit::Timeout, format!("no result within {limit:?}")), true),
-        (Stop::Interrupted, _) => (Failure::new(Exit::Interrupted, "interrupted"), true),
-        (Stop::Broken(error), _) => {
-            let is_silence = matches!(error, client::Error::Unreachable { .. } | client::Error::Timeout { .. });
-            let goes_on = matches!(error, client::Error::Cut { .. }) || (is_silence && !error.never_sent());
-            (Failure::from(error), goes_on)
-        }
-    };
-    Stopped { failure, goes_on }
-}
-
 impl Stopped {
+    /// What giving up a wait means for the command.
+    pub(crate) fn by(stop: Stop, patience: &Patience) -> Self {
+        let limit = patience.limit();
+        let (failure, goes_on) = match (stop, patience.lost()) {
+            (Stop::Late, Some(why)) => {
+                let failure = Failure::new(Exit::Unreachable, format!("the server did not come back within {limit:?}"));
+                (failure.because(why), true)
+            }
+            (Stop::Late, None) => (Failure::new(Exit::Timeout, format!("no result within {limit:?}")), true),
+            (Stop::Interrupted, _) => (Failure::new(Exit::Interrupted, "interrupted"), true),
+            (Stop::Failed(failure), _) => (failure, false),
+            (Stop::Broken(error), _) => {
+                let is_silence = matches!(error, client::Error::Unreachable { .. } | client::Error::Timeout { .. });
+                let goes_on = matches!(error, client::Error::Cut { .. }) || (is_silence && !error.never_sent());
+                (Failure::from(error), goes_on)
+            }
+        };
+        Self { failure, goes_on }
+    }
+
     /// The end of a command that is about no one task.
     pub(crate) fn plain(self) -> Failure {
         let Self { failure, .. } = self;

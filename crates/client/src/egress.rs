@@ -272,6 +272,7 @@ impl Response {
             }
             body.extend_from_slice(&chunk);
         }
+        wire::came(&body);
         Ok(body.freeze())
     }
 
@@ -289,10 +290,7 @@ impl Response {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| network_error(error, &self.origin, self.limits))?;
             match frame.into_data() {
-                Ok(data) => {
-                    wire::came(&data);
-                    return Ok(Some(data));
-                }
+                Ok(data) => return Ok(Some(data)),
                 Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
             }
         }

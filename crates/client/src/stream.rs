@@ -16,7 +16,7 @@ use crate::{
     egress::Response,
     grpc, lenient,
     sse::{Event, Parser},
-    v03,
+    v03, wire,
 };
 
 /// How a cut stream is taken up again.
@@ -206,6 +206,7 @@ impl EventStream {
     /// Reads an event and learns from it where the stream is.
     fn take(&mut self, event: Event) -> Result<Received<StreamResponse>, Error> {
         self.silent = false;
+        wire::came(event.data.as_bytes());
         let json = self.client.binding().decode_frame(&event.data)?;
         let is_final = self.client.dialect() == Dialect::V03 && v03::is_final(json.get().as_bytes());
         let mut received: Received<StreamResponse> = read(self.client.form(), json)?;

@@ -1,5 +1,6 @@
 //! What goes over the wire, for whoever looks for a mistake: every request and answer at the level `trace` of the target `client::wire`. What
-//! could let somebody in is masked, here and not by whoever reads it, so that no level of detail shows it.
+//! could let somebody in is masked, here and not by whoever reads it, so that no level of detail shows it. Bodies and events are shown when
+//! they are whole: a secret that came in two pieces would not be known.
 
 use std::borrow::Cow;
 
@@ -13,6 +14,19 @@ const TARGET: &str = "client::wire";
 const MOST: usize = 16 << 10;
 /// Words in the names of headers that hold what should not be seen.
 const SECRET_NAMES: [&str; 7] = ["auth", "token", "key", "secret", "cookie", "password", "credential"];
+/// Members of objects and fields of forms that hold it.
+const SECRET_FIELDS: [&str; 10] = [
+    "token",
+    "access_token",
+    "refresh_token",
+    "id_token",
+    "client_secret",
+    "secret",
+    "password",
+    "credentials",
+    "api_key",
+    "apiKey",
+];
 /// How our tokens begin.
 const TOKENS: [&str; 2] = ["sb_", "sba_"];
 /// Shorter than any token of ours.
@@ -77,8 +91,61 @@ fn body(bytes: &[u8]) -> String {
     format!("\n{}{rest}", masked(text.trim_end()))
 }
 
-/// A text without our tokens.
+/// A text without what opens doors: members of JSON and fields of forms by their names, and our tokens wherever they stand.
 fn masked(text: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(text);
+    for name in SECRET_FIELDS {
+        text = hidden(hidden(text, &format!("\"{name}\""), string_behind), &format!("{name}="), field_behind);
+    }
+    match text {
+        Cow::Borrowed(text) => without_tokens(text),
+        Cow::Owned(text) => Cow::Owned(without_tokens(&text).into_owned()),
+    }
+}
+
+/// Where the value of a member begins and ends, in what follows its name.
+fn string_behind(rest: &str) -> Option<(usize, usize)> {
+    let value = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let begin = rest.len() - value.len();
+    let mut escaped = false;
+    for (at, letter) in value.char_indices() {
+        match letter {
+            '"' if !escaped => return Some((begin, begin + at)),
+            _ => escaped = letter == '\\' && !escaped,
+        }
+    }
+    Some((begin, rest.len()))
+}
+
+/// The same of a field of a form.
+fn field_behind(rest: &str) -> Option<(usize, usize)> {
+    let end = rest.find(['&', '"', ' ', '\n']).unwrap_or(rest.len());
+    Some((0, end))
+}
+
+/// A text without the values behind a name.
+fn hidden<'a>(text: Cow<'a, str>, name: &str, value: impl Fn(&str) -> Option<(usize, usize)>) -> Cow<'a, str> {
+    if !text.contains(name) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = &text[..];
+    while let Some(at) = rest.find(name) {
+        let (before, behind) = rest.split_at(at + name.len());
+        out.push_str(before);
+        rest = behind;
+        if let Some((begin, end)) = value(behind) {
+            out.push_str(&behind[..begin]);
+            out.push_str("***");
+            rest = &behind[end..];
+        }
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// A text without our tokens.
+fn without_tokens(text: &str) -> Cow<'_, str> {
     if !TOKENS.iter().any(|begin| text.contains(begin)) {
         return Cow::Borrowed(text);
     }
@@ -107,8 +174,12 @@ mod tests {
     fn tokens_are_masked_wherever_they_stand() {
         assert_eq!(
             masked("{\"token\":\"sb_0123456789abcdef\"}, sba_0123456789abcdef."),
-            "{\"token\":\"sb_***\"}, sba_***."
+            "{\"token\":\"***\"}, sba_***."
         );
+        let oauth = masked("client_id=me&client_secret=hush&scope=x");
+        assert_eq!(oauth, "client_id=me&client_secret=***&scope=x");
+        let push = masked("{\"token\" : \"a\\\"b\", \"credentials\":\"c\", \"tokens\": 3, \"text\": \"token\"}");
+        assert_eq!(push, "{\"token\" : \"***\", \"credentials\":\"***\", \"tokens\": 3, \"text\": \"token\"}");
         assert_eq!(masked("sb_task and sb_url are words"), "sb_task and sb_url are words");
     }
 

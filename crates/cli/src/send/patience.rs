@@ -26,6 +26,8 @@ pub(crate) enum Stop {
     Interrupted,
     /// What no further attempt would mend.
     Broken(Error),
+    /// It has not even begun.
+    Failed(Failure),
 }
 
 /// What is left of it.

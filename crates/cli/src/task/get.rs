@@ -9,7 +9,7 @@ use crate::{
     aside::Aside,
     failure::Failure,
     output::{self, Format},
-    send::{FIRST_PAUSE, Heard, Patience, Place, Stop, is_over, print_text, stop_text, task_text},
+    send::{FIRST_PAUSE, Heard, Patience, Place, Stop, Stopped, is_over, print_text, task_text},
     table::{self, fields},
 };
 
@@ -37,13 +37,13 @@ pub(super) async fn get(args: &Get) -> Result<(), Failure> {
     let mut patience = Patience::new(args.place.target.timeout.0)?;
     let place = Place { url: args.place.url.as_deref() };
     let mut last = None;
-    let done = look(args, &mut patience, &mut last).await?;
+    let done = look(args, &mut patience, &mut last).await;
     if let Some(task) = last.as_ref().filter(|_| !args.watch) {
         show(args, task);
     }
     let Err(stop) = done else { return Ok(()) };
     let heard = Heard::of(last.map(|task| task.value).or_else(|| nameless(&args.id, &stop)));
-    Err(place.stopped(stop_text(stop, &patience), &heard, None))
+    Err(place.stopped(Stopped::by(stop, &patience), &heard, None))
 }
 
 fn show(args: &Get, task: &Received<Task>) {
@@ -59,29 +59,16 @@ fn show(args: &Get, task: &Received<Task>) {
 }
 
 /// Looks at the task once, or until its turn is over.
-async fn look(
-    args: &Get,
-    patience: &mut Patience,
-    last: &mut Option<Received<Task>>,
-) -> Result<Result<(), Stop>, Failure> {
-    let client = match patience.bear(args.place.client()).await {
-        Ok(client) => client?,
-        Err(stop) => return Ok(Err(stop)),
-    };
+async fn look(args: &Get, patience: &mut Patience, last: &mut Option<Received<Task>>) -> Result<(), Stop> {
+    let client = patience.bear(args.place.client()).await?.map_err(Stop::Failed)?;
     let request = || GetTaskRequest { id: args.id.clone(), history_length: args.history, ..GetTaskRequest::default() };
     let waits = args.wait || args.watch;
     let mut pause = FIRST_PAUSE;
     loop {
-        let asked = match waits {
-            true => patience.ask(async || client.get(request()).await).await,
-            false => match patience.bear(client.get(request())).await {
-                Ok(answer) => answer.map_err(Stop::Broken),
-                Err(stop) => Err(stop),
-            },
-        };
-        let task = match asked {
-            Ok(task) => task,
-            Err(stop) => return Ok(Err(stop)),
+        let task = if waits {
+            patience.ask(async || client.get(request()).await).await?
+        } else {
+            patience.bear(client.get(request())).await?.map_err(Stop::Broken)?
         };
         let over = is_over(task.value.status.state);
         if args.watch && last.as_ref().is_none_or(|before| before.json.get() != task.json.get()) {
@@ -89,11 +76,9 @@ async fn look(
         }
         *last = Some(task);
         if over || !waits {
-            return Ok(Ok(()));
+            return Ok(());
         }
-        if let Err(stop) = patience.bear(tokio::time::sleep(pause)).await {
-            return Ok(Err(stop));
-        }
+        patience.bear(tokio::time::sleep(pause)).await?;
         pause = (pause * 2).min(args.poll_interval.0);
     }
 }

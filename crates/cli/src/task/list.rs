@@ -15,7 +15,7 @@ use crate::{
     failure::Failure,
     output::{self, Format},
     routes,
-    send::{Patience, Stop, message_text, stop_text},
+    send::{Patience, Stop, Stopped, message_text},
     table::{self, table_within},
 };
 
@@ -96,45 +96,29 @@ pub(super) async fn list(args: &List) -> Result<(), Failure> {
     let mut patience = Patience::new(limit)?;
     let client = match patience.bear(args.place.client()).await {
         Ok(client) => client?,
-        Err(stop) => return Err(given_up(stop, &patience)),
+        Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
     };
     let mut known = Known::default();
     let mut before: Option<Vec<String>> = None;
     loop {
-        let round = async { Ok::<_, Failure>(listed(args, &client, &mut known).await) };
-        let (tasks, total) = match patience.bear(round).await {
-            Ok(listed) => match listed? {
-                Ok(listed) => listed?,
-                Err(error) if args.watch && error.is_passing() => {
-                    patience.notice(Some(error.chain()));
-                    if pause(args, &mut patience).await { continue } else { return Ok(()) }
-                }
-                Err(error) => return Err(error.into()),
-            },
+        match patience.bear(listed(args, &client, &mut known)).await {
+            Ok(Ok((tasks, total))) => {
+                patience.notice(None);
+                before = Some(show(args, &tasks, total, &known, before.as_deref()));
+            }
+            Ok(Err(error)) if args.watch && error.is_passing() => patience.notice(Some(error.chain())),
+            Ok(Err(error)) => return Err(error.into()),
             Err(Stop::Interrupted) if args.watch => return Ok(()),
-            Err(stop) => return Err(given_up(stop, &patience)),
-        };
-        patience.notice(None);
-        before = Some(show(args, &tasks, total, &known, before.as_deref()));
-        if !args.watch || !pause(args, &mut patience).await {
+            Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
+        }
+        if !args.watch || patience.bear(tokio::time::sleep(args.poll_interval.0)).await.is_err() {
             return Ok(());
         }
     }
 }
 
-fn given_up(stop: Stop, patience: &Patience) -> Failure {
-    stop_text(stop, patience).plain()
-}
-
-/// Waits for the next look; `false` when there is to be none.
-async fn pause(args: &List, patience: &mut Patience) -> bool {
-    patience.bear(tokio::time::sleep(args.poll_interval.0)).await.is_ok()
-}
-
-type Round = Result<Result<(Vec<Listed>, i32), Failure>, client::Error>;
-
 /// One look at the tasks, and at what is not known of them yet.
-async fn listed(args: &List, client: &Client, known: &mut Known) -> Round {
+async fn listed(args: &List, client: &Client, known: &mut Known) -> Result<(Vec<Listed>, i32), client::Error> {
     let is_text = args.place.output == Format::Text;
     let mut left = args.limit;
     let mut page_token = String::new();
@@ -151,10 +135,8 @@ async fn listed(args: &List, client: &Client, known: &mut Known) -> Round {
             ..ListTasksRequest::default()
         };
         let page = client.list(request).await?;
-        let raw: RawPage = match serde_json::from_str(page.json.get()) {
-            Ok(raw) => raw,
-            Err(error) => return Ok(Err(Failure::failed("malformed answer").caused_by(&error))),
-        };
+        let raw: RawPage =
+            serde_json::from_str(page.json.get()).map_err(|error| client::Error::Malformed(error.to_string()))?;
         let count = page.value.tasks.len();
         tasks.extend(page.value.tasks.into_iter().zip(raw.tasks).map(|(task, json)| Listed { task, json }));
         left = left.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
@@ -169,7 +151,7 @@ async fn listed(args: &List, client: &Client, known: &mut Known) -> Round {
     if args.place.agent.is_none() && client.resumes() {
         known.learn_agents(&args.place, &tasks).await;
     }
-    Ok(Ok((tasks, total)))
+    Ok((tasks, total))
 }
 
 /// Prints what there is, or what has changed since it was last printed. Gives what is to be compared with the next time.

@@ -7,7 +7,7 @@ use super::Where;
 use crate::{
     failure::Failure,
     output::{self, Format},
-    send::{Heard, Patience, Place, Show, Stop, print_heard, stop_text, verdict, waits},
+    send::{Heard, Patience, Place, Show, Stop, Stopped, print_heard, verdict, waits},
 };
 
 #[derive(Debug, clap::Args)]
@@ -25,11 +25,10 @@ pub(super) async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
     let mut patience = Patience::new(args.place.target.timeout.0)?;
     let mut followed = Followed { show: Show::whole(args.place.output), heard: Heard::default(), cursor: None };
     let place = Place { url: args.place.url.as_deref() };
-    let done = followed.follow(args, &mut patience).await?;
-    if let Err(stop) = done {
+    if let Err(stop) = followed.follow(args, &mut patience).await {
         let heard = &mut followed.heard;
         heard.task = heard.task.take().or_else(|| nameless(&args.id, &stop));
-        return Err(place.stopped(stop_text(stop, &patience), heard, followed.cursor.as_deref()));
+        return Err(place.stopped(Stopped::by(stop, &patience), heard, followed.cursor.as_deref()));
     }
     match &followed.heard.task {
         Some(task) => {
@@ -43,7 +42,7 @@ pub(super) async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
 
 /// A task of which nothing was heard: whoever gave up waiting has its id, and where it cannot be had there is none.
 pub(super) fn nameless(id: &str, stop: &Stop) -> Option<Task> {
-    (!matches!(stop, Stop::Broken(_))).then(|| Task { id: id.to_owned(), ..Task::default() })
+    (!matches!(stop, Stop::Broken(_) | Stop::Failed(_))).then(|| Task { id: id.to_owned(), ..Task::default() })
 }
 
 /// A task that is followed.
@@ -54,15 +53,8 @@ struct Followed {
 }
 
 impl Followed {
-    async fn follow(&mut self, args: &Subscribe, patience: &mut Patience) -> Result<Result<(), Stop>, Failure> {
-        let client = match patience.bear(args.place.client()).await {
-            Ok(client) => client?,
-            Err(stop) => return Ok(Err(stop)),
-        };
-        Ok(self.events(&client, args, patience).await)
-    }
-
-    async fn events(&mut self, client: &Client, args: &Subscribe, patience: &mut Patience) -> Result<(), Stop> {
+    async fn follow(&mut self, args: &Subscribe, patience: &mut Patience) -> Result<(), Stop> {
+        let client = patience.bear(args.place.client()).await?.map_err(Stop::Failed)?;
         let request = || SubscribeToTaskRequest { id: args.id.clone(), ..SubscribeToTaskRequest::default() };
         let after = args.after.map(|sequence| sequence.to_string());
         let mut stream = match patience.ask(async || client.subscribe(request(), after.clone()).await).await {
@@ -71,7 +63,7 @@ impl Followed {
             Err(Stop::Broken(client::Error::Protocol(remote)))
                 if remote.kind() == Some(ErrorKind::UnsupportedOperation) =>
             {
-                return self.last(client, args, patience).await;
+                return self.last(&client, args, patience).await;
             }
             Err(stop) => return Err(stop),
         };

@@ -100,7 +100,7 @@ fn send_goes_on_over_a_kill_and_a_restart() {
     let home = Home::new();
     let mut server = home.serve();
     let listen = server.address().to_owned();
-    let says = ["--agent", "stream", "25 chunks, 100 ms apart"];
+    let says = ["--agent", "stream", "40 chunks, 100 ms apart"];
     let plain = start(&mut home.command(&[&["send"], &says[..]].concat()));
     let json = start(&mut home.command(&[&["send", "-o", "json"], &says[..]].concat()));
     let streamed = start(&mut home.command(&[&["send", "--stream"], &says[..]].concat()));
@@ -111,7 +111,7 @@ fn send_goes_on_over_a_kill_and_a_restart() {
 
     let plain = plain.wait_with_output().unwrap();
     let lines = worked(&plain);
-    let whole: Vec<String> = (1..=25).map(|n| format!("chunk {n} of 25")).collect();
+    let whole: Vec<String> = (1..=40).map(|n| format!("chunk {n} of 40")).collect();
     assert_eq!(lines.lines().collect::<Vec<_>>(), whole, "the last attempt and nothing else");
     let said = text(&plain.stderr);
     assert!(said.contains("note: attempt 2: ") && said.contains(" completed, context "), "{said}");
@@ -120,7 +120,7 @@ fn send_goes_on_over_a_kill_and_a_restart() {
     assert!(json.status.success(), "{}", text(&json.stderr));
     let task = &object(&json)["task"];
     assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED");
-    assert_eq!(task["artifacts"][0]["parts"][0]["text"].as_str().unwrap().lines().count(), 25);
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"].as_str().unwrap().lines().count(), 40);
     for line in text(&json.stderr).lines() {
         assert!(serde_json::from_str::<Value>(line).is_ok(), "stderr is JSON, too: {line}");
     }
@@ -129,7 +129,7 @@ fn send_goes_on_over_a_kill_and_a_restart() {
     let lines = worked(&streamed);
     assert!(lines.ends_with(&format!("{}\n", whole.join("\n"))), "{lines}");
     let said = text(&streamed.stderr);
-    assert!(lines.lines().count() > 25 && said.contains("note: attempt 2: "), "both are told apart: {said}");
+    assert!(lines.lines().count() > 40 && said.contains("note: attempt 2: "), "both are told apart: {said}");
     assert_eq!(home.json(&["task", "list"]).len(), 3, "nothing was sent twice");
 }
 
@@ -140,7 +140,7 @@ fn send_goes_on_over_a_cut() {
     let token = home.token();
     for mode in [&["send"][..], &["send", "-o", "json"], &["send", "--stream"]] {
         let place = ["--url", &way.url, "--token", &token, "--agent", "stream"];
-        let sender = start(&mut home.command(&[mode, &place, &["12 chunks, 100 ms apart"]].concat()));
+        let sender = start(&mut home.command(&[mode, &place, &["25 chunks, 100 ms apart"]].concat()));
         working(&home, "stream");
         way.cut();
         std::thread::sleep(Duration::from_millis(400));
@@ -148,8 +148,8 @@ fn send_goes_on_over_a_cut() {
         let output = sender.wait_with_output().unwrap();
         assert!(output.status.success(), "{mode:?}: {}", text(&output.stderr));
         let printed = text(&output.stdout);
-        for n in 1..=12 {
-            assert_eq!(printed.matches(&format!("chunk {n} of 12")).count(), 1, "{mode:?}: {printed}");
+        for n in 1..=25 {
+            assert_eq!(printed.matches(&format!("chunk {n} of 25")).count(), 1, "{mode:?}: {printed}");
         }
         assert!(!text(&output.stderr).contains("attempt"), "the work was not touched");
     }
@@ -187,14 +187,14 @@ fn the_cap_of_the_server_is_not_that_of_send() {
 fn an_end_that_does_not_come_names_the_task() {
     let home = Home::new();
     let _server = home.serve();
-    let late = home.run(&["send", "--agent", "slow", "--timeout", "1s", "60000"]);
+    let late = home.run(&["send", "--agent", "slow", "--timeout", "3s", "60000"]);
     let id = working(&home, "slow");
     let said = failed(&late, 5);
-    assert!(said.contains("no result within 1s") && said.contains(&format!("task: {id} working, context ")), "{said}");
+    assert!(said.contains("no result within 3s") && said.contains(&format!("task: {id} working, context ")), "{said}");
     assert!(said.contains(&format!("`sb task cancel {id}`")), "{said}");
     home.ok(&["task", "cancel", &id]);
 
-    let late = home.run(&["send", "--agent", "slow", "--timeout", "1s", "-o", "json", "60000"]);
+    let late = home.run(&["send", "--agent", "slow", "--timeout", "3s", "-o", "json", "60000"]);
     let id = working(&home, "slow");
     assert_eq!(late.status.code(), Some(5));
     let task = &object(&late)["task"];
@@ -231,12 +231,12 @@ fn an_interrupt_leaves_the_work_and_says_how_to_go_on() {
 fn a_server_that_is_lost_for_good_is_unreachable() {
     let home = Home::new();
     let server = home.serve();
-    let text_sender = start(&mut home.command(&["send", "--agent", "slow", "--timeout", "4s", "60000"]));
-    let json_sender = start(&mut home.command(&["send", "--agent", "slow", "--timeout", "4s", "-o", "json", "60000"]));
+    let text_sender = start(&mut home.command(&["send", "--agent", "slow", "--timeout", "8s", "60000"]));
+    let json_sender = start(&mut home.command(&["send", "--agent", "slow", "--timeout", "8s", "-o", "json", "60000"]));
     eventually("both work", || home.json(&["task", "list", "--state", "working"]).len() == 2);
     drop(server);
     let said = failed(&text_sender.wait_with_output().unwrap(), 3);
-    assert!(said.contains("did not come back within 4s") && said.contains(" working, context "), "{said}");
+    assert!(said.contains("did not come back within 8s") && said.contains(" working, context "), "{said}");
     let output = json_sender.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(object(&output)["task"]["status"]["state"], "TASK_STATE_WORKING");

@@ -141,7 +141,7 @@ fn a_stream_that_cannot_go_on_says_so() {
     let server = home.serve();
     let id = begin(&home, &server, "stream", "100 chunks, 100 ms apart");
     let follower = home
-        .command(&["task", "subscribe", &id, "--after", "0", "--timeout", "4s"])
+        .command(&["task", "subscribe", &id, "--after", "0", "--timeout", "6s"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -150,7 +150,7 @@ fn a_stream_that_cannot_go_on_says_so() {
     drop(server);
     let output = follower.wait_with_output().unwrap();
     let said = failed(&output, 3);
-    assert!(said.contains("did not come back within 4s") && said.contains(&format!("task: {id} working")), "{said}");
+    assert!(said.contains("did not come back within 6s") && said.contains(&format!("task: {id} working")), "{said}");
     assert!(said.contains(&format!("`sb task subscribe {id} --after ")), "{said}");
     assert!(said.contains(&format!("`sb task cancel {id}`")), "{said}");
     assert!(text(&output.stdout).starts_with("chunk 1 of 100\n"), "what came is kept");
@@ -177,12 +177,12 @@ fn a_long_list_fits_its_terminal() {
 fn what_changes_is_watched() {
     let home = Home::new();
     let server = home.serve();
-    let id = begin(&home, &server, "slow", "1500");
+    let id = begin(&home, &server, "slow", "3000");
     let mut command = home.command(&["task", "list", "--watch", "--poll-interval", "200ms", "-o", "json"]);
     let watcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let shown = home.run(&["task", "get", "--watch", "--poll-interval", "200ms", &id]);
     let shown = text(&shown.stdout);
-    assert!(shown.contains("working") && shown.ends_with("done after 1500 ms\n"), "{shown}");
+    assert!(shown.contains("working") && shown.ends_with("done after 3000 ms\n"), "{shown}");
     // Another one is seen as well.
     home.ok(&["send", "--agent", "echo", "later"]);
     std::thread::sleep(Duration::from_millis(800));
