@@ -113,6 +113,11 @@ impl Servers {
         Self { known: Vec::new(), token: None }
     }
 
+    /// The token that they know.
+    pub(crate) fn own_token(&self) -> Option<String> {
+        self.token.clone()
+    }
+
     /// The one that is meant when none is named.
     pub(crate) fn newest(&self) -> Option<&Entry> {
         self.known.first()

@@ -205,7 +205,7 @@ impl TargetArgs {
         let is_named = named.is_some();
         let by_flag = match &named {
             Some(base) => flagged.and_then(|profile| profile.token_for(base)),
-            None => local.as_ref().ok().filter(|_| is_local).and_then(|local| local.token.clone()),
+            None => servers.as_ref().ok().filter(|_| is_local).and_then(Servers::own_token),
         };
         let token = match self.token.clone().or(by_flag) {
             Some(token) => Some(token),
