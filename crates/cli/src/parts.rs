@@ -20,7 +20,7 @@ pub(crate) struct PartArgs {
 
 #[derive(Debug, clap::Args)]
 struct Given {
-    /// What to say; `-` reads it from stdin, and so does nothing at all where stdin is no terminal
+    /// What to say; read from stdin where it is `-`, or where nothing is given and stdin is no terminal
     text: Option<String>,
     /// What to say, several times if need be
     #[arg(long = "text", value_name = "TEXT")]

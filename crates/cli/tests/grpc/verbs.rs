@@ -122,6 +122,9 @@ fn a_stream_goes_on_when_its_server_was_restarted() {
         "json",
     ]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Whoever prints nothing until the end follows in the same way.
+    let mut command = home.command(&["send", "--agent", "stream", "40 chunks, 100 ms apart", "--binding", "grpc"]);
+    let plain = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1500));
     server.stop();
     let _again = home.serve_with(&["--listen", &main, "--grpc-port", &grpc], &[("SB_BOOTSTRAP_TOKEN", TOKEN)]);
@@ -134,6 +137,9 @@ fn a_stream_goes_on_when_its_server_was_restarted() {
     let id = events[0].pointer("/task/id").and_then(Value::as_str).unwrap();
     let whole = artifact_text(&home.json(&["task", "get", id])[0]);
     assert!(whole.contains("39"), "{whole}");
+    let plain = plain.wait_with_output().unwrap();
+    assert!(plain.status.success(), "{}", text(&plain.stderr));
+    assert_eq!(text(&plain.stdout).lines().count(), 40, "{}", text(&plain.stdout));
 }
 
 fn grpc_port(home: &Home) -> String {
