@@ -125,8 +125,12 @@ pub(crate) fn parts_text(parts: &[Part]) -> String {
             PartContent::Text(text) => text.clone(),
             PartContent::Data(data) => data.get().to_owned(),
             PartContent::Url(url) => url.clone(),
-            PartContent::Raw(bytes) if part.filename.is_empty() => format!("[{} bytes]", bytes.len()),
-            PartContent::Raw(bytes) => format!("[{}, {} bytes]", part.filename, bytes.len()),
+            PartContent::Raw(bytes) => {
+                let size = format!("{} bytes", bytes.len());
+                let known =
+                    [part.filename.as_str(), &part.media_type, &size].into_iter().filter(|text| !text.is_empty());
+                format!("[{}]", known.collect::<Vec<_>>().join(", "))
+            }
         });
     }
     lines.join("\n")
@@ -221,9 +225,10 @@ mod tests {
     fn every_part_has_a_text() {
         let mut file = Part::raw(vec![0, 1]);
         file.filename = "a.bin".to_owned();
+        file.media_type = "x/y".to_owned();
         let data = Part::data(a2a::Json::from_text("{\"n\":1}").unwrap());
         let parts = [Part::text("hello"), data, Part::url("https://h/x"), Part::raw(vec![0]), file];
-        assert_eq!(parts_text(&parts), "hello\n{\"n\":1}\nhttps://h/x\n[1 bytes]\n[a.bin, 2 bytes]");
+        assert_eq!(parts_text(&parts), "hello\n{\"n\":1}\nhttps://h/x\n[1 bytes]\n[a.bin, x/y, 2 bytes]");
     }
 
     #[test]

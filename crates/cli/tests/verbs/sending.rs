@@ -38,7 +38,10 @@ fn a_message_has_text_files_data_and_metadata() {
     assert_eq!(reply["task"]["history"][0]["metadata"]["k"][0], 1);
     // As text: what cannot be shown is named, and JSON of others keeps its digits.
     let shown = home.ok(&args);
-    assert!(shown.contains("[a picture.png, 4 bytes]") && shown.contains("\"big\": 12345678901234567890"), "{shown}");
+    assert!(
+        shown.contains("[a picture.png, image/png, 4 bytes]") && shown.contains("\"big\": 12345678901234567890"),
+        "{shown}"
+    );
 
     assert_eq!(home.ok(&["send", "--agent", "echo", "--data", "[1.0]"]), "[1.0]\n", "text is optional beside parts");
     assert_eq!(worked(&home.pipe(&["send", "--agent", "echo", "-"], "two\nlines\n")), "two\nlines\n");
