@@ -19,7 +19,7 @@ const RECORDS: usize = 200;
 const RECORD_BYTES: u64 = 256 << 10;
 
 /// How long programs that stay are waited for, whatever their own grace.
-const CLOSING: Duration = Duration::from_secs(20);
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// What an installation gives to its programs. The default gives nothing: programs then run as what they are.
 #[derive(Debug, Clone, Default)]
