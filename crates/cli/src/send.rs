@@ -114,7 +114,7 @@ async fn send(args: &Args) -> Result<(), Failure> {
         }
         Heard { task: Some(task), .. } => {
             place.say(task);
-            verdict(&task.id, &task.status).map_err(|failure| failure.of(task))
+            place.verdict(task)
         }
         Heard { .. } => Err(Failure::failed("the stream ended before it said anything")),
     }
@@ -196,6 +196,16 @@ impl Place<'_> {
                 output::error_line("task", &text);
             }
         }
+    }
+
+    /// What a task that was heard of to the end of its turn means for the command.
+    pub(crate) fn verdict(&self, task: &Task) -> Result<(), Failure> {
+        if task.status.state.is_interrupted() {
+            let command = self.command(&["send", "--task", &task.id]);
+            output::error_line("note", &format!("the task waits; go on with `{command} …`"));
+            return Ok(());
+        }
+        verdict(&task.id, &task.status).map_err(|failure| failure.of(task))
     }
 
     /// The end of a command that gave up, with all that is known of its task.

@@ -221,7 +221,7 @@ impl Printer {
     fn begin(&mut self, artifact: &Artifact) {
         self.end();
         if self.artifact.is_some() && self.artifact.as_ref() != Some(&artifact.artifact_id) && self.printed {
-            output::aside(&title(artifact));
+            title(artifact).iter().for_each(|title| output::aside(title));
         }
         self.artifact = Some(artifact.artifact_id.clone());
     }

@@ -15,7 +15,7 @@ pub(crate) fn print_reply(task: &Task) -> bool {
     // Where there are several, each has its name above it.
     if answers.len() > 1 {
         for (artifact, text) in &answers {
-            output::aside(&title(artifact));
+            title(artifact).iter().for_each(|title| output::aside(title));
             print_text(text);
         }
     }
@@ -86,13 +86,10 @@ pub(crate) fn artifact_text(artifact: &Artifact) -> String {
     text
 }
 
-/// What stands above an artifact where there are several.
-pub(crate) fn title(artifact: &Artifact) -> String {
-    let name = [&artifact.name, &artifact.description].into_iter().find(|name| !name.is_empty() && *name != PLAIN);
-    match name {
-        Some(name) => format!("artifact {name}"),
-        None => "artifact".to_owned(),
-    }
+/// What stands above an artifact where there are several: its name, if it has one that says something.
+pub(crate) fn title(artifact: &Artifact) -> Option<String> {
+    let names = [&artifact.name, &artifact.description];
+    names.into_iter().find(|name| !name.is_empty() && *name != PLAIN).map(|name| format!("artifact {name}"))
 }
 
 /// Nothing came, and that is no mistake.

@@ -7,7 +7,7 @@ use super::Where;
 use crate::{
     failure::Failure,
     output::{self, Format},
-    send::{Heard, Patience, Place, Show, Stop, Stopped, print_heard, verdict, waits},
+    send::{Heard, Patience, Place, Show, Stop, Stopped, print_heard, waits},
 };
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
     match &followed.heard.task {
         Some(task) => {
             place.say(task);
-            verdict(&task.id, &task.status).map_err(|failure| failure.of(task))
+            place.verdict(task)
         }
         // There was nothing after the event that was named.
         None => Ok(()),
