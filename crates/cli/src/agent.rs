@@ -51,7 +51,7 @@ enum Verb {
     Show(Show),
     /// Make an agent: a program from a template, or one run by a model from a few questions
     #[command(after_help = "Examples:\n  sb agent new greet --lang python\n  sb agent new\n  \
-                      sb agent new --id notes --role 'note taker' --goal 'keep what was decided' --capability /write --yes")]
+                      sb agent new --id notes --role 'note taker' --goal 'keep what was decided' \\\n    --capability /write --yes")]
     New(Box<new::New>),
     /// Copy an agent's file to where the server looks for it, and wait until the server has it; a broken one is refused
     #[command(after_help = "Examples:\n  sb agent add count.toml\n  sb agent add draft.toml --id count --replace")]

@@ -10,6 +10,7 @@ mod harness;
 mod hostile;
 mod limits;
 mod minds;
+mod pages;
 mod scale;
 mod seeds;
 mod serving;
