@@ -399,7 +399,7 @@ fn add(args: &Add) -> Result<(), Failure> {
             shown["served"] = json!(arrival.is_served());
             output::line(&shown.to_string());
         }
-        Format::Text => arrival.say(&added.id),
+        Format::Text => arrival.say(&args.common, &added.id),
     }
     Ok(())
 }

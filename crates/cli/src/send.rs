@@ -76,7 +76,7 @@ async fn send(args: &Args) -> Result<(), Failure> {
     request.message.context_id = args.context.clone().unwrap_or_default();
     request.message.task_id = args.task.clone().unwrap_or_default();
     let mut patience = Patience::new(args.target.timeout.0)?;
-    let place = Place { url: args.url.as_deref() };
+    let place = Place::of(args.url.as_deref(), &args.target);
     let client = match patience.bear(connect(args)).await {
         Ok(connected) => connected?,
         Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
@@ -136,8 +136,9 @@ fn object(turn: &Turn) -> Option<String> {
 }
 
 /// Where a command was sent, so that the next one goes there as well.
-pub(crate) struct Place<'a> {
-    pub(crate) url: Option<&'a str>,
+pub(crate) struct Place {
+    /// The flags that lead there.
+    words: Vec<String>,
 }
 
 /// Why a wait was given up, in words.
@@ -175,10 +176,15 @@ impl Stopped {
     }
 }
 
-impl Place<'_> {
-    /// A command about a task there.
-    fn command(&self, words: &[&str]) -> String {
-        let place = self.url.into_iter().flat_map(|url| ["--url", url]);
+impl Place {
+    pub(crate) fn of(url: Option<&str>, target: &target::TargetArgs) -> Self {
+        let url = url.into_iter().flat_map(|url| ["--url".to_owned(), url.to_owned()]);
+        Self { words: url.chain(target.words()).collect() }
+    }
+
+    /// Another command that goes there.
+    pub(crate) fn command(&self, words: &[&str]) -> String {
+        let place = self.words.iter().map(String::as_str);
         // Only what holds a zero byte cannot be quoted, and that is no argument.
         shlex::try_join(["sb"].into_iter().chain(words.iter().copied()).chain(place)).unwrap_or_default()
     }
@@ -287,9 +293,9 @@ mod tests {
 
     #[test]
     fn the_next_command_goes_to_the_same_place() {
-        let here = Place { url: None };
+        let here = Place { words: Vec::new() };
         assert_eq!(here.command(&["task", "cancel", "t-1"]), "sb task cancel t-1");
-        let there = Place { url: Some("https://h/a b") };
+        let there = Place { words: vec!["--url".to_owned(), "https://h/a b".to_owned()] };
         assert_eq!(there.command(&["task", "cancel", "t-1"]), "sb task cancel t-1 --url 'https://h/a b'");
     }
 }

@@ -128,7 +128,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
         Ok(server) => server,
         Err(error) => {
             exchange.shut_down(Duration::ZERO).await;
-            return Err(bind_failure(&config, config.edge.listen, &error));
+            return Err(bind_failure(&config, config.edge.listen, ("--listen", ""), &error));
         }
     };
 
@@ -251,21 +251,28 @@ fn announce_instance(config: &Config, instance: InstanceId) -> Result<Option<Pre
 fn check_listening(config: &Config) -> Result<(), Failure> {
     let edge = &config.edge;
     let grpc = edge.grpc_port.map(|port| SocketAddr::new(edge.listen.ip(), port));
-    for address in [Some(edge.listen), grpc, edge.admin_listen].into_iter().flatten() {
-        drop(TcpListener::bind(address).map_err(|error| bind_failure(config, address, &error))?);
+    let places = [
+        (Some(edge.listen), "--listen", ""),
+        (grpc, "--grpc-port", " for gRPC"),
+        (edge.admin_listen, "admin.listen", " for administration"),
+    ];
+    for (address, key, purpose) in places {
+        let Some(address) = address else { continue };
+        drop(TcpListener::bind(address).map_err(|error| bind_failure(config, address, (key, purpose), &error))?);
     }
     Ok(())
 }
 
-fn bind_failure(config: &Config, address: SocketAddr, error: &io::Error) -> Failure {
-    let failure = Failure::failed(format!("cannot listen on {address}")).caused_by(error);
+/// Why nobody can listen there, what for, and which setting says where.
+fn bind_failure(config: &Config, address: SocketAddr, (key, purpose): (&str, &str), error: &io::Error) -> Failure {
+    let failure = Failure::failed(format!("cannot listen on {address}{purpose}")).caused_by(error);
     match error.kind() {
         io::ErrorKind::AddrInUse => match who_listens(config, address) {
             Some(pid) => failure.because(format!("a server of this data directory listens there: process {pid}")).hint(
-                "commands such as `sb send` find it; for a second one choose another --listen, whose port 0 picks a free one",
+                format!("commands such as `sb send` find it; for a second one choose another {key}, whose port 0 picks a free one"),
             ),
             None => failure
-                .hint("stop what listens there, or choose another --listen: port 0, as in 127.0.0.1:0, picks a free one"),
+                .hint(format!("stop what listens there, or choose another {key}: port 0 picks a free one")),
         },
         io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges: choose a higher one"),
         io::ErrorKind::AddrNotAvailable => failure.hint("this machine does not have that address"),

@@ -274,17 +274,26 @@ impl Exchange {
     pub async fn outboxes(&self, caller: &Caller, filter: PushFilter) -> Result<Vec<PushConfig>, Error> {
         caller.needs(Scope::Read)?;
         self.push()?;
-        let found = self.inner.store.pushes(caller.tenant, filter).await?;
         if caller.bound_to().is_empty() {
-            return Ok(found);
+            return Ok(self.inner.store.pushes(caller.tenant, filter).await?);
         }
-        let mut seen = Vec::with_capacity(found.len());
-        for config in found {
-            if self.may_see(caller, config.task).await? {
-                seen.push(config);
+        // What the token is not for is passed over, and a page is filled with what comes after it.
+        let mut seen = Vec::new();
+        let mut after = filter.after.clone();
+        loop {
+            let found = self.inner.store.pushes(caller.tenant, PushFilter { after, ..filter.clone() }).await?;
+            let was_last = found.len() < filter.limit;
+            after = found.last().map(|last| (last.task, last.config.id.clone()));
+            for config in found {
+                if self.may_see(caller, config.task).await? {
+                    seen.push(config);
+                }
+            }
+            if was_last || seen.len() >= filter.limit {
+                seen.truncate(filter.limit);
+                return Ok(seen);
             }
         }
-        Ok(seen)
     }
 
     /// One of them.

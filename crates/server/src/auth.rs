@@ -11,7 +11,7 @@
 //! that was not found is remembered for [`MISS`], or until something changes.
 //!
 //! **What a wrong token costs.** Nothing of the store, if it is remembered. Else one look, by a reader that does nothing else, as long as its address
-//! is within its rate of failures. Beyond that a token that is not known gets one of [`SPARE`] looks, so that a new one behind
+//! is within its rate of failures. Beyond that a token that is not known gets one of five looks a second (`crate::limits`), so that a new one behind
 //! the same address comes in after some attempts, or 429.
 
 use std::{

@@ -98,7 +98,7 @@ fn what_to_set_is_said() {
             "model `gatway/x` needs the provider `gatway`, which nobody has described (did you mean `gateway`?): add `[providers.gatway]` with `api` and `url` to `models.toml`",
         ),
         ("gateway/", "model `gateway/` names a provider and no model: write `gateway/MODEL`"),
-        ("llama3.2", "model `llama3.2` does not say whose it is: write PROVIDER/MODEL, such as `ollama/llama3.2`"),
+        ("llama3.2", "model `llama3.2` does not say whose it is: write PROVIDER/MODEL, such as `gateway/llama3.2`"),
     ] {
         assert_eq!(one.unset(name), format!("{said}; providers that are set: gateway"));
     }

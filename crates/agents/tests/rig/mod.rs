@@ -137,7 +137,7 @@ impl Rig {
     }
 
     pub(crate) async fn until(&self, id: &str, reached: impl Fn(&Task) -> bool) -> Task {
-        for _ in 0..500 {
+        for _ in 0..2000 {
             let task = self.get(id).await;
             if reached(&task) {
                 return task;

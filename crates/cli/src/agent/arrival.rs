@@ -9,6 +9,7 @@ use super::Common;
 use crate::{
     failure::{Exit, Failure},
     output,
+    send::Place,
 };
 
 /// The server looks at its files twice a second.
@@ -54,9 +55,12 @@ impl Arrival {
     }
 
     /// Says it, and what to do next.
-    pub(super) fn say(self, id: &str) {
+    pub(super) fn say(self, common: &Common, id: &str) {
         match self {
-            Self::Served => output::line(&format!("the server has it; call it: sb send --agent {id} hello")),
+            Self::Served => {
+                let call = Place::of(None, &common.target).command(&["send", "--agent", id, "hello"]);
+                output::line(&format!("the server has it; call it: {call}"));
+            }
             Self::Unseen => output::error_line(
                 "note",
                 "the server does not show it to this token yet; `sb agent list` and the server's log say more",

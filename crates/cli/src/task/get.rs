@@ -35,7 +35,7 @@ pub(super) struct Get {
 
 pub(super) async fn get(args: &Get) -> Result<(), Failure> {
     let mut patience = Patience::new(args.place.target.timeout.0)?;
-    let place = Place { url: args.place.url.as_deref() };
+    let place = Place::of(args.place.url.as_deref(), &args.place.target);
     let mut last = None;
     let done = look(args, &mut patience, &mut last).await;
     if let Some(task) = last.as_ref().filter(|_| !args.watch) {

@@ -24,7 +24,7 @@ pub(super) struct Subscribe {
 pub(super) async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
     let mut patience = Patience::new(args.place.target.timeout.0)?;
     let mut followed = Followed { show: Show::whole(args.place.output), heard: Heard::default(), cursor: None };
-    let place = Place { url: args.place.url.as_deref() };
+    let place = Place::of(args.place.url.as_deref(), &args.place.target);
     if let Err(stop) = followed.follow(args, &mut patience).await {
         let heard = &mut followed.heard;
         heard.task = heard.task.take().or_else(|| nameless(&args.id, &stop));

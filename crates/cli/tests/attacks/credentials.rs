@@ -332,6 +332,15 @@ async fn what_a_token_is_not_bound_to_is_not_there() {
         let shown = String::from_utf8_lossy(&shown.body).into_owned();
         assert!(!shown.contains("\"slow\"") && !shown.contains("/slow"), "{path}: {shown}");
     }
+    // What is passed over does not end a list.
+    let own = text(&listed["tasks"][0], "/id").to_owned();
+    for (task, id) in [(&theirs, "a"), (&theirs, "b"), (&own, "c")] {
+        let path = format!("/a2a/tasks/{task}/pushNotificationConfigs");
+        site.api.post(&path, &json!({"id": id, "url": "https://example.com/hook"})).await.ok();
+    }
+    let pushed = bound.get("/v1/push?limit=1").await.ok();
+    assert_eq!(pushed["configs"][0]["id"], "c", "{pushed:#}");
+    assert!(pushed["next"].is_null(), "{pushed:#}");
     let seen = site.api.task(&theirs).await;
     assert_eq!(text(&seen, "/status/state"), "TASK_STATE_WORKING", "nothing was done to it");
     bound.send(&to("echo", "still there")).await;

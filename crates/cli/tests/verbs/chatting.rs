@@ -156,7 +156,10 @@ fn files_go_along_and_a_conversation_is_saved() {
     );
     assert_eq!(parts(&tasks[0]).len(), 1, "it went with one message");
     let kept = fs::read_to_string(saved).unwrap();
-    assert!(kept.starts_with("> look\n> [my notes.txt, 9 bytes]\n") && kept.ends_with("> again\nagain\n"), "{kept}");
+    assert!(
+        kept.starts_with("> look\n> [my notes.txt, text/plain, 9 bytes]\n") && kept.ends_with("> again\nagain\n"),
+        "{kept}"
+    );
     assert_eq!(fs::metadata(saved).unwrap().permissions().mode() & 0o777, 0o600);
 
     fs::set_permissions(saved, fs::Permissions::from_mode(0o644)).unwrap();
