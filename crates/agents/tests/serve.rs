@@ -191,18 +191,25 @@ async fn a_cancel_is_told_and_the_process_lives_on() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_heed_a_cancel_is_not_waited_for_and_lives_on() {
-    let rig = server("command.grace = \"100ms\"").await;
+async fn a_program_that_does_not_heed_a_cancel_gets_no_more_turns_and_ends_when_nobody_uses_it() {
+    let rig = server("command.grace = \"100ms\"\nconcurrency = 8").await;
     let pid = rig.pid().await;
-    for verb in ["deaf", "late"] {
-        let id = rig.start("it", verb).await;
-        rig.begun(verb, 1).await;
-        let task = rig.cancel(&id).await;
-        assert_eq!(task.status.state, TaskState::Canceled);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!text(&rig.get(&id).await).contains("too late"), "what comes late is passed over");
-    }
-    assert_eq!(rig.pid().await, pid, "no caller can end what others use");
+    let other = rig.start("it", "wait").await;
+    rig.begun("wait", 1).await;
+    let deaf = rig.start("it", "deaf").await;
+    rig.begun("deaf", 1).await;
+    assert_eq!(rig.cancel(&deaf).await.status.state, TaskState::Canceled);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(alive(&pid), "no caller can end what others use");
+    assert_ne!(rig.pid().await, pid, "whoever comes now does not wait behind it");
+    rig.cancel(&other).await;
+    dies(&pid).await;
+
+    let late = rig.start("it", "late").await;
+    rig.begun("late", 1).await;
+    assert_eq!(rig.cancel(&late).await.status.state, TaskState::Canceled);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!text(&rig.get(&late).await).contains("too late"), "what comes late is passed over");
 }
 
 #[tokio::test]

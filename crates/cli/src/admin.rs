@@ -141,7 +141,7 @@ async fn has_journal(location: &Location) -> Result<bool, Failure> {
 fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -> Result<Admin, Failure> {
     let mut base = parse_url(named)?;
     let servers = data_dir.as_deref().map(Servers::of).transpose()?.unwrap_or_else(Servers::none);
-    let here = servers.at(&base);
+    let here = servers.at(&base).filter(|here| here.runs);
     let data_dir = data_dir.filter(|_| here.is_some());
     // Who names a local server means the address at which it is administered.
     if let Some(admin) = here.and_then(|here| parse_url(here.admin_url.as_deref()?).ok()) {

@@ -162,7 +162,13 @@ impl From<client::Error> for Failure {
             (Exit::Auth, client::Error::Auth(remote)) if remote.reason.as_deref() == Some("TENANT_DISABLED") => {
                 failure.hint("the token is right; whoever administers the server enables its tenant with `sb tenant enable NAME`")
             }
+            (Exit::Auth, _) if failure.error.contains("a token with the scope") => {
+                failure.hint("an administrator makes one: `sb token add --scope …`")
+            }
             (Exit::Auth, _) => failure.hint("give a token that the server knows with --token or SB_TOKEN"),
+            _ if failure.error.contains("name the agent that the message is for") => {
+                failure.hint("name one with --agent; `sb agent list` shows those that there are")
+            }
             (_, client::Error::ForeignInterface { .. }) => {
                 failure.hint("if you trust the card, follow it with --allow-other-origin")
             }

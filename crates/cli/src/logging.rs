@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::{
     EnvFilter,
+    filter::LevelFilter,
     fmt::{self, format},
 };
 
@@ -16,16 +17,25 @@ use crate::{
     failure::Failure,
 };
 
+/// What can be logged as a whole, by name.
+const CRATES: [&str; 8] = ["a2a", "agents", "async_nats", "client", "exchange", "sb", "server", "store"];
+
 /// Sets up logging for the process. `flag` wins over RUST_LOG, which wins over `default`.
 pub(crate) fn start(flag: Option<&str>, default: &str, format: LogFormat) -> Result<(), Failure> {
     let given = flag.map(str::to_owned).or_else(|| process_environment("RUST_LOG"));
     let (mut filter, format) = read(&given.unwrap_or_else(|| default.to_owned()), default, format);
+    let word = |directive: &&str| !directive.contains(['=', '[', ':']) && directive.parse::<LevelFilter>().is_err();
+    if let Some(word) = filter.split(',').find(word).filter(|word| !CRATES.contains(word)) {
+        return Err(Failure::usage(format!("`{word}` is not a level of logging"))
+            .hint("levels are error, warn, info, debug, trace and off; `target=level,…` says it for a part"));
+    }
+    let said = filter.clone();
     // What the client of NATS says of every attempt, the store says once for each outage.
     if !filter.contains("async_nats") {
         filter.push_str(",async_nats=off");
     }
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
-        Failure::usage(format!("`{filter}` is not a log filter"))
+        Failure::usage(format!("`{said}` is not a log filter"))
             .caused_by(&error)
             .hint("write a level such as `debug`, or `target=level,…`")
     })?;

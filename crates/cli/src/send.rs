@@ -15,7 +15,7 @@ use self::follow::Turn;
 pub(crate) use self::{
     follow::{is_over, waits},
     heard::Heard,
-    patience::{FIRST_PAUSE, Patience, Stop, resume},
+    patience::{Away, FIRST_PAUSE, Patience, Stop, resume},
     printer::{Printer, Show, print_heard},
     text::{message_text, print_reply, print_text, task_text},
 };

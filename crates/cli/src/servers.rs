@@ -40,6 +40,9 @@ pub(crate) struct Entry {
     /// When it began to listen, in milliseconds since the epoch.
     #[serde(default)]
     started: i64,
+    /// Its instance holds its lock. Where none does, whoever answers there now is a stranger.
+    #[serde(skip)]
+    pub(crate) runs: bool,
 }
 
 /// What a server says of itself while it answers. Dropping it takes that back.
@@ -58,7 +61,7 @@ pub(crate) struct Servers {
 impl Entry {
     pub(crate) fn new(url: &str, admin_url: Option<String>, agents: Option<PathBuf>) -> Self {
         let started = clock::now().as_millis();
-        Self { url: url.to_owned(), admin_url, agents, pid: std::process::id(), started }
+        Self { url: url.to_owned(), admin_url, agents, pid: std::process::id(), started, runs: true }
     }
 
     /// Says that this server answers. Its instance has to hold its lock already. Files of servers that are gone are removed.
@@ -133,9 +136,9 @@ impl Servers {
         self.known.iter().find(|entry| entry.is_at(url))
     }
 
-    /// The stored token, if `url` is where it belongs.
+    /// The stored token, if a server that knows it runs at this URL.
     pub(crate) fn token_for(&self, url: &Url) -> Option<String> {
-        self.at(url).and(self.token.clone())
+        self.at(url).filter(|entry| entry.runs).and(self.token.clone())
     }
 }
 
@@ -155,7 +158,7 @@ fn running(data_dir: &Path) -> Vec<Entry> {
         // It may have ended since the look.
         let Ok(bytes) = fs::read(&path) else { continue };
         match serde_json::from_slice::<Entry>(&bytes) {
-            Ok(entry) => found.push(entry),
+            Ok(entry) => found.push(Entry { runs: true, ..entry }),
             Err(error) => tracing::warn!(path = %path.display(), %error, "what a server said of itself cannot be read"),
         }
     }
@@ -164,14 +167,15 @@ fn running(data_dir: &Path) -> Vec<Entry> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn urls(servers: &Servers) -> Vec<&str> {
         servers.all().iter().map(|entry| entry.url.as_str()).collect()
     }
 
-    fn started(data: &Path, url: &str, started: i64) -> (store::Presence, Registered) {
+    /// A server that runs, as far as anybody can tell.
+    pub(crate) fn started(data: &Path, url: &str, started: i64) -> (store::Presence, Registered) {
         let instance = InstanceId::mint();
         let presence = store::announce(data, instance).unwrap();
         let entry = Entry { started, ..Entry::new(url, None, None) };

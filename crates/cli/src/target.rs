@@ -222,7 +222,11 @@ impl TargetArgs {
             }
             (None, given) => {
                 let servers = servers?;
-                let base = parse_url(&servers.newest().ok_or_else(no_server)?.url)?;
+                let newest = servers.newest().ok_or_else(no_server)?;
+                if !newest.runs {
+                    return Err(gone(&newest.url));
+                }
+                let base = parse_url(&newest.url)?;
                 let token = given.or_else(|| servers.token_for(&base));
                 (base, token)
             }
@@ -289,6 +293,12 @@ fn agent_url(mut base: Url, id: &str) -> Result<Url, Failure> {
     Ok(base)
 }
 
+/// Whoever answers there now may be anybody: nothing is sent, and no token.
+fn gone(url: &str) -> Failure {
+    Failure::new(Exit::Unreachable, format!("no server runs with this data directory; the last one answered at {url}"))
+        .hint("start one with `sb serve`, or name one with --url")
+}
+
 fn no_server() -> Failure {
     Failure::usage("no server is known")
         .because("neither --url nor SB_URL is given, and no server has started with this data directory")
@@ -331,6 +341,11 @@ mod tests {
             Local { url: Some("http://127.0.0.1:1".to_owned()), token: Some("stored".to_owned()), ..Local::default() };
         local.save(directory.path()).unwrap();
         let args = args(directory.path());
+        // Whoever answers where a server was is a stranger.
+        let Err(failure) = args.find(None, None, &|_| None) else { panic!("a server was found") };
+        assert!(failure.exit == Exit::Unreachable && failure.error.contains("127.0.0.1:1"), "{failure:?}");
+        assert_eq!(found(&args, Some("http://127.0.0.1:1/x"), &[]).1, None);
+        let _server = crate::servers::tests::started(directory.path(), "http://127.0.0.1:1", 1);
         let stored = Some("stored".to_owned());
         assert_eq!(found(&args, None, &[]), ("http://127.0.0.1:1/".to_owned(), stored.clone()));
         assert_eq!(found(&args, Some("http://127.0.0.1:1/x"), &[]).1, stored);

@@ -47,9 +47,13 @@ pub struct FetchedCard {
 /// Reads a URL as a person gives it.
 pub fn parse_url(text: &str) -> Result<Url, Error> {
     let refuse = |reason: &str| Error::Url { url: text.chars().take(200).collect(), reason: reason.to_owned() };
-    let url = Url::parse(text).map_err(|error| refuse(&error.to_string()))?;
+    let scheme = "it has to start with http:// or https://";
+    let url = Url::parse(text).map_err(|error| match error {
+        url::ParseError::RelativeUrlWithoutBase => refuse(scheme),
+        error => refuse(&error.to_string()),
+    })?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(refuse("it has to start with http:// or https://"));
+        return Err(refuse(scheme));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(refuse("it may not hold a user name or password"));

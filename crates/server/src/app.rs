@@ -199,7 +199,8 @@ fn enter(app: &App, request: &Request) -> Result<Option<UnderWay>, Error> {
         let message = "all connections are taken; try again in 1 s";
         return Err(Error::new(ErrorKind::Unavailable, message).with_retry_after(1));
     }
-    let Some(under_way) = wire.begin(*peer) else {
+    let path = request.uri().path();
+    let Some(under_way) = wire.begin(*peer, is_for_operators(path) && !path.starts_with(grpc::Health::PATH)) else {
         let message = "too many requests of this address are under way; try again in 1 s";
         return Err(Error::new(ErrorKind::ResourceExhausted, message).with_retry_after(1));
     };

@@ -37,6 +37,9 @@ const SAY_EVERY: u64 = 10_000;
 /// How long a place for health and administration is kept for somebody who asks nothing.
 const RESERVED_IDLE: Duration = Duration::from_secs(2);
 
+/// So many requests a connection may have under way, whatever its address may: as many as HTTP/2 has streams.
+const PER_CONNECTION: usize = 256;
+
 /// All places.
 pub(crate) struct Places {
     bounds: Bounds,
@@ -44,8 +47,14 @@ pub(crate) struct Places {
     state: Mutex<State>,
     /// Told when somebody leaves.
     left: Notify,
-    /// How many requests are under way of each address that proxies name.
-    forwarded: Mutex<HashMap<IpAddr, usize>>,
+    under_way: Mutex<UnderWay>,
+}
+
+/// How many requests are under way: of HTTP/2 a connection has many at once, and each takes memory until its answer is taken.
+#[derive(Default)]
+struct UnderWay {
+    all: usize,
+    addresses: HashMap<IpAddr, usize>,
 }
 
 /// How many there are.
@@ -101,8 +110,8 @@ pub(crate) struct Seat {
 /// A request that is under way on a connection, until it is dropped.
 pub(crate) struct Busy(Arc<Seat>);
 
-/// A request that is under way for an address that a proxy names, until it is dropped.
-pub(crate) struct Forwarded {
+/// A request that is under way for an address, until it is dropped.
+pub(crate) struct Counted {
     places: Arc<Places>,
     address: IpAddr,
 }
@@ -148,7 +157,7 @@ impl Places {
             begun: Instant::now(),
             state: Mutex::default(),
             left: Notify::new(),
-            forwarded: Mutex::default(),
+            under_way: Mutex::default(),
         })
     }
 
@@ -217,16 +226,26 @@ impl Places {
         self.left.notified()
     }
 
-    /// Lets a request in that a proxy sends for this address, unless that has too many under way.
-    pub(crate) fn forward(self: &Arc<Self>, address: IpAddr) -> Option<Forwarded> {
+    /// Lets a request of this address in, unless that has too many under way, or all together have. Whoever has a connection of its own
+    /// may fill it.
+    pub(crate) fn begin(self: &Arc<Self>, address: IpAddr, is_proxied: bool) -> Option<Counted> {
         let address = network(address);
-        let mut forwarded = self.forwarded.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = forwarded.entry(address).or_default();
-        if *count >= self.bounds.per_address {
+        let least = if is_proxied { 0 } else { PER_CONNECTION };
+        let mut under_way = self.under_way();
+        if under_way.all >= self.bounds.places.max(least) {
+            return None;
+        }
+        let count = under_way.addresses.entry(address).or_default();
+        if *count >= self.bounds.per_address.max(least) {
             return None;
         }
         *count += 1;
-        Some(Forwarded { places: Arc::clone(self), address })
+        under_way.all += 1;
+        Some(Counted { places: Arc::clone(self), address })
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -397,13 +416,14 @@ impl Drop for Busy {
     }
 }
 
-impl Drop for Forwarded {
+impl Drop for Counted {
     fn drop(&mut self) {
-        let mut forwarded = self.places.forwarded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = forwarded.get_mut(&self.address) {
+        let mut under_way = self.places.under_way();
+        under_way.all -= 1;
+        if let Some(count) = under_way.addresses.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
-                forwarded.remove(&self.address);
+                under_way.addresses.remove(&self.address);
             }
         }
     }
@@ -509,12 +529,25 @@ mod tests {
     async fn an_address_behind_a_proxy_has_so_many_requests() {
         let house = places(9, 2);
         let address: IpAddr = "192.0.2.1".parse().unwrap();
-        let first = house.forward(address).unwrap();
-        let _second = house.forward(address).unwrap();
-        assert!(house.forward(address).is_none());
-        assert!(house.forward("192.0.2.2".parse().unwrap()).is_some());
+        let first = house.begin(address, true).unwrap();
+        let _second = house.begin(address, true).unwrap();
+        assert!(house.begin(address, true).is_none());
+        assert!(house.begin("192.0.2.2".parse().unwrap(), true).is_some());
         drop(first);
-        assert!(house.forward(address).is_some());
+        assert!(house.begin(address, true).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_connection_may_fill_it_and_no_more() {
+        let house = places(300, 2);
+        let address: IpAddr = "192.0.2.1".parse().unwrap();
+        let own: Vec<_> = (0..PER_CONNECTION).map(|_| house.begin(address, false).unwrap()).collect();
+        assert!(house.begin(address, false).is_none());
+        let other: IpAddr = "192.0.2.2".parse().unwrap();
+        let others: Vec<_> = (0..44).map(|_| house.begin(other, false).unwrap()).collect();
+        assert!(house.begin(other, false).is_none(), "all together have a bound, too");
+        drop((own, others));
+        assert!(house.begin(address, false).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -66,7 +66,12 @@ impl Quarters {
     pub(super) fn home(&self, agent: &AgentId) -> io::Result<Option<PathBuf>> {
         let Some(home) = self.home_of(agent) else { return Ok(None) };
         private_directory(&home)?;
-        private_directory(&home.join("tmp"))?;
+        let tmp = home.join("tmp");
+        // Its programs can put anything in its place, and none of them is to end all later ones.
+        if fs::symlink_metadata(&tmp).is_ok_and(|found| !found.is_dir()) {
+            fs::remove_file(&tmp)?;
+        }
+        private_directory(&tmp)?;
         Ok(Some(home))
     }
 

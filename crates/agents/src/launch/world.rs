@@ -129,6 +129,8 @@ impl World {
         if self.network {
             show(Path::new(RESOLVER))?;
         }
+        // What is its own comes first: what it may read can lie below it.
+        self.mount_own()?;
         for path in &self.readable {
             show(path)?;
         }
@@ -136,7 +138,6 @@ impl World {
         if !has_place {
             show(&self.cwd)?;
         }
-        self.mount_own()?;
         bind(&self.home)?;
 
         unmount(OLD, UnmountFlags::DETACH).map_err(fail("leave the machine's files"))?;
@@ -154,8 +155,9 @@ impl World {
         // What can be set there is the whole machine's, and root's to set without any further right.
         place("/proc", "proc", OWN | MountFlags::NOEXEC | MountFlags::RDONLY, c"")?;
         make_directory(Path::new("/dev"))?;
+        // Their modes and times are the machine's, and root's to change.
         for device in DEVICES {
-            bind(&Path::new("/dev").join(device))?;
+            show(&Path::new("/dev").join(device))?;
         }
         place("/dev/shm", "tmpfs", OWN | MountFlags::NOEXEC, c"mode=1777,size=64m")?;
         for (name, to) in [

@@ -14,7 +14,7 @@ use super::{Conversation, Peer, waiting::Waiting};
 use crate::{
     failure::{Exit, Failure},
     output::{self, Format},
-    send::{Printer, message_text, print_reply, print_text, verdict},
+    send::{Away, Printer, message_text, print_reply, print_text, verdict},
 };
 
 /// What is seen of a turn.
@@ -141,6 +141,7 @@ impl Conversation<'_> {
         deadline: Instant,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
+        let mut away = Away::default();
         loop {
             if progress.interrupted
                 && !progress.canceling
@@ -150,21 +151,38 @@ impl Conversation<'_> {
                 progress.canceling = true;
                 cancel(client, task);
             }
-            let event = tokio::select! {
-                event = stream.next() => event,
-                () = screen.waiting.tick() => {
-                    screen.waiting.show(screen.printer.is_at_line_start());
-                    continue;
-                }
-                () = sleep_until(deadline) => return Err(self.too_slow(stream.task())),
-                _ = interrupts.recv() => {
-                    if std::mem::replace(&mut progress.interrupted, true) {
-                        self.leaves = true;
-                        return Err(left(stream.task()));
+            let task = stream.task().map(str::to_owned);
+            let event = {
+                let mut lost = stream.lost();
+                // Whoever gives it up begins anew to look for a server that was away.
+                let mut next = pin!(stream.next());
+                loop {
+                    tokio::select! {
+                        event = &mut next => break event,
+                        () = screen.waiting.tick() => screen.waiting.show(screen.printer.is_at_line_start()),
+                        Ok(()) = lost.changed() => {
+                            let why = lost.borrow_and_update().clone();
+                            screen.clear();
+                            away.notice(why);
+                        }
+                        () = sleep_until(deadline) => return Err(self.too_slow(task.as_deref())),
+                        _ = interrupts.recv() => {
+                            if std::mem::replace(&mut progress.interrupted, true) {
+                                self.leaves = true;
+                                return Err(left(task.as_deref()));
+                            }
+                            if let Some(task) = &task && !progress.canceling {
+                                screen.clear();
+                                progress.canceling = true;
+                                cancel(client, task.clone());
+                            }
+                        }
                     }
-                    continue;
                 }
             };
+            if matches!(event, Some(Ok(_))) {
+                away.notice(None);
+            }
             screen.waiting.heard();
             let Some(event) = event.transpose()? else {
                 return Ok(());

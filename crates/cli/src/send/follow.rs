@@ -157,7 +157,12 @@ impl Turn {
 
     /// Whether the message can be sent once more without being done twice.
     fn may_repeat(&self, error: &Error) -> bool {
-        let not_taken = error.never_sent() || matches!(error.http_status(), Some(429 | 503));
+        // It is there and does not take it: that is for whoever sends too much to mend.
+        let is_refusal = |kind: Option<ErrorKind>, code: i64| kind == Some(ErrorKind::ResourceExhausted) || code == 429;
+        if matches!(error, Error::Protocol(remote) if is_refusal(remote.kind(), remote.code.into())) {
+            return false;
+        }
+        let not_taken = error.never_sent() || error.http_status() == Some(503);
         match error {
             Error::Cut { .. } => self.client.resumes(),
             error => error.is_passing() && (self.client.resumes() || not_taken),

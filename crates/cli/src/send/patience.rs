@@ -35,7 +35,13 @@ pub(crate) struct Patience {
     limit: Duration,
     deadline: Instant,
     interrupts: Signal,
-    /// Why the server cannot be reached, while that is so.
+    away: Away,
+}
+
+/// Whether the server is away, as far as that was said.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    /// Why it cannot be reached, while that is so.
     lost: Option<String>,
 }
 
@@ -49,7 +55,7 @@ impl Patience {
     pub(crate) fn new(limit: Duration) -> Result<Self, Failure> {
         let interrupts = signal(SignalKind::interrupt())
             .map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error))?;
-        Ok(Self { limit, deadline: Instant::now() + limit.min(FOR_EVER), interrupts, lost: None })
+        Ok(Self { limit, deadline: Instant::now() + limit.min(FOR_EVER), interrupts, away: Away::default() })
     }
 
     /// How long it was from the start.
@@ -59,7 +65,7 @@ impl Patience {
 
     /// Why the server could not be reached in the end.
     pub(crate) fn lost(&self) -> Option<&str> {
-        self.lost.as_deref()
+        self.away.lost.as_deref()
     }
 
     /// Work to its end, or until there is no more patience.
@@ -115,6 +121,13 @@ impl Patience {
     }
 
     /// Says it when the server is away, and when it is back.
+    pub(crate) fn notice(&mut self, lost: Option<String>) {
+        self.away.notice(lost);
+    }
+}
+
+impl Away {
+    /// Says it when that changes.
     pub(crate) fn notice(&mut self, lost: Option<String>) {
         match (&self.lost, &lost) {
             (None, Some(why)) => output::error_line("note", &format!("the server is away ({why}); trying again")),

@@ -187,12 +187,7 @@ fn bodies() -> Vec<(&'static str, &'static str, String, &'static [u16])> {
         ("many parts of 0.3", "/a2a/jsonrpc", rpc("message/send", &of_03), &[200]),
         ("many parts under /v1/a2a", "/v1/a2a/agents/echo", rpc("message/send", &of_03), &[200]),
         ("parameters that are a list", "/a2a/jsonrpc", rpc("SendMessage", &numbers), &[200]),
-        (
-            "parameters that are a list, under /v1/a2a",
-            "/v1/a2a/agents/echo",
-            rpc("message/send", &numbers),
-            &[200],
-        ),
+        ("parameters that are a list, under /v1/a2a", "/v1/a2a/agents/echo", rpc("message/send", &numbers), &[200]),
         ("parameters that nobody knows", "/a2a/jsonrpc", rpc("GetTask", &format!(r#"{{"x":{empties}}}"#)), &[200]),
         ("an envelope that is a list", "/a2a/jsonrpc", empties.clone(), &[200]),
         ("a chat of a tree", "/v1/chat", format!(r#"{{"agent":"echo","message":{empties}}}"#), &[400]),
@@ -353,6 +348,29 @@ async fn lists_of_what_a_tenant_keeps_take_no_more_than_the_bound() {
         tokio::time::sleep(Duration::from_secs(4)).await;
     }
     rig.finish("a hundred stalled readers of what a tenant keeps").await;
+}
+
+/// On HTTP/2 a connection has many requests at once, and small ones take memory, too.
+#[tokio::test]
+async fn requests_under_way_are_counted_for_each_address() {
+    let home = Home::new();
+    let server = home.start(home.serving(&[], &[]).env("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "64")).await;
+    let url = format!("{}/grpc.health.v1.Health/Watch", server.api().base());
+    let clients: Vec<_> = (0..3).map(|_| reqwest::Client::builder().http2_prior_knowledge().build().unwrap()).collect();
+    let watch = |n: usize| {
+        clients[n % 3]
+            .post(&url)
+            .header("Content-Type", "application/grpc")
+            .header("te", "trailers")
+            .body(framed(&[]))
+            .send()
+    };
+    let answers = join_all((0..400).map(watch)).await;
+    let refused = |answer: &reqwest::Response| answer.headers().get("grpc-status").is_some_and(|status| status == "8");
+    let (told, open): (Vec<_>, Vec<_>) = answers.into_iter().map(Result::unwrap).partition(refused);
+    assert_eq!((open.len(), told.len()), (256, 144), "as many as fill a connection");
+    assert_eq!(server.api().get("/healthz").await.status, 200, "operators are let in");
+    drop(open);
 }
 
 /// Those who send much and do not read what they are answered.

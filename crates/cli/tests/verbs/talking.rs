@@ -163,6 +163,26 @@ fn an_answer_that_did_not_get_there_is_still_one() {
 }
 
 #[test]
+fn a_turn_goes_on_when_the_server_is_back() {
+    let home = Home::new();
+    let mut server = home.serve();
+    let listen = server.address().to_owned();
+    let shell = Shell::start(&home);
+    shell.enters("sb chat stream");
+    shell.prompts(">");
+    shell.enters("12 chunks, 500 ms apart");
+    shell.shows("chunk 2 of 12");
+    server.kill9();
+    shell.shows("the server is away");
+    let _server = home.serve_with(&["--listen", &listen], &[]);
+    shell.shows("the server is back");
+    shell.shows("chunk 12 of 12");
+    shell.prompts(">");
+    shell.presses(&["C-d"]);
+    shell.prompts("$");
+}
+
+#[test]
 fn questions_are_asked_again_and_can_be_left() {
     let home = Home::new();
     let shell = Shell::start(&home);

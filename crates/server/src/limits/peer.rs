@@ -12,7 +12,7 @@ use axum::Router;
 use http::{HeaderMap, Request};
 use tower::Service;
 
-use crate::places::{Busy, Forwarded, Place, Places, Seat};
+use crate::places::{Busy, Counted, Place, Places, Seat};
 
 /// How many proxies can stand behind each other.
 const MAX_PROXIES: usize = 32;
@@ -40,7 +40,7 @@ pub(crate) struct Wire {
 /// What is counted while a request is under way, until it is dropped.
 pub(crate) struct UnderWay {
     busy: Busy,
-    _forwarded: Option<Forwarded>,
+    _counted: Option<Counted>,
 }
 
 impl Peered {
@@ -51,14 +51,14 @@ impl Peered {
 }
 
 impl Wire {
-    /// Counts a request of this sender; `None` when it has too many under way. Connections are counted when they begin, except
-    /// those of proxies: there each request counts for the address that it is sent for.
-    pub(crate) fn begin(&self, Peer(address): Peer) -> Option<UnderWay> {
-        let forwarded = match self.seat.is_counted() {
+    /// Counts a request of this sender; `None` when it has too many under way. What proxies send counts for the address that it is sent
+    /// for. What is for operators is let in all the same, and what comes by a place that is kept for them is one request a place.
+    pub(crate) fn begin(&self, Peer(address): Peer, is_for_operators: bool) -> Option<UnderWay> {
+        let counted = match self.seat.is_reserved() || (is_for_operators && self.seat.is_counted()) {
             true => None,
-            false => Some(self.places.forward(address)?),
+            false => Some(self.places.begin(address, !self.seat.is_counted())?),
         };
-        Some(UnderWay { busy: Busy::new(&self.seat), _forwarded: forwarded })
+        Some(UnderWay { busy: Busy::new(&self.seat), _counted: counted })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Who sits in a process: the turns that run in it, what each is told of, and what became of the process.
 //!
-//! A turn that leaves before the program has said how it ends tells the program to cancel it. Where its caller canceled it, or where
-//! the program broke its protocol, that is all, and what the program still says of it is passed over. Where nobody wanted that (its
-//! time was over, others have taken it over) the program has to answer: one that does not is stuck and is ended, so that its next
-//! turn is not lost in it too. The other turns that sat there have done nothing wrong, and the attempt does not count for them.
+//! A turn that leaves before the program has said how it ends tells the program to cancel it. Where the program broke its protocol, that
+//! is all, and what the program still says of it is passed over. Else the program has to answer: one that does not within its grace is stuck, and
+//! gets no more turns, so that the next is not lost in it too. Where nobody wanted that the turn ends (its time was over, others have taken it over)
+//! it is ended at once; the other turns that sat there have done nothing wrong, and the attempt does not count for them. Where a caller has
+//! canceled, the others are left in peace, and it is ended when the last of them has gone.
 
 use std::{
     collections::HashMap,
@@ -60,6 +61,8 @@ struct Turns {
     free_since: Instant,
     /// What becomes of those who sit here when the process is gone.
     fate: Option<Outcome>,
+    /// It does not answer: nobody else gets a seat.
+    silent: bool,
     gone: bool,
 }
 
@@ -115,6 +118,7 @@ impl Seats {
             fruitful: false,
             free_since: Instant::now(),
             fate: None,
+            silent: false,
             gone: false,
         };
         let (broken, turns) = (CancellationToken::new(), Mutex::new(turns));
@@ -124,7 +128,8 @@ impl Seats {
     /// How many sit here; nothing where nobody else may.
     pub(super) fn load(&self) -> Option<usize> {
         let turns = self.turns();
-        let closed = self.company == Company::None || turns.gone || turns.fate.is_some() || self.ending.is_cancelled();
+        let is_over = turns.gone || turns.silent || turns.fate.is_some();
+        let closed = self.company == Company::None || is_over || self.ending.is_cancelled();
         (!closed).then(|| turns.sitting.len())
     }
 
@@ -200,6 +205,19 @@ impl Seats {
         Passed::On
     }
 
+    /// Whether the program still owes an answer about a turn that has left. Then it gets no more of them.
+    fn is_owed(&self, number: u64) -> bool {
+        let mut turns = self.turns();
+        let is_owed = !turns.gone && turns.sitting.contains_key(&number);
+        turns.silent |= is_owed;
+        is_owed
+    }
+
+    /// Whether somebody sits here who would lose something.
+    fn is_anybody_there(&self) -> bool {
+        self.turns().sitting.values().any(|listener| matches!(listener, Listener::There { .. }))
+    }
+
     /// Asks the program to end a turn. Where so much waits to be read by it, it would not hear of it either.
     fn tell_cancel(&self, number: u64) {
         let _ = self.lines.try_send(wire::cancel(number));
@@ -267,7 +285,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.ask_to_cancel();
         let mut turns = self.seats.turns();
-        let owes_answer = self.given && !self.settled && !self.cancel.is_cancelled() && !turns.gone;
+        let owes_answer = self.given && !self.settled && !turns.gone;
         if !owes_answer {
             turns.leave(self.number);
             return;
@@ -276,13 +294,21 @@ impl Drop for Seat {
         drop(turns);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (seats, number, grace) = (Arc::clone(&self.seats), self.number, self.grace);
+        let was_canceled = self.cancel.is_cancelled();
         runtime.spawn(async move {
-            tokio::time::sleep(grace).await;
-            if seats.turns().sitting.contains_key(&number) {
+            loop {
+                tokio::time::sleep(grace).await;
+                if !seats.is_owed(number) {
+                    return;
+                }
+                if was_canceled && seats.is_anybody_there() {
+                    continue;
+                }
                 let agent = &seats.agent;
                 tracing::warn!(agent.name = %agent, "the program of agent `{agent}` is ended, since it does not let go of a turn that is over");
                 let why = "interrupted: the program did not let go of another turn, and was ended";
                 seats.break_off(Outcome::Displaced(why.to_owned()));
+                return;
             }
         });
     }
