@@ -24,7 +24,7 @@ use crate::{
     logging,
     output::{self, Format},
     servers::Servers,
-    target::run_within,
+    target::{self, run_within},
 };
 
 /// Who did it, in the audit log, when it was done on the journal itself.
@@ -141,7 +141,11 @@ async fn has_journal(location: &Location) -> Result<bool, Failure> {
 fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -> Result<Admin, Failure> {
     let mut base = parse_url(named)?;
     let servers = data_dir.as_deref().map(Servers::of).transpose()?.unwrap_or_else(Servers::none);
-    let here = servers.at(&base).filter(|here| here.runs);
+    let here = servers.at(&base);
+    if given.is_none() && here.is_some_and(|here| !here.runs) {
+        return Err(target::gone(named));
+    }
+    let here = here.filter(|here| here.runs);
     let data_dir = data_dir.filter(|_| here.is_some());
     // Who names a local server means the address at which it is administered.
     if let Some(admin) = here.and_then(|here| parse_url(here.admin_url.as_deref()?).ok()) {

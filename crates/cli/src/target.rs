@@ -294,7 +294,7 @@ fn agent_url(mut base: Url, id: &str) -> Result<Url, Failure> {
 }
 
 /// Whoever answers there now may be anybody: nothing is sent, and no token.
-fn gone(url: &str) -> Failure {
+pub(crate) fn gone(url: &str) -> Failure {
     Failure::new(Exit::Unreachable, format!("no server runs with this data directory; the last one answered at {url}"))
         .hint("start one with `sb serve`, or name one with --url")
 }

@@ -50,7 +50,7 @@ fn what_versions_before_wrote_is_understood() {
 
 #[test]
 fn the_doctor_knows_each_of_them() {
-    let home = Home::new();
+    let home = Home::on_sqlite();
     let first = home.serve();
     let second = home.serve();
     for server in [&first, &second] {
