@@ -89,7 +89,9 @@ fn a_reader_of_http_1_that_stops_is_shown_out() {
 /// A hundred connections with as many requests as they may have, all answered and nothing taken.
 #[test]
 fn a_hundred_who_take_nothing_cost_little() {
-    let rig = Rig::start(&[], &[("SB_LIMITS_STALL_TIMEOUT", "10m")]);
+    // More than an address may have under way otherwise, so that it can be seen what each costs.
+    let many = [("SB_LIMITS_CONNECTIONS", "40000"), ("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "40000")];
+    let rig = Rig::start(&[], &[&[("SB_LIMITS_STALL_TIMEOUT", "10m")][..], &many].concat());
     rig.echo().expect("it is awake");
     let before = rig.resident_bytes();
     let mut clients = Vec::new();
