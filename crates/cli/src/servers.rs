@@ -1,8 +1,8 @@
 //! The servers that run with one data directory, as the command line on this machine finds them.
 //!
 //! Each server has a file of its own in `servers`, named after its instance, and whoever looks believes it only while that instance holds
-//! its lock: so the end of one server, however it came, takes nothing from the others. Where none runs, `cli.json` still says
-//! where one last answered; servers of versions that wrote no file of their own are found by it too.
+//! its lock: so the end of one server, however it came, takes nothing from the others. Where none runs, `cli.json` says
+//! where one last answered, which is told and not called: whoever answers there now may be anybody.
 
 use std::{
     fs::{self, DirBuilder},

@@ -314,6 +314,21 @@ const STRICTLY: &[Attempt] = &[
         holds: Prints("gone\n"),
     },
     Attempt {
+        name: "strict-devices",
+        under: Anybody,
+        cage: STRICT,
+        tries: "touch -d @1000000000 /dev/full 2>/dev/null && echo changed || echo kept; echo x > /dev/null && echo writes",
+        holds: Prints("kept\nwrites\n"),
+    },
+    Attempt {
+        // What it leaves in its home is no hindrance for the next.
+        name: "strict-hindrance",
+        under: Anybody,
+        cage: STRICT,
+        tries: "rm -rf ~/tmp; ln -s /nowhere ~/tmp; echo done",
+        holds: Prints("done\n"),
+    },
+    Attempt {
         name: "strict-shadow",
         under: Anybody,
         cage: STRICT,
