@@ -314,7 +314,7 @@ const STRICTLY: &[Attempt] = &[
         holds: Prints("gone\n"),
     },
     Attempt {
-        name: "strict-devices",
+        name: "strict-device-times",
         under: Anybody,
         cage: STRICT,
         tries: "touch -d @1000000000 /dev/full 2>/dev/null && echo changed || echo kept; echo x > /dev/null && echo writes",

@@ -129,6 +129,6 @@ fn a_port_that_is_taken_is_the_first_thing_that_is_said() {
     let listen = format!("[admin]\nlisten = \"{busy}\"\n");
     let file = fresh.write("sb.toml", listen);
     let said = fresh.fails(&["serve", "--listen", "127.0.0.1:0", "--config", &file], 1);
-    assert!(said.starts_with(&format!("error: cannot listen on {busy}\n")), "{said}");
+    assert!(said.starts_with(&format!("error: cannot listen on {busy}")), "{said}");
     assert!(fs::read_dir(fresh.path("data")).is_err());
 }
