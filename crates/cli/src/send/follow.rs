@@ -159,7 +159,7 @@ impl Turn {
     fn may_repeat(&self, error: &Error) -> bool {
         // It is there and does not take it: that is for whoever sends too much to mend.
         let is_refusal = |kind: Option<ErrorKind>, code: i64| kind == Some(ErrorKind::ResourceExhausted) || code == 429;
-        if matches!(error, Error::Protocol(remote) if is_refusal(remote.kind(), remote.code.into())) {
+        if matches!(error, Error::Protocol(remote) if is_refusal(remote.kind(), remote.code)) {
             return false;
         }
         let not_taken = error.never_sent() || error.http_status() == Some(503);
