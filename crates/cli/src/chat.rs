@@ -28,7 +28,6 @@ use tokio::{
     time::timeout,
 };
 
-pub(crate) use self::history::spoken;
 use self::{plain::Plain, slash::Line};
 use crate::{
     config::{self, LogFormat, process_environment},

@@ -18,10 +18,11 @@ use http::Method;
 use serde_json::Value;
 
 use crate::{
-    Cli, chat,
+    Cli,
     failure::Failure,
     output, profile, routes,
     target::{TargetArgs, block_on, within},
+    task,
 };
 
 /// The variable by which a shell asks.
@@ -111,7 +112,7 @@ fn with_value(arg: Arg) -> Arg {
 
 fn states(begun: &OsStr) -> Vec<CompletionCandidate> {
     let states = TaskState::ALL.into_iter().filter(|state| *state != TaskState::Unspecified);
-    fitting(begun, states.map(|state| (chat::spoken(state), None)))
+    fitting(begun, states.map(|state| (task::spoken(state), None)))
 }
 
 fn profiles(begun: &OsStr) -> Vec<CompletionCandidate> {

@@ -20,6 +20,7 @@ use crate::{
     failure::Failure,
     output, parts,
     table::{fields, timestamp},
+    task::spoken,
 };
 
 impl Conversation<'_> {
@@ -165,7 +166,7 @@ impl Conversation<'_> {
         let shown = fields(&[
             ("task", Some(task.id.clone())),
             ("agent", self.agent.clone()),
-            ("state", Some(history::spoken(task.status.state))),
+            ("state", Some(spoken(task.status.state))),
             ("changed", task.status.timestamp.map(timestamp)),
             ("context", Some(task.context_id.clone())),
         ]);

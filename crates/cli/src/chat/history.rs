@@ -8,6 +8,7 @@ use crate::{
     failure::Failure,
     output::{self, Style},
     send::{message_text, print_text},
+    task::spoken,
 };
 
 /// The most tasks that are shown.
@@ -155,10 +156,4 @@ fn entries(task: &Task, most: Option<usize>) -> Vec<Entry> {
         }
     }
     entries
-}
-
-/// A state as people write it: `input-required`.
-pub(crate) fn spoken(state: TaskState) -> String {
-    let name = state.as_str();
-    name.strip_prefix("TASK_STATE_").unwrap_or(name).to_lowercase().replace('_', "-")
 }

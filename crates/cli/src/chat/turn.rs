@@ -14,7 +14,7 @@ use super::{Conversation, Peer, waiting::Waiting};
 use crate::{
     failure::{Exit, Failure},
     output::{self, Format},
-    send::{Away, Printer, message_text, print_reply, print_text, verdict},
+    send::{Away, Printer, message_text, print_reply, print_text, verdict, waits},
 };
 
 /// What is seen of a turn.
@@ -191,11 +191,10 @@ impl Conversation<'_> {
                 Format::Json => output::line(&output::one_line(event.json.get())),
                 Format::Text => screen.printer.event(&event.value),
             }
-            let waits = matches!(&event.value, StreamResponse::StatusUpdate(update)
-                if update.status.state == TaskState::AuthRequired);
+            let must_answer = waits(&event.value);
             self.note(event.value, progress);
             // The stream stays open while authorization is awaited, and the person has to be asked now.
-            if waits {
+            if must_answer {
                 return Ok(());
             }
         }
