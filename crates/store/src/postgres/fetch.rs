@@ -30,7 +30,7 @@ use std::{
     sync::LazyLock,
 };
 
-use tokio_postgres::Row;
+use tokio_postgres::{Row, error::SqlState};
 use uuid::Uuid;
 
 use super::{
@@ -382,15 +382,27 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
         // The last: whatever had to be waited for has been.
         async { session.query(NOW, &[]).await },
     );
-    begun?;
-    for row in reserved? {
+    let mut failure = None;
+    rows_or_failure(begun, &mut failure);
+    let reserved = rows_or_failure(reserved, &mut failure);
+    let found = rows_or_failure(found, &mut failure);
+    let locked = rows_or_failure(locked, &mut failure);
+    let (claimed, free) = rows_or_failure(claimed, &mut failure);
+    let inbox = rows_or_failure(inbox, &mut failure);
+    let bounded = rows_or_failure(bounded, &mut failure);
+    let used = rows_or_failure(used, &mut failure);
+    let now = rows_or_failure(now, &mut failure);
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    for row in reserved {
         let key = key_of(&row)?;
         if let Some(Reserve { fingerprint, task, turn, .. }) = needs.keys.get(&key) {
             let reserved = Use { fingerprint: fingerprint.clone(), task: *task, turn: *turn, expires: row.try_get(2)? };
             batch.keys.insert(key, Key { reserved: Some(reserved), used: None, changed: false });
         }
     }
-    for row in found? {
+    for row in found {
         let key = key_of(&row)?;
         let used = Use {
             fingerprint: row.try_get(2)?,
@@ -400,11 +412,10 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
         };
         batch.keys.entry(key).or_insert_with(|| Key { reserved: None, used: Some(used), changed: false });
     }
-    for row in locked? {
+    for row in locked {
         batch.know_task(read_row(&row)?);
     }
     let mut claims = Vec::new();
-    let (claimed, free) = claimed?;
     batch.free = free;
     for row in claimed {
         let task: Uuid = row.try_get(0)?;
@@ -419,20 +430,20 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
             }
         }
     }
-    for row in inbox? {
+    for row in inbox {
         know_message(batch, &row)?;
     }
-    if let Some(row) = now?.first() {
+    if let Some(row) = now.first() {
         batch.now = LeaseTime(row.try_get(0)?);
     }
     for tenant in needs.quotas.keys() {
         batch.usage.entry(*tenant).or_default().before = Some((0, 0));
     }
-    for row in used? {
+    for row in used {
         let before = Some((row.try_get(1)?, row.try_get(2)?));
         batch.usage.entry(TenantId(row.try_get(0)?)).or_default().before = before;
     }
-    for row in bounded? {
+    for row in bounded {
         let (tenant, near, far): (i64, bool, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         let (tasks, _) = batch.usage.entry(TenantId(tenant)).or_default().before.unwrap_or_default();
         if !near && tasks > far {
@@ -454,6 +465,21 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
         }
     }
     Ok(())
+}
+
+/// What a statement of the pipeline returned. A failure aborts the transaction, and the statements behind it fail with
+/// 25P02: the failure that is kept is the one that aborted it, in whatever order the results are looked at.
+fn rows_or_failure<T: Default>(
+    result: Result<T, tokio_postgres::Error>,
+    failure: &mut Option<tokio_postgres::Error>,
+) -> T {
+    result.unwrap_or_else(|error| {
+        let follows = |error: &tokio_postgres::Error| error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
+        if failure.as_ref().is_none_or(follows) {
+            *failure = Some(error);
+        }
+        T::default()
+    })
 }
 
 /// Locks what is claimed, each tenant's share of it.
@@ -728,4 +754,66 @@ pub(super) fn number(n: u32) -> i32 {
 
 fn count(n: i32) -> u32 {
     u32::try_from(n).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::testing, *};
+    use crate::{Draft, Holder, Post, Term, clock};
+
+    fn bounded(task: TaskId) -> Accept {
+        let agent = "echo".parse().unwrap();
+        let at = clock::now();
+        Accept {
+            target: Target::New {
+                task,
+                agent,
+                context: "c".into(),
+                created: "{}".into(),
+                hold: false,
+                remembers: true,
+                post: Post::default(),
+                origin: None,
+                tells_cancel: false,
+            },
+            message_id: "m".into(),
+            message: "{}".into(),
+            idempotency: None,
+            lease: None,
+            working: Draft::status(task, "c", a2a::TaskState::Working, None, None, at).unwrap(),
+            push: None,
+            quota: Quota { tasks: Some(1), bytes: None },
+            at,
+        }
+    }
+
+    /// The statements behind the one that waited for the lock fail with 25P02, and some of their results are read first.
+    #[tokio::test]
+    async fn a_lock_timeout_is_reported_and_not_what_follows_from_it() {
+        let database = testing::database().await;
+        let tenant = TenantId(1);
+        let holder = database.client().await;
+        holder.execute("SELECT pg_advisory_lock($1)", &[&(tenant.0 ^ QUOTA_LOCKS)]).await.unwrap();
+        let session = Session::open(&database.connector()).await.unwrap();
+        session.client.batch_execute("SET lock_timeout = '20ms'").await.unwrap();
+
+        let accept = Need::accept(tenant, &bounded(TaskId::mint()));
+        let holder = Holder::from(crate::InstanceId::mint());
+        let rooms = vec![Room::new("echo".parse().unwrap(), 1)];
+        let claim = Need::claim(&Claim::new(Term { holder, lasts: Duration::from_secs(60) }, rooms));
+        for beside in [None, Some(&claim)] {
+            let mut needs = Needs::default();
+            needs.add(&accept);
+            if let Some(claim) = beside {
+                needs.add(claim);
+            }
+            let fetched = fetch(&session, &needs, &mut Batch::new()).await;
+            let Err(Trouble::Server(error)) = fetched else { panic!("the lock is taken") };
+            assert_eq!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE), "{error:?}");
+            assert!(matches!(Error::from(error), Error::Unavailable(_)));
+            session.client.batch_execute("ROLLBACK").await.unwrap();
+        }
+    }
 }

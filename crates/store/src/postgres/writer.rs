@@ -232,7 +232,7 @@ where
 }
 
 impl Session {
-    async fn open(connector: &Connector) -> Result<Self> {
+    pub(super) async fn open(connector: &Connector) -> Result<Self> {
         let client = connector.open(Role::Write).await?;
         let mut statements = HashMap::new();
         client.batch_execute(SET_UP).await?;
