@@ -68,7 +68,7 @@ pub fn task_result(task: &crate::Task, agent_id: &str, usage: Usage) -> Task {
         status: TaskStatus { state: super::TaskState(state), message: None, timestamp: task.status.timestamp },
         ..Task::default()
     };
-    let artifacts = task.artifacts.iter().filter(|artifact| !is_response(artifact));
+    let artifacts = task.artifacts.iter().filter(|artifact| !is_response(artifact, &task.id));
     result.artifacts = artifacts.cloned().map(super::Artifact::from).collect();
 
     let mut members = Members::of(task.metadata.as_ref());
@@ -98,7 +98,7 @@ pub fn tell_replies(task: &mut crate::Task, made_in: &[u32]) {
     let text_of_turn = |turn: u32| {
         let of_it: Vec<&Artifact> =
             task.artifacts.iter().zip(made_in).filter(|(_, made_in)| **made_in == turn).map(|(it, _)| it).collect();
-        text_of_all(&of_it)
+        text_of_all(&of_it, &task.id)
     };
     let mut history = Vec::with_capacity(task.history.len());
     let mut turn = 0;
@@ -138,7 +138,7 @@ fn reply(task: &crate::Task) -> Option<crate::Message> {
     let message = match &task.status.message {
         Some(message) => message.clone(),
         None if task.status.state == crate::TaskState::Completed => {
-            made_of(text_of_all(&task.artifacts.iter().collect::<Vec<_>>()), &task.id, 1)
+            made_of(text_of_all(&task.artifacts.iter().collect::<Vec<_>>(), &task.id), &task.id, 1)
         }
         None => return None,
     };
@@ -177,26 +177,32 @@ fn stamped(mut message: crate::Message, task: &crate::Task) -> crate::Message {
     message
 }
 
-/// Whether an artifact is the reply's text: nothing but text, and no name of its own.
-fn is_response(artifact: &Artifact) -> bool {
+/// The id of the one artifact that all text of a stream goes to. The journal gives it to a task's first text without an id.
+fn text_id(task_id: &str) -> String {
+    format!("{task_id}-text-0")
+}
+
+/// Whether an artifact is part of the reply's text: it consists of text, and it has no name of its own or the id of the
+/// artifact that the text goes to. Two artifacts of one id would be one too many.
+fn is_response(artifact: &Artifact, task_id: &str) -> bool {
     let is_plain = |part: &crate::Part| part.as_text().is_some() && part.filename.is_empty();
     let is_unnamed = artifact.name.is_empty() || artifact.name == RESPONSE;
-    is_unnamed && !artifact.parts.is_empty() && artifact.parts.iter().all(is_plain)
+    (is_unnamed || artifact.artifact_id == text_id(task_id)) && !artifact.parts.is_empty() && artifact.parts.iter().all(is_plain)
 }
 
 /// The reply's text. Who made nothing but things with names has nothing else to say.
-fn text_of_all(artifacts: &[&Artifact]) -> String {
-    let text = |is_wanted: fn(&Artifact) -> bool| {
+fn text_of_all(artifacts: &[&Artifact], task_id: &str) -> String {
+    let text = |is_wanted: &dyn Fn(&Artifact) -> bool| {
         let texts = artifacts.iter().filter(|artifact| is_wanted(artifact)).map(|artifact| text_of(artifact));
         texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
     };
-    let response = text(is_response);
-    if response.is_empty() { text(|_| true) } else { response }
+    let response = text(&|artifact| is_response(artifact, task_id));
+    if response.is_empty() { text(&|_| true) } else { response }
 }
 
 /// All that is the reply's text, of whatever turn.
 fn responses(task: &crate::Task) -> String {
-    let texts = task.artifacts.iter().filter(|artifact| is_response(artifact)).map(text_of);
+    let texts = task.artifacts.iter().filter(|artifact| is_response(artifact, &task.id)).map(text_of);
     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{RESPONSE, is_response, reply, responses, stamped, text_of, with_reply_id};
+use super::{RESPONSE, is_response, reply, responses, stamped, text_id, text_of, with_reply_id};
 use crate::v03::{Artifact, Event, Part, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
 use crate::{JsonObject, Role, StreamResponse, TaskState, TaskStatus};
 
@@ -106,7 +106,7 @@ impl Stream {
     fn artifact(&mut self, update: crate::TaskArtifactUpdateEvent, events: &mut Vec<Event>) {
         let crate::TaskArtifactUpdateEvent { artifact, append, last_chunk, metadata, .. } = update;
         let continues_other = append && self.others.contains(&artifact.artifact_id);
-        if !continues_other && is_response(&artifact) {
+        if !continues_other && is_response(&artifact, &self.task_id) {
             self.text(&artifact, append, metadata, events);
             return;
         }
@@ -160,13 +160,13 @@ impl Stream {
             return;
         }
         self.start(events);
-        let texts = task.artifacts.iter().filter(|artifact| is_response(artifact));
+        let texts = task.artifacts.iter().filter(|artifact| is_response(artifact, &task.id));
         self.texts = texts.map(|artifact| artifact.artifact_id.clone()).collect();
         if !self.texts.is_empty() {
             events.push(self.text_update(responses(task), false, false, None));
         }
         for artifact in &task.artifacts {
-            if !is_response(artifact) {
+            if !is_response(artifact, &task.id) {
                 events.push(self.other(artifact.clone(), false, false, None));
             }
         }
@@ -203,7 +203,7 @@ impl Stream {
 
     /// The one artifact that all text goes to.
     fn text_id(&self) -> String {
-        format!("{}-text-0", self.task_id)
+        text_id(&self.task_id)
     }
 
     fn status_update(&self, status: TaskStatus, metadata: Option<JsonObject>) -> Event {

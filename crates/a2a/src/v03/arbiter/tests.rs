@@ -259,14 +259,47 @@ fn s0_35_s0_36_s0_40_s0_42_s2_17_a_stream_of_text() {
     assert_eq!(found, expected);
 }
 
+/// The demo agent `echo` names its artifact and leaves the id to the server.
+fn echo_chunk(text: &str) -> Value {
+    let mut named = chunk("T-text-0", text, false);
+    named["artifactUpdate"]["artifact"]["name"] = json!("echo");
+    named["artifactUpdate"]["lastChunk"] = json!(true);
+    named
+}
+
+#[test]
+fn s0_36_s0_42_s2_17_a_first_text_with_a_name_and_no_id_is_the_one_text_artifact() {
+    let found = frames(vec![status("WORKING", None), echo_chunk("hello"), status("COMPLETED", None)]);
+    let expected = vec![
+        (Some(1), working()),
+        (Some(2), text_frame("hello", false)),
+        (None, last_chunk(true)),
+        (Some(3), ended("completed", None)),
+    ];
+    assert_eq!(found, expected);
+    let found = frames(vec![echo_chunk("hello"), chunk("T-text-1", "and more", false)]);
+    assert_eq!(found.last().unwrap().1, text_frame("and more", true), "{found:?}");
+}
+
+#[test]
+fn s2_12_a_first_text_with_a_name_and_no_id_is_the_reply_and_nothing_else() {
+    let text = json!([{"artifactId": "T-text-0", "name": "echo", "parts": [{"text": "hello"}]}]);
+    let StreamResponse::Task(task) = serde_json::from_value(snapshot("COMPLETED", &text)).unwrap() else {
+        unreachable!("a snapshot is a task")
+    };
+    let result = serde_json::to_value(task_result(&task, "echo", Usage::default())).unwrap();
+    assert_eq!(result["status"]["message"]["parts"][0]["text"], "hello");
+    assert_eq!(result.get("artifacts"), None, "{result}");
+}
+
 #[test]
 fn s0_42_the_last_chunk_takes_nothing_back() {
-    // A text with a name of its own may have the id that the reply's text has.
-    let mut named = chunk("T-text-0", "the report", false);
-    named["artifactUpdate"]["artifact"]["name"] = json!("report");
-    let found = frames(vec![status("WORKING", None), named.clone(), status("COMPLETED", Some("done"))]);
+    // An artifact that is more than text may have the id that the reply's text has.
+    let mut file = chunk("T-text-0", "the report", false);
+    file["artifactUpdate"]["artifact"]["parts"][0]["filename"] = json!("report.txt");
+    let found = frames(vec![status("WORKING", None), file.clone(), status("COMPLETED", Some("done"))]);
     assert_eq!(found[2].1, last_chunk(true), "{found:?}");
-    let found = frames(vec![named, chunk("T-text-1", "and more", false)]);
+    let found = frames(vec![file, chunk("T-text-1", "and more", false)]);
     assert_eq!(found.last().unwrap().1, text_frame("and more", true), "{found:?}");
 }
 
