@@ -10,6 +10,7 @@ mod hand;
 mod hold;
 mod lapse;
 mod publish;
+mod steps;
 mod ticket;
 
 use std::{fmt, sync::Arc, time::Duration};

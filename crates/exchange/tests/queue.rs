@@ -5,7 +5,10 @@
 mod rig;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -18,7 +21,7 @@ use exchange::{
 };
 use rig::{Place, Rig, agent, message, task_of};
 use serde_json::Value;
-use store::{Letters, QueueEntry};
+use store::{Letters, QueueEntry, sqlite::Ticks};
 
 fn queue_agent(id: &str, change: impl FnOnce(&mut Entry)) -> Entry {
     let mut entry = agent(id, |_, _| async { unreachable!("workers do it") });
@@ -214,6 +217,54 @@ async fn who_was_paused_cannot_end_it_late() {
     }
     assert_eq!(shop.entry(&again).await.state, TaskState::Submitted, "nobody has to ask for that");
     assert!(matches!(shop.ack(&slow, Ack::default()).await, Err(Error::LeaseLost(_))));
+}
+
+#[tokio::test]
+async fn leases_that_a_step_of_the_clock_ended_stay_with_their_workers() {
+    const HOUR: i64 = 3_600_000;
+    let place = Place::new();
+    let now = Arc::new(AtomicI64::new(HOUR));
+    let ticks = Ticks::new({
+        let now = Arc::clone(&now);
+        move || now.load(Relaxed)
+    });
+    let clock = place.scratch.virtual_clock();
+    // A file's clock begins at wall time; from there on it goes by these ticks.
+    let set = |millis: i64| {
+        now.store(millis, Relaxed);
+        if let Some(set) = &clock {
+            set(millis);
+        }
+    };
+    set(HOUR);
+    let store = place.scratch.opening(None, Duration::from_secs(1), ticks).await;
+    let once = queue_agent("once", |entry| entry.profile.max_attempts = 1);
+    let shop = Shop::of(Rig::over(store, quick(), vec![once]).await);
+    let (kept, lost) = (shop.publish("once", "kept").await, shop.publish("once", "lost").await);
+    let held = (shop.one("once").await, shop.one("once").await);
+    assert_eq!((held.0.entry.task, held.1.entry.task), (kept.task, lost.task));
+    // Leases that have run out are looked for, and none has.
+    tokio::time::sleep(quick().poll * 4).await;
+
+    set(2 * HOUR);
+    tokio::time::sleep(quick().poll * 6).await;
+    for entry in [&kept, &lost] {
+        let entry = shop.entry(entry).await;
+        assert_eq!((entry.state, entry.dead), (TaskState::Working, false), "{:?}", entry.errors);
+        assert!(entry.due_in > Some(Duration::from_secs(299)), "it has lost no time: {:?}", entry.due_in);
+    }
+    assert_eq!(shop.ack(&held.0, Ack::default()).await.unwrap(), TaskState::Completed);
+
+    // A worker that is not heard of even then is gone.
+    set(2 * HOUR + 301_000);
+    for _ in 0..200 {
+        if shop.entry(&lost).await.dead {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(shop.entry(&lost).await.dead);
+    assert!(matches!(shop.ack(&held.1, Ack::default()).await, Err(Error::LeaseLost(_))));
 }
 
 #[tokio::test]

@@ -155,8 +155,11 @@ pub trait Queue: Send + Sync + 'static {
     /// Leases one entry by its id, whatever stands before it and although its time has not come. [`Error::NotWaiting`] when it cannot be had,
     /// [`Error::Terminal`] when it has ended. `resumes` says whether an attempt goes on where the one before last kept its state.
     async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> Result<LeasedTurn>;
-    /// Up to `limit` leases of entries that have run out after that moment, of one agent or of all.
-    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>>;
+    /// Up to `limit` leases of entries that have run out after that moment, of one agent or of all, and the time by which they have.
+    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<(LeaseTime, Vec<Lease>)>;
+    /// Prolongs by `step` the leases of entries that have run out only because the clock stepped forward by that much. A lease is
+    /// prolonged like this once, until its holder is heard of. Returns how many were.
+    async fn prolong_lapsed(&self, step: Duration) -> Result<usize>;
     /// What time it is, and when the next entry for each of these wishes is, or was, due, or the lease of one runs out.
     async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)>;
     /// A task as the queue sees it, any that callers see. Without a tenant whoever's it is.

@@ -41,7 +41,9 @@
 //! **The queue** has tasks that no instance runs by itself ([`Line::Queue`]): whoever asks gets them, mostly workers outside. Their
 //! leases are a queue's visibility time, asked for by the second, and there is no last call: who wants more time says so
 //! before it is over. A lease that ran out is seen by [`crate::Journal::lapsed`], and the attempt ends as one that failed:
-//! the task waits again, or is a dead letter. A claim takes what nobody holds, and nothing else.
+//! the task waits again, or is a dead letter. A claim takes what nobody holds, and nothing else. One misfortune no worker can hear of: the
+//! clock is stepped forward, and no call of its fails. An instance compares the store's clock with a steady one whenever it looks for such
+//! leases, and prolongs by the step those that would not have run out without it, once ([`crate::Queue::prolong_lapsed`], `overdue`).
 //!
 //! **A turn can be parked** ([`crate::TurnEnd::Park`]): nobody holds it and no slot is taken, until a time or until it is woken.
 //! Then whoever has room goes on with the same attempt. It waits in the same line as other due work.

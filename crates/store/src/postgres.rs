@@ -294,8 +294,12 @@ impl Queue for PostgresStore {
         self.writer.run(need, move |batch| ops::claim_task(batch, tenant, task, &term, resumes)).await
     }
 
-    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>> {
+    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<(LeaseTime, Vec<Lease>)> {
         queue::lapsed(&self.readers, agent.as_ref(), since, limit).await
+    }
+
+    async fn prolong_lapsed(&self, step: Duration) -> Result<usize> {
+        queue::prolong_lapsed(&self.writers, step).await
     }
 
     async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {

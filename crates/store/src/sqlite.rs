@@ -309,11 +309,17 @@ impl Queue for SqliteStore {
         self.writer.run(move |batch| ops::claim_task(batch, tenant, task, &term, resumes)).await
     }
 
-    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<Vec<Lease>> {
+    async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<(LeaseTime, Vec<Lease>)> {
         let ticks = self.ticks.clone();
-        self.readers
-            .run(move |conn| queue::lapsed(conn, agent.as_ref(), since, limit, clock::read(conn, &ticks)?))
-            .await
+        let lapsed = move |conn: &_| {
+            let now = clock::read(conn, &ticks)?;
+            Ok((now, queue::lapsed(conn, agent.as_ref(), since, limit, now)?))
+        };
+        self.readers.run(lapsed).await
+    }
+
+    async fn prolong_lapsed(&self, step: Duration) -> Result<usize> {
+        self.writer.run(move |batch| queue::prolong_lapsed(batch, step)).await
     }
 
     async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {

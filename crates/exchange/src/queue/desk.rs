@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::lapse::requeue_lapsed;
+use super::{lapse::requeue_lapsed, steps::Steps};
 use crate::Inner;
 
 /// After a look that found nothing the next one is so far away at least.
@@ -39,6 +39,8 @@ struct Inside {
     served: HashMap<AgentId, TenantId>,
     /// From when on leases are seen to run out, and how long those that did before are left alone; nothing is known before the first look.
     calm: Option<(LeaseTime, Instant)>,
+    /// How the store's clock runs beside a steady one.
+    steps: Steps,
     /// Who wants to hear that a task is canceled.
     watched: HashMap<TaskId, Vec<(Holder, CancellationToken)>>,
 }
@@ -114,6 +116,16 @@ impl Desk {
     /// The store has been away, or this instance: whoever held something may still be there.
     pub(super) fn set_calm(&self, calm: Option<LeaseTime>) {
         self.lock().calm = calm.map(|since| (since, Instant::now() + COME_BACK));
+    }
+
+    /// How far the store's clock has stepped forward, if it has.
+    pub(super) fn clock_step(&self, now: LeaseTime, asked: Instant) -> Option<Duration> {
+        self.lock().steps.compare(now, asked, Instant::now())
+    }
+
+    /// Leases that a step of the clock has ended are prolonged.
+    pub(super) fn settle_clock_step(&self) {
+        self.lock().steps.forget();
     }
 
     /// There may be room for more of something.

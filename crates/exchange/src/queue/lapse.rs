@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use a2a::TaskState;
 use store::{AgentId, Append, FailedAttempt, Lease, Only, TurnEnd};
 
+use tokio::time::Instant;
+
 use crate::{
     Inner, Outcome, attempts,
     scribe::Scribe,
@@ -45,7 +47,19 @@ pub(super) fn tell(lease: &Lease, trouble: Option<Trouble>, state: TaskState, ca
 /// Ends the attempts of those who have let their leases run out. Says how many.
 pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> store::Result<usize> {
     let Some(since) = inner.desk.lapses_since() else { return Ok(0) };
-    let lapsed = inner.store.lapsed(agent, since, LAPSED).await?;
+    let asked = Instant::now();
+    let (now, lapsed) = inner.store.lapsed(agent, since, LAPSED).await?;
+    if let Some(step) = inner.desk.clock_step(now, asked) {
+        // Workers hold these leases and do not know that they have run out: no renewal of theirs was late.
+        let prolonged = inner.store.prolong_lapsed(step).await?;
+        inner.desk.settle_clock_step();
+        tracing::warn!(
+            ?step,
+            prolonged,
+            "the clock of the journal was set forward: leases that ended with it are prolonged"
+        );
+        return Ok(0);
+    }
     let running = inner.workers.tasks();
     let mut ended = 0;
     for lease in lapsed {

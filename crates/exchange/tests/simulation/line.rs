@@ -276,7 +276,8 @@ over_the_line! {
 over_the_line! {
     Queue {
         claim_task(tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> LeasedTurn;
-        lapsed(agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Vec<Lease>;
+        lapsed(agent: Option<AgentId>, since: LeaseTime, limit: usize) -> (LeaseTime, Vec<Lease>);
+        prolong_lapsed(step: Duration) -> usize;
         next_queued(wishes: &[Wish]) -> (LeaseTime, Vec<Option<LeaseTime>>);
         entry(tenant: Option<TenantId>, task: TaskId) -> QueueEntry;
         dead_letters(tenant: TenantId, letters: Letters) -> Vec<QueueEntry>;

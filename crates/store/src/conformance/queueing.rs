@@ -6,8 +6,8 @@ use a2a::TaskState::{self, Canceled, Completed, Failed, InputRequired, Submitted
 
 use super::world::*;
 use crate::{
-    Accept, Append, CancelMark, Claim, Error, Holder, Lease, LeaseTime, LeasedTurn, Letters, Only, Post, Room, Store,
-    Target, TaskId, TenantId, Term, TurnEnd, Wish,
+    Accept, AgentId, Append, CancelMark, Claim, Error, Holder, Lease, LeaseTime, LeasedTurn, Letters, Only, Post, Room,
+    Store, Target, TaskId, TenantId, Term, TurnEnd, Wish,
 };
 
 impl World {
@@ -51,6 +51,10 @@ impl World {
     async fn letters(&self) -> Vec<TaskId> {
         let letters = Letters { limit: 100, ..Letters::default() };
         self.store.dead_letters(self.tenant, letters).await.unwrap().iter().map(|entry| entry.task).collect()
+    }
+
+    async fn lapsed(&self, agent: Option<AgentId>) -> Vec<Lease> {
+        self.store.lapsed(agent, LeaseTime::default(), 10).await.unwrap().1
     }
 
     /// A new dead letter.
@@ -211,15 +215,12 @@ pub(super) async fn a_lease_that_ran_out_is_seen_and_nobody_is_called(store: Arc
     let world = World::new(store).await;
     let task = world.queued("go").await;
     let lease = world.consume_one("gone").await;
-    assert!(world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap().is_empty());
+    assert!(world.lapsed(None).await.is_empty());
     world.run_out(&lease).await;
     assert!(world.consume("other", 5).await.is_empty(), "what somebody holds is not in the queue");
-    assert_eq!(world.store.lapsed(Some(agent("nobody")), LeaseTime::default(), 10).await.unwrap(), []);
-    assert_eq!(
-        world.store.lapsed(Some(world.agent.clone()), LeaseTime::default(), 10).await.unwrap(),
-        std::slice::from_ref(&lease)
-    );
-    let lapsed = world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap();
+    assert_eq!(world.lapsed(Some(agent("nobody"))).await, []);
+    assert_eq!(world.lapsed(Some(world.agent.clone())).await, std::slice::from_ref(&lease));
+    let lapsed = world.lapsed(None).await;
     let lapse = || {
         let end = Some(TurnEnd::Retry { after: NOTHING, error: "the lease ran out".to_owned() });
         world.store.append(&lapsed[0], Append { end, only: Only::Lapsed, ..Append::default() })
@@ -235,6 +236,24 @@ pub(super) async fn a_lease_that_ran_out_is_seen_and_nobody_is_called(store: Arc
     let late = world.end(&lease, Completed, None).await;
     assert!(matches!(late, Err(Error::LeaseLost)), "a paused worker cannot end it: {late:?}");
     assert_eq!(world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), [lease]);
+}
+
+pub(super) async fn a_lease_that_a_step_of_the_clock_ended_is_prolonged_once(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (one, other) = (world.queued("one").await, world.queued("other").await);
+    let (lease, kept) = (world.consume_one("one").await, world.consume_one("other").await);
+    assert_eq!((lease.task, kept.task), (one, other));
+    world.run_out(&lease).await;
+    assert_eq!(world.store.prolong_lapsed(NOTHING).await.unwrap(), 0, "it would have run out without a step as well");
+    assert_eq!(world.store.prolong_lapsed(MINUTE).await.unwrap(), 1, "the other one has not run out");
+    assert!(world.lapsed(None).await.is_empty());
+    let entry = world.store.entry(Some(world.tenant), one).await.unwrap();
+    assert!(entry.due_in.is_some_and(|due| due > MINUTE / 2 && due <= MINUTE), "{:?}", entry.due_in);
+    assert_eq!(entry.lease, Some(lease.clone()), "it is the same lease");
+    assert_eq!(world.store.prolong_lapsed(MINUTE).await.unwrap(), 0, "it runs again");
+    // Its holder is heard of, and may be cut off by another step.
+    world.run_out(&lease).await;
+    assert_eq!(world.store.prolong_lapsed(MINUTE).await.unwrap(), 1);
 }
 
 pub(super) async fn a_queue_may_have_a_bound_on_what_is_held(store: Arc<dyn Store>) {
@@ -424,9 +443,9 @@ pub(super) async fn a_lease_of_the_queue_is_prolonged_by_its_holder(store: Arc<d
     let short = Duration::from_millis(1);
     assert_eq!(world.store.renew(std::slice::from_ref(&lease), short).await.unwrap(), []);
     tick().await;
-    assert_eq!(world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap().len(), 1);
+    assert_eq!(world.lapsed(None).await.len(), 1);
     assert_eq!(world.store.renew(std::slice::from_ref(&lease), MINUTE).await.unwrap(), [], "late, and still its own");
-    assert_eq!(world.store.lapsed(None, LeaseTime::default(), 10).await.unwrap(), []);
+    assert_eq!(world.lapsed(None).await, []);
     let forged = Lease { holder: Holder::worker("x"), ..lease.clone() };
     assert_eq!(world.store.renew(std::slice::from_ref(&forged), MINUTE).await.unwrap(), [forged]);
 }

@@ -1,9 +1,10 @@
 //! The queue on PostgreSQL: how it stands. Claiming is the writer's (see [`super::fetch`]). What it means is in [`crate::queue`].
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use bytes::Bytes;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::{
     fetch::{read_row, select, uuid},
@@ -11,16 +12,33 @@ use super::{
 };
 use crate::{
     AgentId, AgentQueue, Error, Lease, LeaseTime, Letters, QueueEntry, Result, TaskId, TenantId, Wish, codec,
+    lease::millis,
     queue::{Counted, sort_counts},
 };
 
+/// The columns of a row, which come first, where `read_row` looks for them.
+fn columns() -> String {
+    let select = select();
+    select.strip_suffix(" FROM").unwrap_or(&select).to_owned()
+}
+
+/// What time it is, with each lease that has run out by then, or without any.
 static LAPSED: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "{} a2a_tasks t WHERE t.queued AND t.owner IS NOT NULL AND t.due_at <= lease_now() AND t.due_at > $3
-           AND ($1::text IS NULL OR t.agent_id = $1) LIMIT $2",
-        select()
+        "{}, n.now FROM (SELECT lease_now() AS now) n LEFT JOIN LATERAL (
+           SELECT * FROM a2a_tasks t WHERE t.queued AND t.owner IS NOT NULL AND t.due_at <= n.now AND t.due_at > $3
+             AND ($1::text IS NULL OR t.agent_id = $1) LIMIT $2) t ON true",
+        columns()
     )
 });
+
+/// Rows are locked in the order of every writer.
+const PROLONG: &str = "WITH held AS (
+       SELECT t.task_id FROM a2a_tasks t WHERE t.queued AND t.owner IS NOT NULL
+         AND t.due_at <= lease_now() AND t.due_at > lease_now() - $1::bigint AND NOT t.overdue
+       ORDER BY t.task_id FOR UPDATE OF t)
+     UPDATE a2a_tasks t SET due_at = t.due_at + $1::bigint, overdue = true FROM held
+     WHERE t.task_id = held.task_id RETURNING t.task_id";
 
 /// When something of the queue of each agent `$1` and tenant `$2` (any if there is none) is due next.
 const NEXT: &str = "SELECT lease_now(), (SELECT min(least.due_at) FROM generate_series(0, 9) AS p (level)
@@ -41,9 +59,7 @@ const NEXT: &str = "SELECT lease_now(), (SELECT min(least.due_at) FROM generate_
 
 /// An entry: its columns, its first message, and what time it is.
 fn entry_of(condition: &str) -> String {
-    let select = select();
-    // The columns of the row come first, where `read_row` looks for them.
-    let columns = select.strip_suffix(" FROM").unwrap_or(&select);
+    let columns = columns();
     format!(
         "{columns}, lease_now(), (SELECT m.body FROM messages m WHERE m.task = t.task_id ORDER BY m.pos LIMIT 1)
          FROM a2a_tasks t WHERE {condition}"
@@ -66,16 +82,25 @@ pub(super) async fn lapsed(
     agent: Option<&AgentId>,
     since: LeaseTime,
     limit: usize,
-) -> Result<Vec<Lease>> {
+) -> Result<(LeaseTime, Vec<Lease>)> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut now = LeaseTime::default();
     let mut leases = Vec::new();
     for row in readers.query(&LAPSED, &[&agent.map(AgentId::as_str), &limit, &since.0]).await? {
+        now = LeaseTime(row.try_get(row.len() - 1)?);
+        if row.try_get::<_, Option<Uuid>>(0)?.is_none() {
+            continue;
+        }
         match read_row(&row) {
             Ok(row) => leases.extend(row.lease()),
             Err(error) => tracing::error!(%error, "a lease that ran out cannot be read"),
         }
     }
-    Ok(leases)
+    Ok((now, leases))
+}
+
+pub(super) async fn prolong_lapsed(writers: &Pool, step: Duration) -> Result<usize> {
+    Ok(writers.query(PROLONG, &[&millis(step)]).await?.len())
 }
 
 pub(super) async fn next(readers: &Pool, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {

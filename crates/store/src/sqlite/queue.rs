@@ -1,6 +1,6 @@
 //! The queue on SQLite: what waits of it, and how it stands. What it means is in [`crate::queue`].
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -9,7 +9,7 @@ use super::{lease, row, tx::positions, writer::Batch};
 use crate::{
     AgentId, AgentQueue, Claim, Error, Lease, LeaseTime, Letters, QueueEntry, Result, Room, TaskId, TenantId, Wish,
     codec,
-    lease::one_by_one,
+    lease::{millis, one_by_one},
     ops::TaskRow,
     queue::{Counted, sort_counts},
 };
@@ -156,6 +156,15 @@ pub(super) fn lapsed(
         }
     }
     Ok(leases)
+}
+
+pub(super) fn prolong_lapsed(batch: &mut Batch<'_>, step: Duration) -> Result<usize> {
+    batch.rows.forget();
+    let mut prolong = batch.conn.prepare_cached(
+        "UPDATE a2a_tasks SET due_at = due_at + ?1, overdue = 1
+         WHERE queued = 1 AND owner IS NOT NULL AND due_at <= ?2 AND due_at > ?2 - ?1 AND overdue = 0",
+    )?;
+    Ok(prolong.execute(params![millis(step), batch.now.0])?)
 }
 
 pub(super) fn next(conn: &Connection, wishes: &[Wish]) -> Result<Vec<Option<LeaseTime>>> {
