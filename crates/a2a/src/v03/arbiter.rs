@@ -187,7 +187,9 @@ fn text_id(task_id: &str) -> String {
 fn is_response(artifact: &Artifact, task_id: &str) -> bool {
     let is_plain = |part: &crate::Part| part.as_text().is_some() && part.filename.is_empty();
     let is_unnamed = artifact.name.is_empty() || artifact.name == RESPONSE;
-    (is_unnamed || artifact.artifact_id == text_id(task_id)) && !artifact.parts.is_empty() && artifact.parts.iter().all(is_plain)
+    (is_unnamed || artifact.artifact_id == text_id(task_id))
+        && !artifact.parts.is_empty()
+        && artifact.parts.iter().all(is_plain)
 }
 
 /// The reply's text. Who made nothing but things with names has nothing else to say.
