@@ -10,6 +10,7 @@ mod files;
 mod follow;
 mod json;
 mod peer;
+mod share;
 mod spec;
 mod state;
 mod tool;
@@ -28,7 +29,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use exchange::{Agent, Agents, Caller, Delivery, Elsewhere, Entry, Errands, OnCrash, Outcome, Output, Profile, Turn};
 use futures_util::future::join_all;
-use store::{AgentId, TaskId};
+use store::{AgentId, TaskId, TenantId};
 use url::Host;
 
 use self::files::Files;
@@ -81,6 +82,8 @@ pub struct Options {
     pub quiet: Duration,
     /// How long a parked task rests at first.
     pub poll: Duration,
+    /// How long it is tried to deliver a message to a remote that is away or refuses it for the moment.
+    pub deliver_for: Duration,
     /// How long a task is followed in all.
     pub track_for: Duration,
     /// The longest answer.
@@ -109,6 +112,7 @@ impl Default for Options {
             timeout: Duration::from_secs(300),
             quiet: Duration::from_secs(20),
             poll: Duration::from_secs(5),
+            deliver_for: Duration::from_secs(600),
             track_for: Duration::from_secs(86_400),
             body_bytes: 8 << 20,
             event_bytes: 4 << 20,
@@ -256,7 +260,7 @@ async fn every(inner: Weak<Inner>, period: Duration, look: Look) {
                     Look::Presence => {
                         peer.probe().await;
                         // Who was away when its card was asked for is asked again.
-                        if peer.card().is_none() && peer.is_ready() {
+                        if peer.card().is_none() && peer.is_reachable() {
                             drop(peer.refresh().await);
                         }
                     }
@@ -511,7 +515,7 @@ impl Agent for RemoteAgent {
         match peer {
             Some(peer) => Box::pin(follow::run(&peer, &self.options, turn, out)).await,
             // Somebody works on it, and can be asked when they are known again.
-            None if follow::is_under_way(&turn) => Outcome::Parked { at_most: Some(REST) },
+            None if follow::is_under_way(&turn) => follow::wait_for_remote(&turn, &out, &self.options, REST).await,
             None if !self.options.enabled => {
                 Outcome::Failed(vec![Part::text("A2A unavailable in this context: `outbound.enabled` is false")])
             }
@@ -527,8 +531,8 @@ impl Agent for RemoteAgent {
         call::cancel(&peer, &state::State::read(Some(&state))).await
     }
 
-    fn is_ready(&self) -> bool {
-        self.peer().is_some_and(|peer| peer.is_ready())
+    fn is_ready(&self, tenant: TenantId) -> bool {
+        self.peer().is_some_and(|peer| peer.is_ready(Some(tenant)))
     }
 
     fn elsewhere(&self, state: &Bytes) -> Option<Elsewhere> {

@@ -179,6 +179,7 @@ impl Settings {
             timeout: outbound.timeout().0,
             quiet: outbound.quiet().0,
             poll: outbound.poll().0,
+            deliver_for: outbound.deliver_for().0,
             track_for: outbound.track_for().0,
             body_bytes: count(outbound.body_bytes().0),
             event_bytes: count(outbound.event_bytes().0),

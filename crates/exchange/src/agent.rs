@@ -45,8 +45,8 @@ pub trait Agent: Send + Sync + 'static {
         None
     }
 
-    /// Whether it can work now, as far as is known. Among several that have a skill those that can come first.
-    fn is_ready(&self) -> bool {
+    /// Whether it can work for a tenant now, as far as is known. Among several that have a skill those that can come first.
+    fn is_ready(&self, _tenant: TenantId) -> bool {
         true
     }
 
@@ -436,6 +436,14 @@ impl Turn {
     pub fn wake_token(&self) -> Option<String> {
         match &self.past.0 {
             Source::Journal { tenant, key, .. } => Some(wake::seal(key, *tenant, self.task)),
+            Source::Told { .. } => None,
+        }
+    }
+
+    /// The tenant of its task. `None` where there is no journal.
+    pub fn tenant(&self) -> Option<TenantId> {
+        match &self.past.0 {
+            Source::Journal { tenant, .. } => Some(*tenant),
             Source::Told { .. } => None,
         }
     }

@@ -98,6 +98,7 @@ impl Exchange {
         let mut call = Call { agent: None, rules: Rules { always_task: true, ..call.rules }, ..call.clone() };
         call.origin.skill = chat.skill.or(call.origin.skill);
         call.origin.root = true;
+        call.origin.prompt = !chat.return_immediately;
         let request = SendMessageRequest {
             message,
             configuration: Some(SendMessageConfiguration { return_immediately: true, ..Default::default() }),
@@ -145,7 +146,7 @@ impl Exchange {
         };
         let mut able = self.inner.agents.visible(&call.caller);
         able.retain(|entry| entry.profile.skills.iter().any(|has| has.id == skill || has.name == skill));
-        let ready = able.iter().find(|entry| entry.agent.is_ready());
+        let ready = able.iter().find(|entry| entry.agent.is_ready(call.caller.tenant));
         ready.or(able.first()).cloned().ok_or_else(|| Error::NoSkill(skill.chars().take(64).collect()))
     }
 

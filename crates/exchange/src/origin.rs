@@ -38,6 +38,9 @@ pub struct Origin {
     /// Nothing caused it, not even its own message.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub root: bool,
+    /// Its caller waits for a quick verdict: a remote that cannot be called now fails the turn instead of suspending it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prompt: bool,
     /// How far it has been delegated.
     #[serde(skip_serializing_if = "Delegation::is_first")]
     pub delegation: Delegation,

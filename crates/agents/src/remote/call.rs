@@ -1,9 +1,12 @@
 //! What is said to a remote beside its message, and what its answers mean for what follows.
 
-use a2a::{CancelTaskRequest, ErrorKind, ListTasksRequest, Task};
+use std::time::Duration;
+
+use a2a::{CancelTaskRequest, Dialect, ErrorKind, GetTaskRequest, ListTasksRequest, Message, Task};
 use client::{Client, Error};
 use exchange::Turn;
 use http::{HeaderName, HeaderValue};
+use store::clock;
 
 use super::{
     peer::{Peer, told},
@@ -12,12 +15,30 @@ use super::{
 };
 use crate::frame::{clean, root_cause};
 
-/// So many tasks of the remote are looked through for a message.
-const LOOK_THROUGH: i32 = 100;
+/// How many tasks of the remote a page has in which a message is looked for, and how many messages of each.
+const PAGE: i32 = 100;
+/// Maximum number of such pages.
+const PAGES: usize = 100;
+/// How long after it was sent an unanswered message may still arrive at the remote.
+const ARRIVAL: Duration = Duration::from_secs(60);
 
-/// Tells a remote that its task is not wanted any more.
+/// What a remote knows of a message.
+pub(super) enum Found {
+    /// It has a task with it.
+    Yes(Box<Task>),
+    /// It does not have it.
+    No,
+    /// It has more tasks than are looked through.
+    TooMany,
+    /// It has no way to tell.
+    Unknown,
+    /// It cannot be asked now.
+    NotNow(Error),
+}
+
+/// Cancels the remote's task. An error means that the cancel is still owed.
 pub(super) async fn cancel(peer: &Peer, state: &State) -> Result<(), String> {
-    if state.ended || (state.task.is_none() && state.message.is_empty()) {
+    if !state.is_owed_a_cancel() {
         return Ok(());
     }
     if peer.card().is_none() {
@@ -29,18 +50,27 @@ pub(super) async fn cancel(peer: &Peer, state: &State) -> Result<(), String> {
         }
     }
     let client = peer.asking().map_err(|refused| refused.to_string())?;
+    let name = &peer.spec.name;
     let id = match &state.task {
         Some(id) => id.clone(),
-        // It was sent, and nobody has answered. It may be there all the same.
+        // The message was sent and not answered. It may be there all the same.
         None => match find(&client, state).await {
-            Ok(Some(task)) => task.id,
-            Ok(None) => return Ok(()),
-            Err(error) if error.is_passing() => return Err(told(&error)),
-            Err(_) => {
-                let name = &peer.spec.name;
+            Found::Yes(task) => task.id,
+            Found::No if may_arrive(state) => {
+                return Err("the remote does not have the message yet, and may still get it".to_owned());
+            }
+            Found::No => return Ok(()),
+            Found::NotNow(error) => return Err(told(&error)),
+            Found::TooMany => {
+                let why = "the message is not among the remote's newest tasks";
+                tracing::warn!(agent.name = name, message.id = state.message, "a cancel is still owed: {why}");
+                return Err(why.to_owned());
+            }
+            Found::Unknown => {
                 tracing::warn!(
                     agent.name = name,
-                    "a canceled task had not been answered by its remote, which may work on it"
+                    message.id = state.message,
+                    "a remote that did not answer a message cannot be asked for it, and may work on it although it is not wanted any more"
                 );
                 return Ok(());
             }
@@ -77,22 +107,53 @@ pub(super) fn is_final(error: &Error) -> bool {
     }
 }
 
-/// The task there that was begun by the message of a state, among the newest.
-pub(super) async fn find(client: &Client, state: &State) -> Result<Option<Task>, Error> {
-    let list = ListTasksRequest {
+/// Whether a message that the remote does not have may still be on its way.
+fn may_arrive(state: &State) -> bool {
+    let age = state.sent.map(|sent| clock::now().as_millis().saturating_sub(sent));
+    age.and_then(|age| u64::try_from(age).ok()).is_some_and(|age| Duration::from_millis(age) < ARRIVAL)
+}
+
+/// Asks the remote for the task that has the message of a state: the task that is continued, where one is, or one of all that the remote
+/// lists.
+pub(super) async fn find(client: &Client, state: &State) -> Found {
+    let has_it = |task: &Task| task.history.iter().any(|message: &Message| message.message_id == state.message);
+    if let Some(id) = state.task.clone() {
+        return match client.get(GetTaskRequest { id, ..GetTaskRequest::default() }).await {
+            Ok(task) if has_it(&task.value) => Found::Yes(Box::new(task.value)),
+            Ok(task) if task.value.history.is_empty() => Found::Unknown,
+            Ok(_) => Found::No,
+            Err(error) if error.is_passing() => Found::NotNow(error),
+            Err(_) => Found::Unknown,
+        };
+    }
+    if client.dialect() != Dialect::V1 {
+        return Found::Unknown;
+    }
+    let mut list = ListTasksRequest {
         context_id: state.context.clone().unwrap_or_default(),
-        page_size: Some(LOOK_THROUGH),
-        history_length: Some(LOOK_THROUGH),
+        page_size: Some(PAGE),
+        history_length: Some(PAGE),
         ..ListTasksRequest::default()
     };
-    let page = client.list(list).await?.value;
-    let has_it = |task: &Task| task.history.iter().any(|message| message.message_id == state.message);
-    let is_told = page.tasks.iter().all(|task| !task.history.is_empty());
-    let found = page.tasks.into_iter().find(has_it);
-    if found.is_none() && (!page.next_page_token.is_empty() || !is_told) {
-        return Err(Error::Malformed("the list does not tell".to_owned()));
+    for _ in 0..PAGES {
+        let page = match client.list(list.clone()).await {
+            Ok(page) => page.value,
+            Err(error) if error.is_passing() => return Found::NotNow(error),
+            Err(_) => return Found::Unknown,
+        };
+        let tells = page.tasks.iter().all(|task| !task.history.is_empty());
+        if let Some(task) = page.tasks.into_iter().find(has_it) {
+            return Found::Yes(Box::new(task));
+        }
+        if !tells || (!page.next_page_token.is_empty() && page.next_page_token == list.page_token) {
+            return Found::Unknown;
+        }
+        if page.next_page_token.is_empty() {
+            return Found::No;
+        }
+        list.page_token = page.next_page_token;
     }
-    Ok(found)
+    Found::TooMany
 }
 
 pub(super) fn headers(peer: &Peer, turn: &Turn) -> Vec<(HeaderName, HeaderValue)> {
@@ -118,8 +179,8 @@ pub(super) fn message_id(turn: &Turn) -> String {
     format!("{}.{}", turn.task, turn.number)
 }
 
-/// Whether somebody who does not stream may answer plainly.
-pub(super) fn falls_back(error: &Error) -> bool {
+/// Whether a remote refuses to stream, and has not taken the message.
+pub(super) fn refuses_streams(error: &Error) -> bool {
     match error {
         Error::Protocol(remote) => {
             let kinds = [ErrorKind::MethodNotFound, ErrorKind::UnsupportedOperation];
@@ -127,7 +188,16 @@ pub(super) fn falls_back(error: &Error) -> bool {
             remote.kind().is_some_and(|kind| kinds.contains(&kind))
                 || error.http_status().is_some_and(|status| statuses.contains(&status))
         }
-        Error::Malformed(_) | Error::Cut { .. } | Error::Inexpressible(_) => true,
+        Error::Inexpressible(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether a stream broke before it said anything. The remote may have taken the message.
+pub(super) fn is_broken_stream(error: &Error) -> bool {
+    match error {
+        Error::Malformed(_) | Error::Cut { .. } => true,
+        Error::Unreachable { .. } => !error.never_sent(),
         _ => false,
     }
 }

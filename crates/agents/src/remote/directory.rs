@@ -35,7 +35,8 @@ impl Edge for Remotes {
             all.entry(peer.spec.name.clone()).or_insert(peer);
         }
         all.retain(|_, peer| caller.is_none_or(|caller| sees(peer, caller)));
-        all.values().map(|peer| peer.state()).collect()
+        let tenant = caller.map(|caller| caller.tenant);
+        all.values().map(|peer| peer.state(tenant)).collect()
     }
 
     async fn card(&self, caller: Option<&Caller>, name: &str, refresh: bool) -> Result<Bytes, Error> {
@@ -55,7 +56,7 @@ impl Edge for Remotes {
         self.allowed()?;
         let _ = peer.refresh().await;
         self.inner.offer();
-        Ok(peer.state())
+        Ok(peer.state(None))
     }
 
     async fn look(&self, url: &str) -> Result<Value, Error> {
@@ -126,7 +127,7 @@ impl Edge for Remotes {
             let _ = peer.ensure_card(false).await;
         }
         self.inner.offer();
-        Ok(peer.state())
+        Ok(peer.state(None))
     }
 
     async fn remove(&self, name: &str) -> Result<(), Error> {

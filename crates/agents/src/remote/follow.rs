@@ -1,9 +1,16 @@
 //! One turn of a remote agent: the message goes out once, what comes back is said here, and what is known of it is kept.
 //!
-//! **Not twice.** What is about to be sent is kept before it is. A turn that is taken up after a crash knows whether that had happened:
-//! where nobody had answered yet, the remote is asked for a task with this message; where it cannot be asked and does not know repetitions by
-//! itself, the caller decides. Only a stream that breaks before it has said anything is followed by a plain send, with the same id, as seed
-//! 004 has it.
+//! **Not twice.** What is about to be sent is kept before it is, so that a turn that is taken up later knows whether the message may have
+//! arrived. What follows when no answer came depends on the remote:
+//! - One that knows repetitions by their key is sent the same message with the same key, until it answers.
+//! - Another one of 1.0 is asked for a task with the message. It is sent again only after the remote has said that it does not have it. While
+//!   the remote cannot be asked, the turn is suspended. Where it has no way to tell, the turn fails and a cancel is owed; after a crash of this
+//!   server the caller decides.
+//! - One of 0.3 cannot be asked. A stream that breaks before it has said anything is followed by a plain send with the same id, as seed 004
+//!   has it; an unanswered plain send fails.
+//!
+//! **In time.** A message that cannot have arrived is sent again after a while, for as long as messages are to be delivered. While the circuit
+//! of the remote is open, the turn is suspended too. A caller that wants a quick verdict, a chat, gets one instead.
 //!
 //! **Whole, and once.** Where a remote numbers its events, a stream is taken up after the last one that was kept. Where it does not, the task
 //! is asked for, and what differs from what was heard takes its place.
@@ -12,6 +19,7 @@
 //! something has happened.
 
 mod heard;
+mod suspend;
 
 use std::{
     sync::Arc,
@@ -19,8 +27,8 @@ use std::{
 };
 
 use a2a::{
-    GetTaskRequest, JsonObject, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, SendMessageResponse,
-    StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
+    Dialect, ErrorKind, GetTaskRequest, JsonObject, Message, Part, Role, SendMessageConfiguration, SendMessageRequest,
+    SendMessageResponse, StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 use client::{Client, Error, EventStream};
 use exchange::{DELEGATION, Delegation, Outcome, Output, Turn};
@@ -29,16 +37,21 @@ use serde_json::json;
 use store::clock;
 use tokio::sync::Notify;
 
-use self::heard::Made;
+pub(super) use self::suspend::wait_for_remote;
+use self::{
+    heard::Made,
+    suspend::{later, rest, tell_delay},
+};
 use super::{
     Options,
-    call::{cancel, falls_back, find, headers, is_final, message_id, said},
-    peer::{Peer, told},
+    call::{self, Found, cancel, headers, is_broken_stream, is_final, message_id, refuses_streams, said},
+    peer::{Peer, Refused, told},
+    share::Share,
     spec::Sees,
-    state::{LONGEST_ID, Phase, State, in_short, is_over},
+    state::{LONGEST_ID, Phase, State, in_short, is_over, millis},
 };
 
-/// How often a message that cannot have arrived is sent again.
+/// How often a message is sent again without a key to a remote that says that it does not have it.
 const RESENDS: u32 = 3;
 /// How often in a row the remote may fail while it is followed, before the turn rests.
 const FAILURES: u32 = 5;
@@ -68,19 +81,10 @@ enum Looked {
     Failed(Error),
 }
 
-/// Whether a remote has a message.
-enum Found {
-    Yes,
-    No,
-    /// It cannot be asked.
-    Unknown,
-    /// It cannot be asked now.
-    NotNow(Error),
-}
-
 /// A turn that is under way.
 struct Follow<'a> {
     peer: &'a Peer,
+    share: &'a Share,
     options: &'a Options,
     turn: Turn,
     out: Output,
@@ -95,6 +99,12 @@ struct Follow<'a> {
     /// The state as it was last kept.
     last: Option<State>,
     kept: Instant,
+    /// When this run began, and how long the turn had been at work by then.
+    run: (Instant, u64),
+    /// When the call began that is under way, or was last.
+    called: Instant,
+    /// The remote may have the message of an earlier attempt.
+    may_have: bool,
     dirty: bool,
     /// Something may have been missed: before the end the whole task is asked for.
     gap: bool,
@@ -107,52 +117,41 @@ struct Follow<'a> {
 
 /// Takes a turn.
 pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output) -> Outcome {
-    let state = match begin(&turn).await {
+    let started = Instant::now();
+    let mut state = match begin(&turn).await {
         Ok(state) => state,
         Err(error) => return Outcome::Retry(format!("the journal cannot be read: {error}")),
     };
-    let is_new = matches!(state.phase, Phase::New | Phase::Over);
-    if is_new && !peer.breaker.may_admit() {
-        return broken(open_circuit(&peer.spec.name));
-    }
-    if peer.card().is_none() || !peer.is_watched() {
-        let fetched = peer.ensure_card(!peer.is_watched()).await;
-        if let (Err(refused), None) = (fetched, peer.card()) {
-            match state.phase {
-                // Those of `agents.yaml` are called without one, too: the seed's agents need none.
-                Phase::New | Phase::Over if peer.is_watched() => {}
-                Phase::New | Phase::Over => return broken(format!("card fetch failed: {}", refused.said())),
-                // It was begun with one, and is not gone on with in another way.
-                Phase::Working if state.carded => return Outcome::Parked { at_most: Some(options.poll) },
-                Phase::Sending if state.carded => {
-                    return Outcome::Retry(format!("{}: card fetch failed: {}", peer.spec.name, refused.said()));
-                }
-                Phase::Working | Phase::Sending => {}
-            }
+    state.wake(clock::now());
+    let share = peer.share(turn.tenant());
+    let (client, asking) = match clients(peer, &share, &turn, &mut state, options, started).await {
+        Ok(clients) => clients,
+        Err(outcome) => {
+            state.tracked = state.tracked.saturating_add(millis(started.elapsed()));
+            tell_delay(peer, &state, &outcome, &out).await;
+            out.keep(state.write()).await;
+            farewell(peer, &state, &outcome).await;
+            return outcome;
         }
-    }
-    let headers = headers(peer, &turn);
-    let (client, asking) = match (peer.client(), peer.asking()) {
-        (Ok(client), Ok(asking)) => (client.with_headers(headers.clone()), asking.with_headers(headers.clone())),
-        (Err(_), _) | (_, Err(_)) if state.phase == Phase::Working => {
-            return Outcome::Parked { at_most: Some(options.poll) };
-        }
-        (Err(refused), _) | (_, Err(refused)) => return broken(refused.said()),
     };
     // A state that is of this turn already is kept.
     let last = Some(state.clone()).filter(|_| state == State::read(turn.state.as_ref()));
     let mut follow = Follow {
+        headers: headers(peer, &turn),
         client,
         asking,
-        headers,
         peer,
+        share: &share,
         options,
         last,
         turn,
         out,
+        run: (started, state.tracked),
         state,
         made: Vec::new(),
         kept: Instant::now(),
+        called: started,
+        may_have: false,
         dirty: false,
         gap: false,
         begun: false,
@@ -160,17 +159,66 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         named: Arc::default(),
     };
     let outcome = follow.drive().await;
+    tell_delay(peer, &follow.state, &outcome, &follow.out).await;
     follow.state.phase = match &outcome {
         Outcome::Parked { .. } | Outcome::Retry(_) | Outcome::Canceled => follow.state.phase,
         _ => Phase::Over,
     };
     follow.keep().await;
-    // Whoever still works on what has ended here works for nobody.
-    let is_ours = matches!(outcome, Outcome::RemoteFailed(_));
-    if is_ours && follow.state.task.is_some() && !follow.state.ended {
-        tokio::time::timeout(FAREWELL, cancel(peer, &follow.state)).await.ok();
-    }
+    farewell(peer, &follow.state, &outcome).await;
     outcome
+}
+
+/// Cancels the work of a remote whose turn has failed here.
+async fn farewell(peer: &Peer, state: &State, outcome: &Outcome) {
+    if matches!(outcome, Outcome::RemoteFailed(_)) && state.is_owed_a_cancel() {
+        tokio::time::timeout(FAREWELL, cancel(peer, state)).await.ok();
+    }
+}
+
+/// How the remote is called in this run, or how the run ends without a call.
+async fn clients(
+    peer: &Peer,
+    share: &Share,
+    turn: &Turn,
+    state: &mut State,
+    options: &Options,
+    started: Instant,
+) -> Result<(Client, Client), Outcome> {
+    let is_prompt = turn.origin.prompt;
+    if state.phase != Phase::Working && !share.breaker.may_admit() {
+        return Err(later(state, share, turn, options, open_circuit(&peer.spec.name)));
+    }
+    if peer.card().is_none() || !peer.is_watched() {
+        let fetched = peer.ensure_card(!peer.is_watched()).await;
+        if let (Err(refused), None) = (fetched, peer.card()) {
+            let why = format!("card fetch failed: {}", refused.said());
+            let is_away =
+                matches!(&refused, Refused::Card(error) if error.is_passing() && error.http_status().is_none());
+            let may_wait = is_away && !is_prompt && peer.spec.card.is_none();
+            match state.phase {
+                // It was begun with one, and is not gone on with in another way.
+                Phase::Working if state.carded => return Err(rest(state, options, options.poll)),
+                Phase::Sending if state.carded => return Err(later(state, share, turn, options, why)),
+                Phase::New | Phase::Over if may_wait => {
+                    peer.broke(share, started, &why);
+                    return Err(later(state, share, turn, options, why));
+                }
+                // Those of `agents.yaml` are called without one, too: the seed's agents need none.
+                Phase::New | Phase::Over if !peer.is_watched() => return Err(broken(why)),
+                _ => {}
+            }
+        }
+    }
+    let headers = headers(peer, turn);
+    match (peer.client(), peer.asking()) {
+        (Ok(client), Ok(asking)) => Ok((client.with_headers(headers.clone()), asking.with_headers(headers))),
+        (Err(refused), _) | (_, Err(refused)) => Err(match state.phase {
+            Phase::Working => rest(state, options, options.poll),
+            Phase::Sending => later(state, share, turn, options, refused.said()),
+            Phase::New | Phase::Over => broken(refused.said()),
+        }),
+    }
 }
 
 /// What the turn goes on from: itself, the turn before, or the task before in the context.
@@ -215,7 +263,7 @@ impl Follow<'_> {
             tokio::select! {
                 outcome = self.work() => outcome,
                 () = sleep(late) => broken("the deadline has passed".to_owned()),
-                () = tokio::time::sleep(tracked) => broken(tracked_too_long(&track_for)),
+                () = tokio::time::sleep(tracked) => broken(suspend::tracked_too_long(&track_for)),
             }
         };
         let mut worked = std::pin::pin!(worked);
@@ -293,43 +341,77 @@ impl Follow<'_> {
         let mut ledger = self.turn.ledger.clone();
         let delegation =
             ledger.delegate(None).map_err(|refusal| Outcome::Failed(vec![Part::text(refusal.to_string())]))?;
-        if !self.peer.breaker.admit() {
-            return Err(broken(open_circuit(&self.peer.spec.name)));
+        if !self.share.breaker.admit() {
+            return Err(self.later(open_circuit(&self.peer.spec.name)));
         }
-        let before = self.state.phase;
+        self.called = Instant::now();
+        self.may_have = self.state.phase == Phase::Sending;
         self.state.phase = Phase::Sending;
         self.state.message = message_id(&self.turn);
         self.state.carded = self.peer.card().is_some();
-        self.state.since.get_or_insert_with(|| clock::now().as_millis());
+        self.state.sent = Some(clock::now().as_millis());
         self.keep().await;
         self.out.flush().await;
-        if self.turn.cancel.is_cancelled() && before == Phase::New {
-            self.state.phase = Phase::New;
-            self.state.message.clear();
+        if self.turn.cancel.is_cancelled() && !self.may_have {
+            self.was_not_sent();
             return Err(Outcome::Canceled);
         }
         Ok(delegation)
+    }
+
+    /// The message of this attempt did not reach the remote.
+    fn was_not_sent(&mut self) {
+        if !self.may_have {
+            self.state.phase = Phase::New;
+            self.state.sent = None;
+        }
+    }
+
+    /// Suspends the turn, whose message was not delivered.
+    fn later(&mut self, why: String) -> Outcome {
+        self.state.tracked = millis(self.age());
+        later(&mut self.state, self.share, &self.turn, self.options, why)
+    }
+
+    /// Whether the remote knows a message that it gets again by its key.
+    fn has_keys(&self) -> bool {
+        self.client.resumes() && self.peer.spec.sees == Sees::Trace
     }
 
     /// Sends the message and hears what comes of it.
     async fn send(&mut self) -> Result<Step, Outcome> {
         let delegation = self.admit().await?;
         let request = self.request(&delegation);
-        if !self.peer.streams() {
+        if self.state.plain || !self.peer.streams() {
             return self.send_plainly(request).await;
         }
-        match self.client.stream(request.clone()).await {
+        let error = match self.client.stream(request.clone()).await {
             Ok(stream) => match self.hear(stream).await {
-                Ok(step) => Ok(step),
-                // It broke before anything was heard. It may have arrived, which some can be asked.
-                Err(error) if !self.begun && falls_back(&error) => match self.find().await? {
-                    Found::Yes => self.look().await,
-                    Found::No | Found::Unknown | Found::NotNow(_) => self.send_plainly(request).await,
-                },
-                Err(error) => self.take_up(error).await,
+                Ok(step) => return Ok(step),
+                Err(error) if self.begun => return self.take_up(error).await,
+                Err(error) => error,
             },
-            Err(error) if falls_back(&error) => self.send_plainly(request).await,
-            Err(error) => self.not_sent(error).await,
+            Err(error) => error,
+        };
+        if refuses_streams(&error) {
+            self.state.plain = true;
+            return self.send_plainly(request).await;
+        }
+        if !is_broken_stream(&error) {
+            return self.not_sent(error).await;
+        }
+        self.state.plain = true;
+        if self.has_keys() {
+            self.may_have = true;
+            return self.send_plainly(request).await;
+        }
+        match self.find().await? {
+            Found::Yes(_) => self.look().await,
+            Found::No => self.send_plainly(request).await,
+            Found::NotNow(_) => Err(self.later(said(&error))),
+            // Seed 004 has it so.
+            Found::Unknown if self.client.dialect() == Dialect::V03 => self.send_plainly(request).await,
+            Found::Unknown | Found::TooMany => Err(may_have_taken(&error)),
         }
     }
 
@@ -347,7 +429,7 @@ impl Follow<'_> {
             }
             Err(error) => return self.not_sent(error).await,
         };
-        self.peer.worked();
+        self.peer.worked(self.share);
         match answer {
             SendMessageResponse::Message(message) => Ok(Step::Ends(self.message(message))),
             SendMessageResponse::Task(task) => match self.task(task, false).await? {
@@ -357,18 +439,24 @@ impl Follow<'_> {
         }
     }
 
-    /// A message that may have been sent before a crash.
+    /// A message that may have been sent before: by a run that was cut off, or by one that got no answer.
     async fn send_again(&mut self) -> Result<Step, Outcome> {
-        if self.client.resumes() && self.peer.spec.sees == Sees::Trace {
-            // It knows the message by its key.
+        if self.has_keys() {
             return self.send().await;
         }
+        self.called = Instant::now();
         match self.find().await? {
-            Found::Yes => self.look().await,
-            Found::No => self.send().await,
-            Found::NotNow(error) => Err(Outcome::Retry(format!("{}: {}", self.peer.spec.name, said(&error)))),
+            Found::Yes(_) => self.look().await,
+            Found::No => {
+                self.state.phase = Phase::New;
+                self.send().await
+            }
+            Found::NotNow(error) => {
+                self.peer.broke(self.share, self.called, &told(&error));
+                Err(self.later(said(&error)))
+            }
             // Nobody knows. The caller decides whether it is sent again.
-            Found::Unknown => {
+            Found::Unknown | Found::TooMany => {
                 self.state = std::mem::take(&mut self.state).next_turn(self.turn.number);
                 Err(Outcome::Interrupted)
             }
@@ -377,20 +465,16 @@ impl Follow<'_> {
 
     /// Asks the remote whether it has the message.
     async fn find(&mut self) -> Result<Found, Outcome> {
-        if self.asking.dialect() != a2a::Dialect::V1 {
-            return Ok(Found::Unknown);
+        let found = call::find(&self.asking, &self.state).await;
+        if let Found::Yes(task) = &found {
+            self.meet(&task.id, &task.context_id).map_err(broken)?;
+            self.state.phase = Phase::Working;
+            self.keep().await;
         }
-        match find(&self.asking, &self.state).await {
-            Ok(Some(task)) => {
-                self.meet(&task.id, &task.context_id).map_err(broken)?;
-                self.state.phase = Phase::Working;
-                self.keep().await;
-                Ok(Found::Yes)
-            }
-            Ok(None) => Ok(Found::No),
-            Err(error) if error.is_passing() => Ok(Found::NotNow(error)),
-            Err(_) => Ok(Found::Unknown),
+        if matches!(found, Found::Yes(_) | Found::No) {
+            self.peer.worked(self.share);
         }
+        Ok(found)
     }
 
     /// What becomes of a message that was not answered.
@@ -400,27 +484,41 @@ impl Follow<'_> {
         if matches!(error, Error::Protocol(_) | Error::Auth(_)) && !error.is_passing() {
             // Somebody is there and says no.
             if status.is_some_and(|status| status >= 500) {
-                self.peer.broke(&why)
+                self.peer.broke(self.share, self.called, &why);
             } else {
-                self.peer.worked()
+                self.peer.worked(self.share);
+            }
+            if !self.may_have && (is_final(&error) || matches!(error, Error::Auth(_))) {
+                self.state.sent = None;
             }
             return Err(broken(said(&error)));
         }
-        self.peer.broke(&why);
+        self.peer.broke(self.share, self.called, &why);
+        if matches!(error, Error::Forbidden(_) | Error::Token | Error::Setup(_) | Error::Url { .. }) {
+            self.was_not_sent();
+            return Err(broken(said(&error)));
+        }
         // What cannot have arrived, or was not taken, is sent again.
-        let not_taken = error.never_sent() || matches!(status, Some(429 | 503));
-        let is_hopeless = matches!(error, Error::Forbidden(_) | Error::Token | Error::Setup(_) | Error::Url { .. });
-        if not_taken && !is_hopeless && self.state.failures + 1 < RESENDS {
-            self.state.failures += 1;
-            self.state.phase = Phase::New;
-            self.dirty = true;
-            return Err(Outcome::Retry(said(&error)));
+        if error.never_sent() || is_not_taken(&error) {
+            self.was_not_sent();
+            return Err(self.later(said(&error)));
         }
-        // Somebody on the way gave up, and the remote may be at work.
-        if !not_taken && let Found::Yes = self.find().await? {
-            return self.look().await;
+        let is_passing = error.is_passing() || matches!(error, Error::Cut { .. });
+        if self.has_keys() {
+            return Err(if is_passing { self.later(said(&error)) } else { may_have_taken(&error) });
         }
-        Err(broken(said(&error)))
+        match self.find().await? {
+            Found::Yes(_) => self.look().await,
+            Found::NotNow(_) => Err(self.later(said(&error))),
+            // It may be slow to begin a task, or begin none: a message that took too long is not sent again.
+            Found::No if is_passing && !matches!(error, Error::Timeout { .. }) && self.state.resent + 1 < RESENDS => {
+                self.state.resent += 1;
+                self.may_have = false;
+                self.was_not_sent();
+                Err(self.later(said(&error)))
+            }
+            Found::No | Found::Unknown | Found::TooMany => Err(may_have_taken(&error)),
+        }
     }
 
     /// Hears a stream until it is over, is cut, or nothing has come for a while.
@@ -443,7 +541,7 @@ impl Follow<'_> {
                 Err(_) => return Err(Error::Timeout { origin: self.peer.spec.name.clone(), after: quiet }),
             };
             if !self.begun {
-                self.peer.worked();
+                self.peer.worked(self.share);
             }
             let id = stream.last_id().map_or(0, str::len);
             if let Err(why) = self.use_up(event.json.get().len() + id) {
@@ -451,6 +549,7 @@ impl Follow<'_> {
             }
             let first = !std::mem::replace(&mut self.begun, true);
             self.state.failures = 0;
+            self.state.tries = 0;
             self.state.looks = 0;
             let heard = match event.value {
                 StreamResponse::Message(message) => Ok(Some(self.message(message))),
@@ -470,11 +569,12 @@ impl Follow<'_> {
     /// A stream was cut: it is taken up again, or the task is looked at.
     async fn take_up(&mut self, error: Error) -> Result<Step, Outcome> {
         let Some(_) = self.state.task else {
+            self.state.phase = Phase::Sending;
             return self.not_sent(error).await;
         };
         if !error.is_passing() && !matches!(error, Error::Cut { .. }) {
             // What is wrong with it stays wrong.
-            self.peer.broke(&told(&error));
+            self.peer.broke(self.share, self.called, &told(&error));
             return Err(broken(said(&error)));
         }
         self.state.failures += 1;
@@ -563,7 +663,7 @@ impl Follow<'_> {
                 };
             }
         };
-        self.peer.worked();
+        self.peer.worked(self.share);
         self.begun = true;
         self.hear(stream).await.map_err(Looked::Failed)
     }
@@ -587,7 +687,7 @@ impl Follow<'_> {
             }
             Err(error) => return Err(Looked::Failed(error)),
         };
-        self.peer.worked();
+        self.peer.worked(self.share);
         self.state.failures = 0;
         self.begun = true;
         if let Some(outcome) = self.task(task, false).await.map_err(Looked::Ends)? {
@@ -598,9 +698,6 @@ impl Follow<'_> {
 
     /// Rests. Before that the remote is asked, once, to say when something happens.
     async fn park(&mut self) -> Outcome {
-        if self.age() > self.options.track_for {
-            return broken(tracked_too_long(&self.options.track_for));
-        }
         self.state.phase = Phase::Working;
         if !self.state.told {
             self.state.told = true;
@@ -610,13 +707,14 @@ impl Follow<'_> {
         let longest = LONGEST_WAIT.max(self.options.poll);
         let wait = self.options.poll.saturating_mul(2_u32.saturating_pow(doublings)).min(longest);
         self.state.failures = 0;
-        Outcome::Parked { at_most: Some(wait) }
+        self.state.tracked = millis(self.age());
+        rest(&mut self.state, self.options, wait)
     }
 
-    /// How long ago the message was sent.
+    /// How long the turn has been at work: a sum of times that a steady clock has measured.
     fn age(&self) -> Duration {
-        let age = self.state.since.map_or(0, |since| clock::now().as_millis().saturating_sub(since));
-        Duration::from_millis(u64::try_from(age).unwrap_or(0))
+        let (started, before) = self.run;
+        Duration::from_millis(before).saturating_add(started.elapsed())
     }
 
     /// Counts what has come in this turn.
@@ -671,6 +769,7 @@ impl Follow<'_> {
         if self.last.as_ref() == Some(&self.state) || store::fault::is_on("remote-forgets") {
             return;
         }
+        self.state.tracked = millis(self.age());
         self.out.keep(self.state.write()).await;
         self.last = Some(self.state.clone());
     }
@@ -682,8 +781,15 @@ impl Follow<'_> {
     }
 }
 
-fn tracked_too_long(track_for: &Duration) -> String {
-    format!("task tracking timeout (>{}s)", track_for.as_secs())
+/// The failure of a message that was not answered and is not sent again.
+fn may_have_taken(error: &Error) -> Outcome {
+    broken(format!("{}; the remote may have taken the message", said(error)))
+}
+
+/// Whether somebody on the way, or the remote itself, said that it has not taken a message.
+fn is_not_taken(error: &Error) -> bool {
+    let is_refused = matches!(error, Error::Protocol(remote) if remote.kind() == Some(ErrorKind::ResourceExhausted));
+    is_refused || matches!(error.http_status(), Some(429 | 503))
 }
 
 async fn sleep(time: Option<Duration>) {

@@ -12,27 +12,23 @@ use a2a::{Dialect, Timestamp};
 use client::{Client, Connector, Error, FetchedCard, Limits, Order, Policy, Resume};
 use exchange::remotes::{Remote, Skill};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use store::clock;
-use tokio::sync::Semaphore;
+use store::{TenantId, clock};
 use url::Url;
 
 use super::{
     Options,
     call::said,
+    share::{Share, Shares},
     spec::{Registry, Sees, Spec},
 };
-use crate::{breaker::Breaker, frame::clean};
+use crate::frame::clean;
 
-/// How many calls of the tool may be under way.
-const CALLS: usize = 32;
 /// How long a look at a card may take.
 const CARD_TIME: Duration = Duration::from_secs(5);
 /// How long a question about a task may take.
 const ASK_TIME: Duration = Duration::from_secs(15);
 /// How long may pass between two pieces of an answer.
 const IDLE: Duration = Duration::from_secs(60);
-/// So long nobody is called who has failed too often.
-const BREAK: Duration = Duration::from_secs(60);
 /// So many skills of a card are read.
 const MOST_SKILLS: usize = 200;
 
@@ -41,9 +37,7 @@ const MOST_SKILLS: usize = 200;
 pub struct Peer {
     /// What its file says.
     pub spec: Arc<Spec>,
-    pub(super) breaker: Breaker,
-    /// Room for calls that are no tasks.
-    pub(super) calls: Semaphore,
+    shares: Shares,
     connector: Connector,
     /// For questions that are answered soon.
     asker: Connector,
@@ -131,8 +125,7 @@ impl Peer {
             asker: Connector::new(policy.clone(), ask),
             looker: Connector::new(policy, look),
             trust: options.trust.clone(),
-            breaker: Breaker::new(BREAK),
-            calls: Semaphore::new(CALLS),
+            shares: Shares::default(),
             seen: Mutex::default(),
             looking: tokio::sync::Mutex::default(),
             hidden: AtomicBool::new(false),
@@ -315,34 +308,44 @@ impl Peer {
             let mut seen = self.seen();
             (seen.card, seen.told) = (card, told);
             drop(seen);
-            self.breaker.go_on(&before.breaker);
+            self.shares.adopt(&before.shares);
         }
     }
 
+    /// What one tenant has of it; `None` is for turns that belong to no installation.
+    pub(super) fn share(&self, tenant: Option<TenantId>) -> Arc<Share> {
+        self.shares.of(tenant)
+    }
+
     /// A call of it worked.
-    pub(super) fn worked(&self) {
-        if self.breaker.succeeded() {
+    pub(super) fn worked(&self, share: &Share) {
+        if share.breaker.succeeded() {
             tracing::info!(agent.name = self.spec.name, "remote `{}` works again", self.spec.name);
         }
         self.seen().reachable = Some(true);
     }
 
-    /// A call of it did not, because nobody was there or they are broken.
-    pub(super) fn broke(&self, why: &str) {
-        if self.breaker.failed() {
+    /// A call of it that began at this time did not, because nobody was there or they are broken.
+    pub(super) fn broke(&self, share: &Share, begun: Instant, why: &str) {
+        if share.breaker.failed_since(begun) {
             let name = &self.spec.name;
             tracing::warn!(
                 agent.name = name,
                 error = why,
-                "remote `{name}` has failed too often and is not called for a minute"
+                "remote `{name}` has failed too often and is called less often until it works"
             );
         }
         let mut seen = self.seen();
         seen.error = Some(why.to_owned());
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        self.spec.url.is_ok() && !self.breaker.is_open() && self.seen().reachable != Some(false)
+    pub(super) fn is_ready(&self, tenant: Option<TenantId>) -> bool {
+        self.spec.url.is_ok() && !self.share(tenant).breaker.is_open() && self.seen().reachable != Some(false)
+    }
+
+    /// Whether somebody is there, as far as was seen.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.spec.url.is_ok() && self.seen().reachable != Some(false)
     }
 
     /// What it can do: what its file says, and what its card has beside that.
@@ -382,8 +385,8 @@ impl Peer {
         Told { description: clean(&card.description), skills }
     }
 
-    /// As it stands.
-    pub(super) fn state(&self) -> Remote {
+    /// As it stands: for one tenant, or with the worst of its circuits.
+    pub(super) fn state(&self, tenant: Option<TenantId>) -> Remote {
         let client = self.card().map(|_| self.client());
         let uncallable = client.as_ref().and_then(|client| client.as_ref().err()).map(ToString::to_string);
         let client = client.and_then(Result::ok);
@@ -409,7 +412,7 @@ impl Peer {
                 Dialect::V1 => "1.0",
                 Dialect::V03 => "0.3",
             }),
-            breaker: self.breaker.name(),
+            breaker: tenant.map_or_else(|| self.shares.worst(), |_| self.share(tenant).breaker.name()),
             skills,
         }
     }

@@ -1,6 +1,8 @@
 //! What a turn of a remote agent keeps: under which ids it is worked on there, and how far it was heard.
 
-use a2a::{Artifact, Part, Task};
+use std::time::Duration;
+
+use a2a::{Artifact, Part, Task, Timestamp};
 use bytes::Bytes;
 use exchange::Elsewhere;
 use serde::{Deserialize, Serialize};
@@ -55,9 +57,25 @@ pub(super) struct State {
     /// How often was looked without anything new.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) looks: u32,
-    /// When it was sent, in milliseconds since 1970.
+    /// How often in a row its message was not delivered.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) tries: u32,
+    /// How often the message was sent again without a key, after the remote had said that it does not have it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) resent: u32,
+    /// The message is sent without a stream, which did not work.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) plain: bool,
+    /// How long it has been at work on this turn, in milliseconds. It is the sum of what runs have measured and of the rests between them.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub(super) tracked: u64,
+    /// The rest that it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) since: Option<i64>,
+    pub(super) rest: Option<Rest>,
+    /// When the message that the remote may have was sent, in milliseconds since 1970 by the wall clock. Only the cancel of an unanswered
+    /// message looks at the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sent: Option<i64>,
     /// The remote was asked to say when something happens.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
@@ -73,6 +91,15 @@ pub(super) struct State {
     /// How many bytes have come in this turn.
     #[serde(skip_serializing_if = "is_nothing")]
     pub(super) used: u64,
+}
+
+/// A suspension of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Rest {
+    /// When it began by the wall clock, in milliseconds since 1970.
+    since: i64,
+    /// How long it lasts at most, in milliseconds.
+    at_most: u64,
 }
 
 /// An artifact that was heard.
@@ -114,6 +141,26 @@ impl State {
     /// What a new task of the context goes on from.
     pub(super) fn next_task(self, turn: u32) -> Self {
         Self { turn, context: self.context, ..Self::default() }
+    }
+
+    /// Begins a rest.
+    pub(super) fn rest(&mut self, at_most: Duration, now: Timestamp) {
+        self.rest = Some(Rest { since: now.as_millis(), at_most: millis(at_most) });
+    }
+
+    /// Ends the rest. It is counted as it was by the wall clock, but never for longer than it was to last: however far a clock jumps, a turn
+    /// is not tracked for longer than it was.
+    pub(super) fn wake(&mut self, now: Timestamp) {
+        let Some(rest) = self.rest.take() else { return };
+        let passed = u64::try_from(now.as_millis().saturating_sub(rest.since)).unwrap_or(0);
+        self.tracked = self.tracked.saturating_add(passed.min(rest.at_most));
+    }
+
+    /// Whether somebody may work on it there: on the task, or on a message that was not answered.
+    pub(super) fn is_owed_a_cancel(&self) -> bool {
+        // States of older versions do not say when the message was sent.
+        let is_sending = self.phase == Phase::Sending && !self.message.is_empty();
+        !self.ended && (self.task.is_some() || self.sent.is_some() || is_sending)
     }
 
     /// Knows the ids of a task there. One that names another than before is not believed.
@@ -196,6 +243,10 @@ impl Pieces {
     }
 }
 
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A text in short.
 pub(super) fn in_short(text: &str) -> String {
     let mut pieces = Pieces::default();
@@ -273,6 +324,23 @@ mod tests {
         assert!(state.meet("other", "c").is_err());
         assert!(state.meet("t", &"c".repeat(2000)).is_err());
         assert_eq!(state.task.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn a_rest_is_counted_as_it_was_and_never_for_longer_than_it_was_to_last() {
+        let at = |millis: i64| Timestamp::from_millis(millis);
+        let minute = Duration::from_secs(60);
+        let day = 86_400_000;
+        // Woken early, on time, late, with a clock that has jumped ahead, and with one that has jumped back.
+        for (after, counted) in [(1_000, 1_000), (60_000, 60_000), (90_000, 60_000), (day + 1, 60_000), (-day, 0)] {
+            let mut state = State { tracked: 5, ..State::default() };
+            state.rest(minute, at(1_700_000_000_000));
+            let mut state = State::read(Some(&state.write()));
+            state.wake(at(1_700_000_000_000 + after));
+            assert_eq!((state.tracked, state.rest), (5 + counted, None), "{after}");
+            state.wake(at(1_800_000_000_000));
+            assert_eq!(state.tracked, 5 + counted, "a rest is counted once");
+        }
     }
 
     #[test]

@@ -123,7 +123,9 @@ impl<'a> Session<'a> {
             return Err(format!("'{}' is this server: its agents are asked with /agent", clean(name)));
         }
         self.ledger.delegate(None).map_err(|refusal| refusal.to_string())?;
-        if !peer.breaker.admit() {
+        let share = peer.share(Some(self.caller.tenant));
+        let begun = std::time::Instant::now();
+        if !share.breaker.admit() {
             return Err(format!("circuit breaker a2a:{name}: circuit OPEN — call rejected"));
         }
         if let Err(refused) = self.look_at(&peer).await {
@@ -136,20 +138,21 @@ impl<'a> Session<'a> {
             if peer.card().is_none() && !peer.is_watched() {
                 return Err(match &refused {
                     Refused::Card(error) if error.http_status().is_none() && error.is_passing() => {
+                        peer.broke(&share, begun, &told(error));
                         format!("transport: {}", said(error))
                     }
                     refused => format!("card fetch failed: {}", refused.said()),
                 });
             }
         }
-        let Ok(_place) = peer.calls.try_acquire() else {
+        let Ok(_place) = share.calls.try_acquire() else {
             return Err(format!("{name} has as many calls as it may have at once: try again"));
         };
         let client = peer.client().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
         let request = client::user_message(uuid(), text);
         match tokio::time::timeout(peer.spec.timeout, converse(&client, request)).await {
             Ok(Ok(answer)) => {
-                peer.worked();
+                peer.worked(&share);
                 answer
             }
             Ok(Err(error)) => {
@@ -157,21 +160,21 @@ impl<'a> Session<'a> {
                 match &error {
                     Error::Protocol(_) | Error::Auth(_) => {
                         if error.http_status().is_some_and(|status| status >= 500) {
-                            peer.broke(&why)
+                            peer.broke(&share, begun, &why)
                         } else {
-                            peer.worked()
+                            peer.worked(&share)
                         }
                         Err(said(&error))
                     }
                     _ => {
-                        peer.broke(&why);
+                        peer.broke(&share, begun, &why);
                         Err(format!("transport: {}", said(&error)))
                     }
                 }
             }
             Err(_) => {
                 let why = format!("no answer within {} s", peer.spec.timeout.as_secs_f64());
-                peer.broke(&why);
+                peer.broke(&share, begun, &why);
                 Err(format!("transport: {why}"))
             }
         }

@@ -239,6 +239,8 @@ table! {
     quiet: Span = Span::seconds(20);
     /// How long until it is looked at; each further time is twice as long, up to a minute.
     poll: Span = Span::seconds(5);
+    /// How long it is tried to deliver a message to a remote that is away, or refuses it for the moment.
+    deliver_for: Span = Span::seconds(600);
     /// How long a remote task is tracked in all.
     track_for: Span = Span::seconds(86_400);
     /// The size of an answer.

@@ -3,6 +3,7 @@
 
 mod agents;
 mod chat;
+mod delivery;
 mod durable;
 mod guards;
 mod registry;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::completing;
 use crate::harness::{
     http::{reason, text},
-    remote::{Answer, Caller, Remote, Setup, card_03, task_03},
+    remote::{Answer, Remote, Setup, card_03, task_03},
 };
 
 #[tokio::test]
@@ -111,7 +111,9 @@ async fn x_47_what_takes_longer_is_pending_and_polled() {
 async fn x_47_a_remote_that_cannot_be_reached_is_a_bad_gateway() {
     let remote = Remote::with_card(card_03).await;
     let base = remote.base.clone();
-    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let yaml = format!("agents:\n  - {{name: quinn, url: \"{}\"}}\n", remote.agent());
+    let caller = Setup::new().yaml(&yaml).env("SB_OUTBOUND_DELIVER_FOR", "2s").start().await;
+    caller.knows("quinn").await;
     drop(remote);
     let reply = caller.chat(&json!({"agent": "quinn", "message": "work"})).await;
     let error = reply.error(502);

@@ -126,6 +126,8 @@ async fn s4_29_where_a_stream_cannot_be_had_the_same_message_is_sent() {
         Answer::status(200, "<html>hello</html>"),
         nothing,
         comment,
+        // The connection ends before the head of the answer.
+        Answer::closes(),
     ] {
         let remote = Remote::with_card(streaming(card_03)).await;
         remote.says("message/stream", answer.clone());

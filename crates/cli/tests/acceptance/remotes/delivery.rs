@@ -1,0 +1,301 @@
+//! Delivery of a message to a remote that breaks off, is away or comes back: the message is delivered once, and a task whose message may have
+//! arrived neither fails nor is sent again without a key.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::completing;
+use crate::harness::{
+    http::{artifact_text, is_terminal, message, state, text},
+    remote::{Answer, Caller, Remote, Setup, card_03, card_10, task_03, task_10},
+};
+
+/// Starts a task for `quinn` without waiting for it. Returns its id.
+async fn begin(caller: &Caller) -> String {
+    let body = json!({"message": message("work"), "configuration": {"returnImmediately": true}});
+    text(&caller.api().post("/a2a/agents/quinn/message:send", &body).await.task(), "/id").to_owned()
+}
+
+/// The card of another Switchboard: it recognizes a message by its key.
+fn keyed_card(url: &str) -> Value {
+    let mut card = card_10(url);
+    card["capabilities"]["extensions"] = json!([{"uri": a2a::RESUME_CURSOR}]);
+    card
+}
+
+fn streaming_card_10(url: &str) -> Value {
+    let mut card = card_10(url);
+    card["capabilities"]["streaming"] = json!(true);
+    card
+}
+
+fn done_10() -> Answer {
+    Answer::Result(json!({"task": task_10("rt-1", "rc-1", "COMPLETED", "done")}))
+}
+
+/// A page of ListTasks with the task `rt-1`, whose first message has this id.
+fn listed(message_id: &str) -> Answer {
+    let mut task = task_10("rt-1", "rc-1", "COMPLETED", "done");
+    task["history"] = json!([{"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": "work"}]}]);
+    page(&json!([task]), "")
+}
+
+/// A page of tasks of others.
+fn others(next: &str) -> Answer {
+    let mut task = task_10("rt-other", "rc-2", "WORKING", "");
+    task["history"] = json!([{"messageId": "other", "role": "ROLE_USER", "parts": [{"text": "other"}]}]);
+    page(&json!([task]), next)
+}
+
+fn page(tasks: &Value, next: &str) -> Answer {
+    Answer::Result(json!({"tasks": tasks, "nextPageToken": next, "pageSize": 100, "totalSize": 1}))
+}
+
+fn count(remote: &Remote, method: &str) -> usize {
+    remote.methods().iter().filter(|called| *called == method).count()
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_sends_the_same_key_again() {
+    let remote = Remote::with_card(keyed_card).await;
+    remote.on("SendMessage", [Answer::closes(), Answer::closes(), done_10()]);
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let id = begin(&caller).await;
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
+    let calls = remote.calls();
+    assert_eq!(calls.len(), 3, "{calls:#?}");
+    for call in &calls[1..] {
+        assert_eq!(call.message()["messageId"], calls[0].message()["messageId"], "{calls:#?}");
+        assert_eq!(call.header("idempotency-key"), calls[0].header("idempotency-key"), "{calls:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_remote_that_took_the_message_and_went_away_is_sent_the_same_key_when_it_is_back() {
+    let remote = Remote::with_card(keyed_card).await;
+    remote.says("SendMessage", Answer::closes());
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let id = begin(&caller).await;
+    remote.until_called("SendMessage", 1).await;
+    let key = remote.calls()[0].header("idempotency-key").map(str::to_owned);
+    let base = remote.base.clone();
+    drop(remote);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let task = caller.api().task(&id).await;
+    assert!(!is_terminal(state(&task)), "{task:#}");
+    let remote = Remote::again(&base).await;
+    remote.has_card(&keyed_card(&remote.agent()));
+    remote.says("SendMessage", done_10());
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
+    assert_eq!(remote.only_call().header("idempotency-key").map(str::to_owned), key);
+}
+
+#[tokio::test]
+async fn a_remote_without_keys_is_asked_for_the_message_until_it_answers() {
+    for streams in [false, true] {
+        let remote = Remote::with_card(if streams { streaming_card_10 } else { card_10 }).await;
+        let method = if streams { "SendStreamingMessage" } else { "SendMessage" };
+        remote.says(method, Answer::closes());
+        remote.says("ListTasks", Answer::status(503, "busy"));
+        remote.says("GetTask", Answer::Result(task_10("rt-1", "rc-1", "COMPLETED", "done")));
+        let caller = Caller::knowing("quinn", &remote.agent()).await;
+        let id = begin(&caller).await;
+        remote.until_called("ListTasks", 2).await;
+        let task = caller.api().task(&id).await;
+        assert!(!is_terminal(state(&task)), "{task:#}");
+        let sent = remote.calls().into_iter().find(|call| call.rpc() == method).unwrap();
+        remote.says("ListTasks", listed(text(sent.message(), "/messageId")));
+        let task = caller.api().task_when(&id, is_terminal).await;
+        assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
+        let sends = count(&remote, "SendMessage") + count(&remote, "SendStreamingMessage");
+        assert_eq!(sends, 1, "{:?}", remote.methods());
+    }
+}
+
+#[tokio::test]
+async fn a_remote_that_cannot_tell_what_it_took_gets_no_second_message() {
+    for streams in [false, true] {
+        let remote = Remote::with_card(if streams { streaming_card_10 } else { card_10 }).await;
+        let (method, other) =
+            if streams { ("SendStreamingMessage", "SendMessage") } else { ("SendMessage", "SendStreamingMessage") };
+        remote.on(method, [Answer::closes(), done_10()]);
+        remote.says(other, done_10());
+        let caller = Caller::knowing("quinn", &remote.agent()).await;
+        let id = begin(&caller).await;
+        let task = caller.api().task_when(&id, is_terminal).await;
+        assert_eq!(state(&task), "FAILED", "{task:#}");
+        let said = text(&task, "/status/message/parts/0/text");
+        assert!(said.contains("may have taken the message"), "{said}");
+        let sends = count(&remote, "SendMessage") + count(&remote, "SendStreamingMessage");
+        assert_eq!(sends, 1, "{:?}", remote.methods());
+    }
+}
+
+#[tokio::test]
+async fn s4_29_a_remote_of_1_0_is_sent_the_message_again_once_it_said_that_it_has_not_got_it() {
+    let remote = Remote::with_card(streaming_card_10).await;
+    remote.says("SendStreamingMessage", Answer::closes());
+    remote.says("ListTasks", page(&json!([]), ""));
+    remote.says("SendMessage", done_10());
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let outcome = caller.asks("quinn", "work").await;
+    assert_eq!((&outcome["response"], &outcome["taskState"]), (&json!("done"), &json!("completed")));
+    assert_eq!(remote.methods(), ["SendStreamingMessage", "ListTasks", "SendMessage"]);
+    let calls = remote.calls();
+    assert_eq!(calls[0].message()["messageId"], calls[2].message()["messageId"]);
+}
+
+#[tokio::test]
+async fn tasks_wait_while_the_circuit_is_open_and_none_fails() {
+    let remote = completing("done").await;
+    let base = remote.base.clone();
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    drop(remote);
+    // More than the failures that open the circuit, one after the other.
+    let mut ids = Vec::new();
+    for _ in 0..8 {
+        ids.push(begin(&caller).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    caller.remote_when("quinn", |remote| remote["breaker"] != "closed").await;
+    ids.push(begin(&caller).await);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for id in &ids {
+        let task = caller.api().task(id).await;
+        assert!(!is_terminal(state(&task)), "{task:#}");
+    }
+    let remote = Remote::again(&base).await;
+    remote.has_card(&card_03(&remote.agent()));
+    remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "done")));
+    for id in &ids {
+        let task = caller.api().task_when(id, is_terminal).await;
+        assert_eq!(state(&task), "COMPLETED", "{task:#}");
+    }
+    assert_eq!(remote.calls().len(), ids.len(), "{:?}", remote.methods());
+    assert_eq!(caller.remote("quinn").await["breaker"], "closed");
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_delivered_in_time_has_failed() {
+    let yaml = "agents:\n  - {name: quinn, url: \"http://127.0.0.1:9/a2a\"}\n";
+    let caller = Setup::new().yaml(yaml).env("SB_OUTBOUND_DELIVER_FOR", "2s").start().await;
+    caller.remote_when("quinn", |_| true).await;
+    let id = begin(&caller).await;
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!(state(&task), "FAILED", "{task:#}");
+    let said = text(&task, "/status/message/parts/0/text");
+    assert!(said.contains("cannot be reached") && said.contains("not delivered within 2 s"), "{said}");
+}
+
+#[tokio::test]
+async fn failing_calls_of_one_tenant_close_a_remote_for_that_tenant_alone() {
+    let remote = completing("").await;
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let token = "sb_test-token-of-the-tenant-second-00";
+    caller.home.add_tenant("second", token).await;
+    let second = caller.api().with_token(Some(token));
+    remote.says("message/send", Answer::status(500, "out of order"));
+    let work = json!({"agent": "quinn", "message": "work"});
+    for _ in 0..6 {
+        second.post("/v1/chat", &work).await;
+    }
+    remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "fine")));
+    assert_eq!(caller.asks("quinn", "work").await["response"], "fine");
+    // The operator is shown the worst of the circuits.
+    assert_ne!(caller.remote("quinn").await["breaker"], "closed");
+    let shown = caller.api().get("/v1/remotes/quinn").await.ok();
+    assert_eq!(shown["breaker"], "closed", "a tenant is shown its own: {shown:#}");
+}
+
+#[tokio::test]
+async fn slow_calls_of_one_tenant_leave_room_for_the_others() {
+    let remote = Remote::with_card(card_03).await;
+    remote.says("message/send", Answer::hangs());
+    let caller = Setup::new().json(&json!({"weatherbot": {"url": remote.agent()}})).start().await;
+    let token = "sb_test-token-of-the-tenant-second-00";
+    caller.home.add_tenant("second", token).await;
+    let second = caller.api().with_token(Some(token));
+    let line = json!({"line": "call weatherbot hello"});
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        let (second, line) = (second.clone(), line.clone());
+        slow.spawn(async move { second.post("/v1/remotes/a2a", &line).await });
+    }
+    remote.until_called("message/send", 32).await;
+    let refused = second.post("/v1/remotes/a2a", &line).await.ok();
+    assert!(text(&refused, "/text").contains("as many calls as it may have at once"), "{refused:#}");
+    remote.says("message/send", Answer::Result(task_03("t-1", "c-1", "completed", "sunny")));
+    assert_eq!(caller.a2a("call weatherbot hello").await, "sunny");
+}
+
+/// Cancels a task whose message was sent and not answered.
+async fn cancel_unanswered(caller: &Caller, remote: &Remote) -> String {
+    let id = begin(caller).await;
+    remote.until_called("SendMessage", 1).await;
+    caller.api().post_empty(&format!("/a2a/tasks/{id}:cancel")).await.ok();
+    text(remote.calls()[0].message(), "/messageId").to_owned()
+}
+
+#[tokio::test]
+async fn a_message_that_was_not_answered_is_found_behind_newer_tasks_and_canceled() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("SendMessage", Answer::hangs());
+    remote.says("ListTasks", Answer::status(503, "busy"));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let message_id = cancel_unanswered(&caller, &remote).await;
+    remote.on("ListTasks", [others("page-2"), others("page-3"), listed(&message_id)]);
+    remote.until_called("CancelTask", 1).await;
+    let calls = remote.calls();
+    let cancel = calls.iter().find(|call| call.rpc() == "CancelTask").unwrap();
+    assert_eq!(cancel.params()["id"], "rt-1");
+    let tokens: Vec<&str> = calls
+        .iter()
+        .filter(|call| call.rpc() == "ListTasks")
+        .map(|call| call.params()["pageToken"].as_str().unwrap_or_default())
+        .collect();
+    assert!(tokens.ends_with(&["", "page-2", "page-3"]), "{tokens:?}");
+}
+
+#[tokio::test]
+async fn the_cancel_of_a_message_that_arrives_late_is_still_owed() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("SendMessage", Answer::hangs());
+    remote.says("ListTasks", page(&json!([]), ""));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let message_id = cancel_unanswered(&caller, &remote).await;
+    remote.until_called("ListTasks", 1).await;
+    remote.says("ListTasks", listed(&message_id));
+    remote.until_called("CancelTask", 1).await;
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_jumps_ends_no_tracking() {
+    let remote = completing("").await;
+    let working = Answer::Result(task_03("rt-1", "rc-1", "working", ""));
+    remote.says("message/send", working.clone());
+    remote.says("tasks/get", working);
+    let yaml = format!("agents:\n  - {{name: quinn, url: \"{}\"}}\n", remote.agent());
+    let setup = Setup::new().yaml(&yaml).env("SB_OUTBOUND_QUIET", "300ms");
+    let clock = setup.home().write("clock", "0");
+    let setup = setup.env("SB_CLOCK", &clock);
+    let caller = setup.start().await;
+    caller.knows("quinn").await;
+    let id = begin(&caller).await;
+    let looks = |remote: &Remote| count(remote, "tasks/get");
+    remote.until_called("tasks/get", 2).await;
+    // A day and an hour, in milliseconds.
+    caller.home.write("clock", "90000000");
+    let before = looks(&remote);
+    remote.until_called("tasks/get", before + 6).await;
+    let task = caller.api().task(&id).await;
+    assert!(!is_terminal(state(&task)), "{task:#}");
+    remote.says("tasks/get", Answer::Result(task_03("rt-1", "rc-1", "completed", "done")));
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
+    assert_eq!(count(&remote, "tasks/cancel"), 0);
+}
