@@ -240,7 +240,11 @@ impl Settings {
         let (requests, failed_auth) = (limits.requests_per_second(), limits.failed_auth_per_second());
         let request_rate = rate(requests, limits.request_burst.get_or_insert((requests * 2).max(1)));
         let connections = limits.connections();
-        let per_address = *limits.connections_per_address.get_or_insert((connections / 4).max(64).min(connections));
+        let per_address = *limits.connections_per_address.get_or_insert(share_of(connections));
+        if per_address > connections {
+            let failure = Failure::usage(format!("`limits.connections_per_address` cannot be {per_address}"));
+            return Err(failure.because(format!("it has to be at most `limits.connections`, which is {connections}")));
+        }
         let failed_auth_rate = rate(failed_auth, limits.failed_auth_burst.get_or_insert((failed_auth * 5).max(1)));
 
         let bound = |limit: u64| (limit > 0).then_some(limit);
@@ -415,6 +419,11 @@ fn refuse_out_of_range(keys: &mut Layer) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Connections that one address may have if nothing else is set. Another address always has room for one.
+fn share_of(connections: u64) -> u64 {
+    (connections / 4).max(64.min(connections / 2)).max(1)
 }
 
 /// How long what has ended is kept. A name that cannot be one is a rule that would never count.

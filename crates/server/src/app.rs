@@ -28,7 +28,7 @@ use crate::{
     chat, contexts,
     cors::Cors,
     grpc, headers,
-    limits::{Limits, Peer, UnderWay, Wire},
+    limits::{self, Limits, Peer, RequestSlot, Wire},
     open,
     origin::Names,
     outboxes, own_agents,
@@ -146,7 +146,7 @@ fn finish(router: Router<Arc<App>>, app: Arc<App>) -> Router {
 /// that panicked.
 ///
 /// Neither headers nor the query are logged: both may hold secrets.
-async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let start = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
@@ -156,13 +156,19 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let mut response = match &entered {
         // Its body stays unread.
         Err(error) => closing(reply::error(error), version),
-        Ok(_) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-            Ok(response) => response,
-            Err(_panic) => {
-                tracing::error!(%method, path, "a handler panicked");
-                reply::error(&Error::internal("internal error"))
+        Ok(slot) => {
+            if let Some(slot) = slot {
+                request.extensions_mut().insert(Arc::clone(slot));
             }
-        },
+            match AssertUnwindSafe(unless_evicted(slot.as_deref(), next.run(request))).catch_unwind().await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => closing(reply::error(&error), version),
+                Err(_panic) => {
+                    tracing::error!(%method, path, "a handler panicked");
+                    reply::error(&Error::internal("internal error"))
+                }
+            }
+        }
     };
     if let Some(sender) = sender {
         app.cors.mark(sender, &mut response);
@@ -173,8 +179,8 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     }
     // Who is not let in is answered as often as they like, and not worth a line each time.
     let is_worth_a_line = entered.is_ok();
-    let under_way = entered.ok().flatten();
-    if under_way.as_ref().is_some_and(UnderWay::is_only) {
+    let slot = entered.ok().flatten();
+    if slot.as_ref().is_some_and(|slot| slot.is_only()) {
         response = closing(response, version);
     }
     let status = response.status().as_u16();
@@ -186,12 +192,25 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     }
     // HTTP/1 has a queue of its own for what is large; see `progress` for HTTP/2.
     let piece = if version < Version::HTTP_2 { usize::MAX } else { PIECE };
-    response.map(|body| Body::new(Answer::new(body, piece, under_way)))
+    response.map(|body| Body::new(Answer::new(body, piece, slot)))
 }
 
-/// Counts a request and says who may not come: whom nobody here is called, who has too many requests under way, and who comes by a
-/// place that is kept for others.
-fn enter(app: &App, request: &Request) -> Result<Option<UnderWay>, Error> {
+/// The response, unless the request has to end because the pool that it is counted in is full.
+async fn unless_evicted(
+    slot: Option<&RequestSlot>,
+    response: impl Future<Output = Response>,
+) -> Result<Response, Error> {
+    let Some(slot) = slot else { return Ok(response.await) };
+    tokio::select! {
+        biased;
+        response = response => Ok(response),
+        () = slot.evicted().cancelled() => Err(limits::gave_way()),
+    }
+}
+
+/// Begins a request, or refuses it: for a name that is none of this server's, or on a connection that is reserved for operators. It is
+/// counted where its caller is known ([`crate::surface`]).
+fn enter(app: &App, request: &Request) -> Result<Option<Arc<RequestSlot>>, Error> {
     app.names.check(&app.cors, request.uri(), request.headers())?;
     let extensions = request.extensions();
     let (Some(wire), Some(peer)) = (extensions.get::<Wire>(), extensions.get::<Peer>()) else { return Ok(None) };
@@ -200,11 +219,8 @@ fn enter(app: &App, request: &Request) -> Result<Option<UnderWay>, Error> {
         return Err(Error::new(ErrorKind::Unavailable, message).with_retry_after(1));
     }
     let path = request.uri().path();
-    let Some(under_way) = wire.begin(*peer, is_for_operators(path) && !path.starts_with(grpc::Health::PATH)) else {
-        let message = "too many requests of this address are under way; try again in 1 s";
-        return Err(Error::new(ErrorKind::ResourceExhausted, message).with_retry_after(1));
-    };
-    Ok(Some(under_way))
+    // The check of gRPC has a body, which may take its time.
+    Ok(Some(wire.begin(*peer, is_for_operators(path) && !path.starts_with(grpc::Health::PATH))))
 }
 
 /// What is answered when there is no place for anything else: health and administration.

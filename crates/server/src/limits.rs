@@ -4,6 +4,7 @@
 //! keep open is the exchange's to decide.
 
 mod bucket;
+mod in_flight;
 mod peer;
 mod tally;
 
@@ -18,7 +19,8 @@ pub use self::bucket::Rate;
 use self::bucket::{Buckets, Refused};
 use self::tally::{TOO_MANY_FAILURES, Tally};
 pub(crate) use self::{
-    peer::{Peer, Peered, UnderWay, Wire},
+    in_flight::{InFlight, Maximum, RequestSlot, gave_way},
+    peer::{Peer, Peered, Wire},
     tally::Failed,
 };
 

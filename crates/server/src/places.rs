@@ -22,7 +22,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::limits::network;
+use crate::limits::{InFlight, Maximum, network};
 
 /// How many that could go are remembered from one look at all connections.
 const REMEMBERED: usize = 256;
@@ -37,9 +37,6 @@ const SAY_EVERY: u64 = 10_000;
 /// How long a place for health and administration is kept for somebody who asks nothing.
 const RESERVED_IDLE: Duration = Duration::from_secs(2);
 
-/// So many requests a connection may have under way, whatever its address may: as many as HTTP/2 has streams.
-const PER_CONNECTION: usize = 256;
-
 /// All places.
 pub(crate) struct Places {
     bounds: Bounds,
@@ -47,14 +44,8 @@ pub(crate) struct Places {
     state: Mutex<State>,
     /// Told when somebody leaves.
     left: Notify,
-    under_way: Mutex<UnderWay>,
-}
-
-/// How many requests are under way: of HTTP/2 a connection has many at once, and each takes memory until its answer is taken.
-#[derive(Default)]
-struct UnderWay {
-    all: usize,
-    addresses: HashMap<IpAddr, usize>,
+    /// The requests under way on its connections.
+    pub(crate) in_flight: Arc<InFlight>,
 }
 
 /// How many there are.
@@ -110,12 +101,6 @@ pub(crate) struct Seat {
 /// A request that is under way on a connection, until it is dropped.
 pub(crate) struct Busy(Arc<Seat>);
 
-/// A request that is under way for an address, until it is dropped.
-pub(crate) struct Counted {
-    places: Arc<Places>,
-    address: IpAddr,
-}
-
 #[derive(Default)]
 struct State {
     next: u64,
@@ -157,7 +142,7 @@ impl Places {
             begun: Instant::now(),
             state: Mutex::default(),
             left: Notify::new(),
-            under_way: Mutex::default(),
+            in_flight: InFlight::new(Maximum { all: bounds.places, per_address: bounds.per_address }),
         })
     }
 
@@ -224,28 +209,6 @@ impl Places {
     /// Waits until somebody has left.
     pub(crate) fn left(&self) -> Notified<'_> {
         self.left.notified()
-    }
-
-    /// Lets a request of this address in, unless that has too many under way, or all together have. Whoever has a connection of its own
-    /// may fill it.
-    pub(crate) fn begin(self: &Arc<Self>, address: IpAddr, is_proxied: bool) -> Option<Counted> {
-        let address = network(address);
-        let least = if is_proxied { 0 } else { PER_CONNECTION };
-        let mut under_way = self.under_way();
-        if under_way.all >= self.bounds.places.max(least) {
-            return None;
-        }
-        let count = under_way.addresses.entry(address).or_default();
-        if *count >= self.bounds.per_address.max(least) {
-            return None;
-        }
-        *count += 1;
-        under_way.all += 1;
-        Some(Counted { places: Arc::clone(self), address })
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -416,19 +379,6 @@ impl Drop for Busy {
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut under_way = self.places.under_way();
-        under_way.all -= 1;
-        if let Some(count) = under_way.addresses.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                under_way.addresses.remove(&self.address);
-            }
-        }
-    }
-}
-
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
@@ -523,31 +473,6 @@ mod tests {
         pass(LOOK_AGAIN).await;
         assert!(enter(&house, "2001:db8::3").is_some());
         assert!(is_gone(&first) || is_gone(&second));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_address_behind_a_proxy_has_so_many_requests() {
-        let house = places(9, 2);
-        let address: IpAddr = "192.0.2.1".parse().unwrap();
-        let first = house.begin(address, true).unwrap();
-        let _second = house.begin(address, true).unwrap();
-        assert!(house.begin(address, true).is_none());
-        assert!(house.begin("192.0.2.2".parse().unwrap(), true).is_some());
-        drop(first);
-        assert!(house.begin(address, true).is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_has_a_connection_may_fill_it_and_no_more() {
-        let house = places(300, 2);
-        let address: IpAddr = "192.0.2.1".parse().unwrap();
-        let own: Vec<_> = (0..PER_CONNECTION).map(|_| house.begin(address, false).unwrap()).collect();
-        assert!(house.begin(address, false).is_none());
-        let other: IpAddr = "192.0.2.2".parse().unwrap();
-        let others: Vec<_> = (0..44).map(|_| house.begin(other, false).unwrap()).collect();
-        assert!(house.begin(other, false).is_none(), "all together have a bound, too");
-        drop((own, others));
-        assert!(house.begin(address, false).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,12 +21,13 @@ use exchange::{Caller, Luggage, Pass};
 use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts};
 use http_body::Body as _;
 use store::TenantId;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     app::App,
     body::{self, Bounds, Hold},
     headers::{self, Media},
-    limits::Wire,
+    limits::{RequestSlot, Wire},
     path,
     query::Query,
     reply,
@@ -133,9 +134,11 @@ async fn enter<S: Surface>(
 ) -> Result<Response, Error> {
     let route = path::route(parts.uri.path(), S::at);
     if parts.method == Method::OPTIONS {
+        count(parts, false)?;
         return Ok(reply::options(route.ok_or_else(no_route)?.allow()));
     }
     let admitted = S::Caller::admit(app, parts).await;
+    count(parts, admitted.as_ref().is_ok_and(Admit::is_known))?;
     let caller = admitted.map_err(|error| app.limits.failure(parts, error))?;
     if let Some(wire) = parts.extensions.get::<Wire>().filter(|_| caller.is_known()) {
         wire.seat.know();
@@ -162,6 +165,14 @@ async fn enter<S: Surface>(
         biased;
         answered = answered => answered,
         () = pass.ended().cancelled() => Err(exchange::Error::TokenEnded.into()),
+    }
+}
+
+/// Counts a request among those that are under way, or refuses it.
+fn count(parts: &Parts, is_authenticated: bool) -> Result<(), Error> {
+    match parts.extensions.get::<Arc<RequestSlot>>() {
+        Some(slot) => slot.count(is_authenticated),
+        None => Ok(()),
     }
 }
 
@@ -241,6 +252,12 @@ impl<C: Admit> Visit<'_, C> {
         let (flight, tenant) = (self.app.exchange.flight(), self.tenant());
         self.luggage.put(flight.take(tenant, bytes as u64).await?);
         Ok(())
+    }
+
+    /// Cancelled when an anonymous request has to end because there are too many.
+    pub(crate) fn evicted(&self) -> CancellationToken {
+        let slot = self.parts.extensions.get::<Arc<RequestSlot>>();
+        slot.map(|slot| slot.evicted().clone()).unwrap_or_default()
     }
 
     /// Nobody's requests count together.

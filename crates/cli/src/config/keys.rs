@@ -286,9 +286,9 @@ table! {
     /// How much of a body has to come in a second, on average, once it has lasted longer than that; 0 is no bound.
     body_rate: Size = Size(1 << 10), in 0..=MAX_BYTES;
     /// How many connections may be open. When all are taken, the longest idle one gives way to the next; besides them a few are kept for health and administration.
-    connections: u64 = 10_000, in 1..=MANY;
-    /// How many of them one address may have; behind a trusted proxy, how many requests under way.
-    connections_per_address: u64, else "a quarter of `connections`, and at least 64", in 1..=MANY;
+    connections: u64 = 10_000, in 2..=MANY;
+    /// How many of them one address may have, at most all; behind a trusted proxy, how many requests with a token it may have under way.
+    connections_per_address: u64, else "a quarter of `connections`, or 64 if that is more, but at most half", in 1..=MANY;
     /// How long a connection may be idle on which nobody has authenticated yet.
     unauthenticated_timeout: Span = Span::seconds(10);
     /// How long a client may take nothing of an answer, on a connection or on one stream of HTTP/2.

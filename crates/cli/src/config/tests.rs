@@ -297,7 +297,8 @@ fn zero_is_no_bound_where_that_makes_sense() {
         ("limits.json_depth", "0", "1 to 120"),
         ("limits.json_depth", "121", "1 to 120"),
         ("limits.id_bytes", "8", "64B to 64KiB"),
-        ("limits.connections", "0", "1 to 1000000"),
+        ("limits.connections", "0", "2 to 1000000"),
+        ("limits.connections", "1", "2 to 1000000"),
         ("store_connections", "1001", "1 to 1000"),
     ] {
         let failure = check_file(&format!("{key} = {value}")).unwrap_err();
@@ -305,6 +306,20 @@ fn zero_is_no_bound_where_that_makes_sense() {
         assert_eq!(failure.causes, [format!("it has to be {range}")]);
         assert_eq!(failure.exit as u8, 2);
     }
+}
+
+#[test]
+fn an_address_has_a_share_of_the_connections_and_never_all() {
+    for (connections, share) in [(2, 1), (3, 1), (9, 4), (50, 25), (64, 32), (128, 64), (200, 64), (10_000, 2500)] {
+        let edge = check_file(&format!("limits.connections = {connections}")).unwrap().edge;
+        assert_eq!(edge.max_connections_per_address, share, "{connections}");
+    }
+    let all = check_file("limits.connections = 9\nlimits.connections_per_address = 9").unwrap().edge;
+    assert_eq!(all.max_connections_per_address, 9, "it can be said");
+    let failure = check_file("limits.connections = 9\nlimits.connections_per_address = 10").unwrap_err();
+    assert_eq!(failure.error, "`limits.connections_per_address` cannot be 10");
+    assert_eq!(failure.causes, ["it has to be at most `limits.connections`, which is 9"]);
+    assert_eq!(failure.exit as u8, 2);
 }
 
 #[test]

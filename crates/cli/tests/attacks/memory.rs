@@ -8,7 +8,7 @@ use std::{
     fmt::Write as _,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
 };
 
 use crate::harness::{
@@ -352,25 +352,35 @@ async fn lists_of_what_a_tenant_keeps_take_no_more_than_the_bound() {
 
 /// On HTTP/2 a connection has many requests at once, and small ones take memory, too.
 #[tokio::test]
-async fn requests_under_way_are_counted_for_each_address() {
+async fn requests_without_a_token_have_a_pool_of_their_own() {
+    // A quarter of the pool, which has 1024.
+    const SHARE: usize = 256;
     let home = Home::new();
-    let server = home.start(home.serving(&[], &[]).env("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "64")).await;
+    let server = home.start(home.serving(&[], &[]).env("SB_BOOTSTRAP_TOKEN", TOKEN)).await;
     let url = format!("{}/grpc.health.v1.Health/Watch", server.api().base());
     let clients: Vec<_> = (0..3).map(|_| reqwest::Client::builder().http2_prior_knowledge().build().unwrap()).collect();
-    let watch = |n: usize| {
-        clients[n % 3]
-            .post(&url)
-            .header("Content-Type", "application/grpc")
-            .header("te", "trailers")
-            .body(framed(&[]))
-            .send()
-    };
-    let answers = join_all((0..400).map(watch)).await;
-    let refused = |answer: &reqwest::Response| answer.status() == 429;
-    let (told, open): (Vec<_>, Vec<_>) = answers.into_iter().map(Result::unwrap).partition(refused);
-    assert_eq!((open.len(), told.len()), (256, 144), "as many as fill a connection");
-    assert_eq!(server.api().get("/healthz").await.status, 200, "operators are let in");
-    drop(open);
+    let ended = Arc::new(AtomicUsize::new(0));
+    let mut watches = JoinSet::new();
+    for n in 0..400 {
+        let request = clients[n % 3].post(&url).header("Content-Type", "application/grpc").header("te", "trailers");
+        let mut watch = request.body(framed(&[])).send().await.unwrap();
+        assert_eq!(watch.status(), 200, "watch {n}");
+        let ended = Arc::clone(&ended);
+        watches.spawn(async move {
+            while let Ok(Some(_)) = watch.chunk().await {}
+            ended.fetch_add(1, Relaxed);
+        });
+    }
+    for _ in 0..20 {
+        assert_eq!(server.api().get("/a2a/tasks").await.status, 200, "callers with a token are let in");
+    }
+    let since = Instant::now();
+    while ended.load(Relaxed) < 400 - SHARE && since.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(ended.load(Relaxed), 400 - SHARE, "the oldest ones give way, and no others");
+    assert_eq!(server.api().get("/healthz").await.status, 200);
+    assert!(server.log().contains("requests without a token"), "{}", server.log());
 }
 
 /// Those who send much and do not read what they are answered.

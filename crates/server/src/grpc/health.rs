@@ -8,11 +8,13 @@ use exchange::Exchange;
 use futures_util::{Stream, stream};
 use http::request::Parts;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
 
 use super::{answer, call};
 use crate::{
+    limits::gave_way,
     open::unready,
     surface::{Anybody, Surface, Visit},
 };
@@ -55,13 +57,21 @@ impl Surface for Health {
                 let error = Error::new(ErrorKind::NotFound, "there is no such service");
                 return Err(error.with_reason("SERVICE_NOT_FOUND"));
             }
-            (Self::Watch, is_known) => answer::stream(watch(visit.app.exchange.clone(), is_known)),
+            (Self::Watch, is_known) => answer::stream(watch(visit.app.exchange.clone(), is_known, visit.evicted())),
         })
     }
 
     fn refuse(parts: &Parts, error: &Error) -> Response {
         call::refuse(parts, error)
     }
+}
+
+/// How far a watch has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    Begins,
+    Told(ServingStatus),
+    Over,
 }
 
 async fn status(exchange: &Exchange) -> ServingStatus {
@@ -71,25 +81,35 @@ async fn status(exchange: &Exchange) -> ServingStatus {
     }
 }
 
-/// The status, and again whenever it is another one, until the server stops.
+/// The status, and again whenever it is another one, until the server stops or the request has to give way to a newer one.
 fn watch(
     exchange: Exchange,
     is_known: bool,
+    evicted: CancellationToken,
 ) -> impl Stream<Item = Result<HealthCheckResponse, Status>> + Send + 'static {
-    stream::unfold(None, move |last| {
-        let exchange = exchange.clone();
+    stream::unfold(Watch::Begins, move |last| {
+        let (exchange, evicted) = (exchange.clone(), evicted.clone());
         async move {
+            if last == Watch::Over {
+                return None;
+            }
             let draining = exchange.draining();
             loop {
+                if evicted.is_cancelled() {
+                    return Some((Err(answer::status(&gave_way())), Watch::Over));
+                }
                 let is_over = draining.is_cancelled();
                 let now = if is_known { status(&exchange).await } else { ServingStatus::ServiceUnknown };
-                if last != Some(now) {
-                    return Some((Ok(said(now)), Some(now)));
+                if last != Watch::Told(now) {
+                    return Some((Ok(said(now)), Watch::Told(now)));
                 }
                 if is_over {
                     return None;
                 }
-                let _ = timeout(LOOK, draining.cancelled()).await;
+                tokio::select! {
+                    _ = timeout(LOOK, draining.cancelled()) => {}
+                    () = evicted.cancelled() => {}
+                }
             }
         }
     })

@@ -12,7 +12,8 @@ use axum::Router;
 use http::{HeaderMap, Request};
 use tower::Service;
 
-use crate::places::{Busy, Counted, Place, Places, Seat};
+use super::RequestSlot;
+use crate::places::{Place, Places, Seat};
 
 /// How many proxies can stand behind each other.
 const MAX_PROXIES: usize = 32;
@@ -37,12 +38,6 @@ pub(crate) struct Wire {
     places: Arc<Places>,
 }
 
-/// What is counted while a request is under way, until it is dropped.
-pub(crate) struct UnderWay {
-    busy: Busy,
-    _counted: Option<Counted>,
-}
-
 impl Peered {
     pub(crate) fn new(router: Router, address: IpAddr, proxies: &Arc<[Network]>, place: &Place) -> Self {
         let connection = Wire { seat: Arc::clone(&place.seat), places: Arc::clone(&place.places) };
@@ -51,21 +46,12 @@ impl Peered {
 }
 
 impl Wire {
-    /// Counts a request of this sender; `None` when it has too many under way. What proxies send counts for the address that it is sent
-    /// for. What is for operators is let in all the same, and what comes by a place that is kept for them is one request a place.
-    pub(crate) fn begin(&self, Peer(address): Peer, is_for_operators: bool) -> Option<UnderWay> {
-        let counted = match self.seat.is_reserved() || (is_for_operators && self.seat.is_counted()) {
-            true => None,
-            false => Some(self.places.begin(address, !self.seat.is_counted())?),
-        };
-        Some(UnderWay { busy: Busy::new(&self.seat), _counted: counted })
-    }
-}
-
-impl UnderWay {
-    /// Whether the connection is there for this request alone.
-    pub(crate) fn is_only(&self) -> bool {
-        self.busy.seat().is_reserved()
+    /// A request of this sender. Requests for operators are not counted on a connection that counts for its address, nor on one that
+    /// is reserved for them.
+    pub(crate) fn begin(&self, Peer(address): Peer, is_for_operators: bool) -> Arc<RequestSlot> {
+        let is_proxied = !self.seat.is_counted();
+        let is_exempt = self.seat.is_reserved() || (is_for_operators && !is_proxied);
+        self.places.in_flight.begin(&self.seat, address, is_proxied, is_exempt)
     }
 }
 

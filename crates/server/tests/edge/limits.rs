@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod cors;
+mod in_flight;
 mod origin;
 mod quotas;
 mod rates;

@@ -23,8 +23,10 @@ use crate::harness::{Home, TOKEN, wait_for};
 /// As many connections as there are.
 const PLACES: usize = 50;
 
-const LIMITS: [(&str, &str); 4] = [
+const LIMITS: [(&str, &str); 5] = [
     ("SB_LIMITS_CONNECTIONS", "50"),
+    // All come from one address.
+    ("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "50"),
     // Nobody is to leave for having had their time.
     ("SB_LIMITS_UNAUTHENTICATED_TIMEOUT", "10m"),
     ("SB_LIMITS_HEADER_TIMEOUT", "10m"),
@@ -233,14 +235,17 @@ fn behind_a_proxy_the_address_that_it_names_has_its_share() {
     let task = slow_task(&rig);
     let proxied = "X-Forwarded-For: 203.0.113.9\r\n";
     let open: Vec<TcpStream> = (0..3).map(|_| subscribed(rig.connect(), &task, proxied)).collect();
+    let token = format!("Connection: close\r\nA2A-Version: 1.0\r\nAuthorization: Bearer {TOKEN}\r\n");
     let asks = |address: &str| {
-        let headers = format!("Connection: close\r\nX-Forwarded-For: {address}\r\n");
-        ask(rig.connect(), &get("/healthz", &headers)).expect("an end")
+        let headers = format!("{token}X-Forwarded-For: {address}\r\n");
+        ask(rig.connect(), &get("/a2a/tasks", &headers)).expect("an end")
     };
     let refused = asks("203.0.113.9");
     assert_eq!((refused.status(), refused.header("retry-after")), (Some(429), Some("1")), "{:.200}", refused.0);
     assert_eq!(asks("198.51.100.1, 203.0.113.9").status(), Some(429), "what a client says before is hearsay");
     assert_eq!(asks("203.0.113.10").status(), Some(200));
+    let health = ask(rig.connect(), &get("/healthz", &format!("Connection: close\r\n{proxied}"))).expect("an end");
+    assert_eq!(health.status(), Some(200), "requests without a token have a pool of their own");
     drop(open);
     let since = Instant::now();
     while asks("203.0.113.9").status() != Some(200) {
@@ -253,6 +258,7 @@ fn administration_has_an_address_of_its_own() {
     let home = Home::new();
     let mut command = home.serving(&[], &[]);
     command.envs([("SB_BOOTSTRAP_TOKEN", TOKEN), ("SB_ADMIN_LISTEN", "127.0.0.1:0"), ("SB_LIMITS_CONNECTIONS", "2")]);
+    command.env("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "2");
     let server = wait_for(home.start(&mut command));
     let rig = Rig { server, home };
     let task = slow_task(&rig);

@@ -1,0 +1,380 @@
+//! Counts requests that are under way: those of authenticated callers by address, all others in a small pool of their own.
+//!
+//! On HTTP/2 a connection has many requests at once, and each takes memory until its answer is read. A request is counted once its
+//! caller is known or refused, so that a crowd without tokens never takes the room of callers with one. When the pool of anonymous
+//! requests is full, the oldest of them is told to end. A request that was told so counts until it is gone; no more than twice the
+//! size of the pool is ever under way.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use a2a::{Error, ErrorKind};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::network;
+use crate::places::{Busy, Seat};
+
+/// Requests that one connection may have under way, whatever the share of its address: as many as HTTP/2 has streams.
+const PER_CONNECTION: usize = 256;
+/// Shortest time between two log lines about the same bound.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Maximum numbers of requests under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Maximum {
+    /// Of authenticated callers.
+    pub(crate) all: usize,
+    /// Of authenticated callers at one address.
+    pub(crate) per_address: usize,
+}
+
+/// The requests under way at one listener.
+pub(crate) struct InFlight {
+    maximum: Maximum,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    authenticated: Counts,
+    anonymous: Counts,
+    /// Anonymous requests that have not been told to end, the oldest first.
+    evictable: BTreeMap<u64, (IpAddr, CancellationToken)>,
+    next: u64,
+    logged: HashMap<&'static str, Instant>,
+}
+
+#[derive(Default)]
+struct Counts {
+    all: usize,
+    addresses: HashMap<IpAddr, usize>,
+}
+
+/// A request under way, until it is dropped.
+pub(crate) struct RequestSlot {
+    busy: Busy,
+    address: IpAddr,
+    in_flight: Arc<InFlight>,
+    /// Whether another address is at the other end of the connection.
+    is_proxied: bool,
+    class: Mutex<Class>,
+    evicted: CancellationToken,
+}
+
+/// How a request is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Not yet: its caller is not known.
+    Undecided,
+    /// Never: it is for operators.
+    Exempt,
+    Authenticated,
+    /// With its number in the pool.
+    Anonymous(u64),
+}
+
+impl Maximum {
+    /// Size of the pool of anonymous requests.
+    fn anonymous(self) -> usize {
+        (self.all / 8).clamp(64, 1024)
+    }
+
+    /// Anonymous requests of one address.
+    fn anonymous_per_address(self) -> usize {
+        self.anonymous() / 4
+    }
+
+    /// The bounds for authenticated callers. A caller with a connection of its own may fill it.
+    fn authenticated(self, is_proxied: bool) -> (usize, usize) {
+        let least = if is_proxied { 0 } else { PER_CONNECTION };
+        (self.all.max(least), self.per_address.max(least))
+    }
+}
+
+impl InFlight {
+    pub(crate) fn new(maximum: Maximum) -> Arc<Self> {
+        Arc::new(Self { maximum, state: Mutex::default() })
+    }
+
+    /// A request on this connection. It is counted by [`RequestSlot::count`], unless it is exempt.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        address: IpAddr,
+        is_proxied: bool,
+        is_exempt: bool,
+    ) -> Arc<RequestSlot> {
+        Arc::new(RequestSlot {
+            busy: Busy::new(seat),
+            address: network(address),
+            in_flight: Arc::clone(self),
+            is_proxied,
+            class: Mutex::new(if is_exempt { Class::Exempt } else { Class::Undecided }),
+            evicted: CancellationToken::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add_authenticated(&mut self, address: IpAddr, (all, per_address): (usize, usize)) -> Result<(), Error> {
+        if self.authenticated.all >= all {
+            let message = "too many requests are under way at this server";
+            self.log(message, all, None);
+            return Err(too_many(message, all));
+        }
+        if self.authenticated.of(address) >= per_address {
+            let message = "too many requests of this address are under way";
+            self.log(message, per_address, Some(address));
+            return Err(too_many(message, per_address));
+        }
+        self.authenticated.add(address);
+        Ok(())
+    }
+
+    fn add_anonymous(&mut self, address: IpAddr, maximum: Maximum, end: &CancellationToken) -> Result<u64, Error> {
+        let (all, per_address) = (maximum.anonymous(), maximum.anonymous_per_address());
+        if self.anonymous.all >= 2 * all {
+            let message = "too many requests without a token are under way at this server";
+            self.log(message, all, None);
+            return Err(too_many(message, all));
+        }
+        if self.anonymous.of(address) >= 2 * per_address {
+            let message = "too many requests without a token are under way from this address";
+            self.log(message, per_address, Some(address));
+            return Err(too_many(message, per_address));
+        }
+        if self.anonymous.of(address) >= per_address {
+            let message = "the share of an address in the requests without a token is taken; its oldest ones are ended";
+            self.log(message, per_address, Some(address));
+            let oldest = self.evictable.iter().find(|(_, (other, _))| *other == address).map(|(number, _)| *number);
+            self.evict(oldest);
+        } else if self.anonymous.all >= all {
+            self.log("the pool of requests without a token is full; the oldest ones are ended", all, None);
+            let oldest = self.evictable.keys().next().copied();
+            self.evict(oldest);
+        }
+        self.anonymous.add(address);
+        let number = self.next;
+        self.next += 1;
+        self.evictable.insert(number, (address, end.clone()));
+        Ok(number)
+    }
+
+    fn evict(&mut self, number: Option<u64>) {
+        if let Some((_, end)) = number.and_then(|number| self.evictable.remove(&number)) {
+            end.cancel();
+        }
+    }
+
+    fn remove(&mut self, class: Class, address: IpAddr) {
+        match class {
+            Class::Undecided | Class::Exempt => {}
+            Class::Authenticated => self.authenticated.remove(address),
+            Class::Anonymous(number) => {
+                self.evictable.remove(&number);
+                self.anonymous.remove(address);
+            }
+        }
+    }
+
+    /// Logs that a bound is met, at most once in an interval for each bound.
+    fn log(&mut self, message: &'static str, limit: usize, address: Option<IpAddr>) {
+        let now = Instant::now();
+        if self.logged.get(message).is_some_and(|logged| now < *logged + LOG_INTERVAL) {
+            return;
+        }
+        self.logged.insert(message, now);
+        let address = address.map(|address| address.to_string()).unwrap_or_default();
+        tracing::warn!(
+            peer.address = address,
+            limit,
+            authenticated = self.authenticated.all,
+            anonymous = self.anonymous.all,
+            "{message}"
+        );
+    }
+}
+
+impl Counts {
+    fn of(&self, address: IpAddr) -> usize {
+        self.addresses.get(&address).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, address: IpAddr) {
+        self.all += 1;
+        *self.addresses.entry(address).or_default() += 1;
+    }
+
+    fn remove(&mut self, address: IpAddr) {
+        self.all -= 1;
+        if let Some(count) = self.addresses.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&address);
+            }
+        }
+    }
+}
+
+impl RequestSlot {
+    /// Counts the request as one of an authenticated caller or as anonymous, or refuses it.
+    pub(crate) fn count(&self, is_authenticated: bool) -> Result<(), Error> {
+        let mut class = self.class.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.in_flight.state();
+        let maximum = self.in_flight.maximum;
+        if *class != Class::Undecided {
+            return Ok(());
+        }
+        *class = if is_authenticated {
+            state.add_authenticated(self.address, maximum.authenticated(self.is_proxied))?;
+            Class::Authenticated
+        } else {
+            Class::Anonymous(state.add_anonymous(self.address, maximum, &self.evicted)?)
+        };
+        Ok(())
+    }
+
+    /// Cancelled when the request has to end because its pool is full.
+    pub(crate) fn evicted(&self) -> &CancellationToken {
+        &self.evicted
+    }
+
+    /// Whether the connection is there for this request alone.
+    pub(crate) fn is_only(&self) -> bool {
+        self.busy.seat().is_reserved()
+    }
+}
+
+impl Drop for RequestSlot {
+    fn drop(&mut self) {
+        let class = *self.class.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.in_flight.state().remove(class, self.address);
+    }
+}
+
+/// The error of an anonymous request that gave way to a newer one.
+pub(crate) fn gave_way() -> Error {
+    let message = "too many requests without a token are under way; this one gave way to a newer one; try again in 1 s";
+    Error::new(ErrorKind::ResourceExhausted, message).with_retry_after(1)
+}
+
+fn too_many(what: &str, limit: usize) -> Error {
+    Error::new(ErrorKind::ResourceExhausted, format!("{what} (limit {limit}); try again in 1 s"))
+        .with_metadata("limit", limit.to_string())
+        .with_retry_after(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::places::{Bounds, Entry, Place, Places};
+
+    const HERE: &str = "192.0.2.1";
+
+    fn place() -> Place {
+        let bounds = Bounds { places: 9, per_address: 9, reserved: 1, unknown_idle: Duration::from_secs(10) };
+        let Entry::In(place) = Places::new(bounds).enter(None) else { panic!("there is a place") };
+        place
+    }
+
+    /// A listener, and requests at it.
+    struct Fixture {
+        place: Place,
+        in_flight: Arc<InFlight>,
+    }
+
+    impl Fixture {
+        fn new(all: usize, per_address: usize) -> Self {
+            Self { place: place(), in_flight: InFlight::new(Maximum { all, per_address }) }
+        }
+
+        fn begin(&self, address: &str, is_proxied: bool, is_authenticated: bool) -> Result<Arc<RequestSlot>, Error> {
+            let slot = self.in_flight.begin(&self.place.seat, address.parse().unwrap(), is_proxied, false);
+            slot.count(is_authenticated).map(|()| slot)
+        }
+
+        fn known(&self, address: &str) -> Result<Arc<RequestSlot>, Error> {
+            self.begin(address, false, true)
+        }
+
+        fn anonymous(&self, address: &str) -> Result<Arc<RequestSlot>, Error> {
+            self.begin(address, false, false)
+        }
+    }
+
+    #[test]
+    fn anonymous_requests_never_refuse_authenticated_ones() {
+        let fixture = Fixture::new(10, 2);
+        let crowd: Vec<_> = (0..1000).filter_map(|n| fixture.anonymous(&format!("192.0.2.{}", n % 250)).ok()).collect();
+        assert!(crowd.len() <= 2 * fixture.in_flight.maximum.anonymous(), "{}", crowd.len());
+        assert!(fixture.anonymous("192.0.2.251").is_err(), "the crowd does not end although it was told to");
+        let known: Vec<_> = (0..PER_CONNECTION).map(|_| fixture.known(HERE).unwrap()).collect();
+        assert!(fixture.known(HERE).is_err());
+        drop((crowd, known));
+        assert!(fixture.known(HERE).is_ok() && fixture.anonymous(HERE).is_ok());
+    }
+
+    #[test]
+    fn oldest_anonymous_request_gives_way() {
+        let fixture = Fixture::new(10, 2);
+        let pool = fixture.in_flight.maximum.anonymous();
+        let mut open: Vec<_> = (0..pool).map(|n| fixture.anonymous(&format!("192.0.2.{n}")).unwrap()).collect();
+        assert!(open.iter().all(|slot| !slot.evicted().is_cancelled()));
+        let newer = fixture.anonymous("198.51.100.1").unwrap();
+        let evicted: Vec<_> = open.iter().map(|slot| slot.evicted().is_cancelled()).collect();
+        assert!(evicted[0] && !evicted[1..].contains(&true), "{evicted:?}");
+        open.remove(0);
+        drop(newer);
+        let again = fixture.anonymous("198.51.100.1").unwrap();
+        assert!(open.iter().chain([&again]).all(|slot| !slot.evicted().is_cancelled()), "there is room again");
+    }
+
+    #[test]
+    fn an_address_at_its_share_ends_its_own_oldest_anonymous_request() {
+        let fixture = Fixture::new(10, 2);
+        let other = fixture.anonymous("192.0.2.2").unwrap();
+        let share = fixture.in_flight.maximum.anonymous_per_address();
+        let open: Vec<_> = (0..=share).map(|_| fixture.anonymous(HERE).unwrap()).collect();
+        assert!(open[0].evicted().is_cancelled() && !open[1].evicted().is_cancelled());
+        assert!(!other.evicted().is_cancelled());
+        let more: Vec<_> = (0..share).filter_map(|_| fixture.anonymous(HERE).ok()).collect();
+        assert_eq!(open.len() + more.len(), 2 * share, "those that do not end keep others of the address out");
+        let refused = fixture.anonymous(HERE).err().unwrap();
+        assert!(refused.message.contains("without a token are under way from this address"), "{}", refused.message);
+        assert!(fixture.anonymous("192.0.2.3").is_ok());
+    }
+
+    #[test]
+    fn an_address_behind_a_proxy_has_its_share() {
+        let fixture = Fixture::new(9, 2);
+        let begin = |address: &str| fixture.begin(address, true, true);
+        let first = begin(HERE).unwrap();
+        let _second = begin(HERE).unwrap();
+        let refused = begin(HERE).err().unwrap();
+        assert!(refused.message.contains("this address are under way (limit 2)"), "{}", refused.message);
+        assert!(begin("192.0.2.2").is_ok());
+        drop(first);
+        assert!(begin(HERE).is_ok());
+    }
+
+    #[test]
+    fn a_connection_may_be_filled_and_all_together_have_a_bound() {
+        let fixture = Fixture::new(300, 2);
+        let own: Vec<_> = (0..PER_CONNECTION).map(|_| fixture.known(HERE).unwrap()).collect();
+        assert!(fixture.known(HERE).is_err());
+        let others: Vec<_> = (0..44).map(|_| fixture.known("192.0.2.2").unwrap()).collect();
+        let refused = fixture.known("192.0.2.2").err().unwrap();
+        assert!(refused.message.contains("at this server (limit 300)"), "{}", refused.message);
+        drop((own, others));
+        assert!(fixture.known(HERE).is_ok());
+    }
+}
