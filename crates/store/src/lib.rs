@@ -14,6 +14,7 @@ mod contract;
 mod credentials;
 mod draft;
 mod error;
+mod fair;
 pub mod fault;
 mod hub;
 mod ids;

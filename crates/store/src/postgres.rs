@@ -180,7 +180,7 @@ impl Journal for PostgresStore {
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
         let lease = lease.clone();
-        let need = Need::append(lease.task, &append);
+        let need = Need::append(&lease, &append);
         self.writer.run(need, move |batch| ops::append(batch, &lease, &append)).await
     }
 
@@ -210,11 +210,11 @@ impl Journal for PostgresStore {
     }
 
     async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
-        self.writer.run(Need::task(task, true), move |batch| ops::mark(batch, tenant, task)).await
+        self.writer.run(Need::task(tenant, task, true), move |batch| ops::mark(batch, tenant, task)).await
     }
 
     async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(Need::task(task, true), move |batch| ops::force(batch, tenant, task)).await
+        self.writer.run(Need::task(tenant, task, true), move |batch| ops::force(batch, tenant, task)).await
     }
 
     async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
@@ -222,7 +222,7 @@ impl Journal for PostgresStore {
     }
 
     async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(Need::task(task, false), move |batch| ops::settle(batch, tenant, task)).await
+        self.writer.run(Need::task(tenant, task, false), move |batch| ops::settle(batch, tenant, task)).await
     }
 
     async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>> {
@@ -230,11 +230,11 @@ impl Journal for PostgresStore {
     }
 
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(Need::task(task, false), move |batch| ops::reveal(batch, tenant, task)).await
+        self.writer.run(Need::task(tenant, task, false), move |batch| ops::reveal(batch, tenant, task)).await
     }
 
     async fn wake(&self, tenant: TenantId, task: TaskId) -> Result<bool> {
-        self.writer.run(Need::task(task, false), move |batch| ops::wake(batch, tenant, task)).await
+        self.writer.run(Need::task(tenant, task, false), move |batch| ops::wake(batch, tenant, task)).await
     }
 
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -290,7 +290,7 @@ impl Journal for PostgresStore {
 #[async_trait]
 impl Queue for PostgresStore {
     async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> Result<LeasedTurn> {
-        let need = Need::task(task, true);
+        let need = Need::task(tenant, task, true);
         self.writer.run(need, move |batch| ops::claim_task(batch, tenant, task, &term, resumes)).await
     }
 
@@ -322,12 +322,12 @@ impl Queue for PostgresStore {
 #[async_trait]
 impl Outbox for PostgresStore {
     async fn put_push(&self, tenant: TenantId, task: TaskId, new: NewPush) -> Result<()> {
-        self.writer.run(Need::pushes(task), move |batch| ops::put_push(batch, tenant, task, &new)).await
+        self.writer.run(Need::pushes(tenant, task), move |batch| ops::put_push(batch, tenant, task, &new)).await
     }
 
     async fn remove_push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<bool> {
         let id = id.to_owned();
-        self.writer.run(Need::pushes(task), move |batch| ops::remove_push(batch, tenant, task, &id)).await
+        self.writer.run(Need::pushes(tenant, task), move |batch| ops::remove_push(batch, tenant, task, &id)).await
     }
 
     async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>> {
@@ -540,10 +540,12 @@ impl Installation for PostgresStore {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::poll_fn, pin::Pin, sync::mpsc, task::Poll};
+
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{NewToken, Reach};
+    use crate::{NewToken, Reach, fair::Cost};
 
     #[tokio::test]
     async fn whoever_reads_keeps_nobody_from_being_recognised() {
@@ -563,5 +565,51 @@ mod tests {
         };
         timeout(Duration::from_secs(30), looked).await.expect("somebody is at the door");
         drop(busy);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn large_operations_of_one_tenant_do_not_hold_up_another() {
+        let database = testing::database().await;
+        let store = start(&database.url, Options::default()).await.unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let note = |cost: Cost, n: u32| {
+            let order = Arc::clone(&order);
+            let op = move |_: &mut batch::Batch| {
+                order.lock().unwrap().push(n);
+                Ok(())
+            };
+            Box::pin(store.writer.run(Need::of(cost), op))
+        };
+        let (begun, begins) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let busy = store.writer.run(Need::default(), move |_| {
+            let _ = begun.send(());
+            let _ = tokio::task::block_in_place(|| ended.recv());
+            Ok(())
+        });
+        let mut busy = Box::pin(busy);
+        let mut calls = Vec::new();
+        assert!(is_pending(&mut busy).await);
+        tokio::task::block_in_place(|| begins.recv()).unwrap();
+        // Polled once, each stands in the queue.
+        for n in 0..24 {
+            calls.push(note(Cost::of(TenantId(1), 4 << 20), n));
+            assert!(is_pending(calls.last_mut().unwrap()).await);
+        }
+        calls.push(note(TenantId(2).into(), 100));
+        assert!(is_pending(calls.last_mut().unwrap()).await);
+        drop(end);
+        busy.await.unwrap();
+        for call in calls {
+            call.await.unwrap();
+        }
+        let order = order.lock().unwrap();
+        assert_eq!(order[0], 100, "the other tenant goes first");
+        assert_eq!(order[1..], (0..24).collect::<Vec<_>>(), "a tenant's operations keep their order");
+    }
+
+    /// Polls it once.
+    async fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
+        poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_pending())).await
     }
 }

@@ -41,7 +41,7 @@ use crate::{
     LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, Outbox, OwedCancel, Page, Position, PruneStep,
     Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result,
     Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId,
-    Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
+    Term, Token, Usage, View, Wake, Wish, fair::Cost, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -169,21 +169,21 @@ pub(crate) fn create_private_file(file: &Path) -> io::Result<()> {
 #[async_trait]
 impl Journal for SqliteStore {
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
-        self.writer.run(move |batch| ops::accept(batch, tenant, &accept)).await
+        self.writer.run(Cost::of(tenant, accept.bytes()), move |batch| ops::accept(batch, tenant, &accept)).await
     }
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
         let lease = lease.clone();
-        self.writer.run(move |batch| ops::append(batch, &lease, &append)).await
+        self.writer.run(Cost::of(lease.tenant, append.bytes()), move |batch| ops::append(batch, &lease, &append)).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>> {
-        self.writer.run(move |batch| ops::claim(batch, &claim)).await
+        self.writer.run(Cost::SYSTEM, move |batch| ops::claim(batch, &claim)).await
     }
 
     async fn renew(&self, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>> {
         let leases = leases.to_vec();
-        self.writer.run(move |batch| lease::renew(batch, &leases, lasts)).await
+        self.writer.run(Cost::SYSTEM, move |batch| lease::renew(batch, &leases, lasts)).await
     }
 
     async fn reclaim_dead(&self) -> Result<usize> {
@@ -200,7 +200,7 @@ impl Journal for SqliteStore {
         }
         let dir = self.instances.clone();
         let gone = dead.clone();
-        let reclaimed = self.writer.run(move |batch| lease::reclaim(batch, &dead)).await?;
+        let reclaimed = self.writer.run(Cost::SYSTEM, move |batch| lease::reclaim(batch, &dead)).await?;
         self.readers
             .run(move |_| {
                 gone.iter().for_each(|id| instances::bury(&dir, id));
@@ -211,11 +211,11 @@ impl Journal for SqliteStore {
     }
 
     async fn mark_cancel(&self, tenant: TenantId, task: TaskId) -> Result<CancelMark> {
-        self.writer.run(move |batch| ops::mark(batch, tenant, task)).await
+        self.writer.run(tenant, move |batch| ops::mark(batch, tenant, task)).await
     }
 
     async fn force_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(move |batch| ops::force(batch, tenant, task)).await
+        self.writer.run(tenant, move |batch| ops::force(batch, tenant, task)).await
     }
 
     async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
@@ -224,7 +224,7 @@ impl Journal for SqliteStore {
     }
 
     async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(move |batch| ops::settle(batch, tenant, task)).await
+        self.writer.run(tenant, move |batch| ops::settle(batch, tenant, task)).await
     }
 
     async fn next_due(&self, agents: &[AgentId]) -> Result<Due> {
@@ -243,11 +243,11 @@ impl Journal for SqliteStore {
     }
 
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(move |batch| ops::reveal(batch, tenant, task)).await
+        self.writer.run(tenant, move |batch| ops::reveal(batch, tenant, task)).await
     }
 
     async fn wake(&self, tenant: TenantId, task: TaskId) -> Result<bool> {
-        self.writer.run(move |batch| ops::wake(batch, tenant, task)).await
+        self.writer.run(tenant, move |batch| ops::wake(batch, tenant, task)).await
     }
 
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -306,7 +306,7 @@ impl Journal for SqliteStore {
 #[async_trait]
 impl Queue for SqliteStore {
     async fn claim_task(&self, tenant: TenantId, task: TaskId, term: Term, resumes: bool) -> Result<LeasedTurn> {
-        self.writer.run(move |batch| ops::claim_task(batch, tenant, task, &term, resumes)).await
+        self.writer.run(tenant, move |batch| ops::claim_task(batch, tenant, task, &term, resumes)).await
     }
 
     async fn lapsed(&self, agent: Option<AgentId>, since: LeaseTime, limit: usize) -> Result<(LeaseTime, Vec<Lease>)> {
@@ -345,12 +345,12 @@ impl Queue for SqliteStore {
 #[async_trait]
 impl Outbox for SqliteStore {
     async fn put_push(&self, tenant: TenantId, task: TaskId, new: NewPush) -> Result<()> {
-        self.writer.run(move |batch| ops::put_push(batch, tenant, task, &new)).await
+        self.writer.run(Cost::of(tenant, new.size()), move |batch| ops::put_push(batch, tenant, task, &new)).await
     }
 
     async fn remove_push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<bool> {
         let id = id.to_owned();
-        self.writer.run(move |batch| ops::remove_push(batch, tenant, task, &id)).await
+        self.writer.run(tenant, move |batch| ops::remove_push(batch, tenant, task, &id)).await
     }
 
     async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>> {
@@ -363,7 +363,7 @@ impl Outbox for SqliteStore {
     }
 
     async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed> {
-        self.writer.run(move |batch| push::claim(batch, &claim)).await
+        self.writer.run(Cost::SYSTEM, move |batch| push::claim(batch, &claim)).await
     }
 
     async fn next_push(&self) -> Result<(LeaseTime, Option<LeaseTime>)> {
@@ -373,12 +373,12 @@ impl Outbox for SqliteStore {
 
     async fn settle_push(&self, lease: &PushLease, settlement: Settlement) -> Result<()> {
         let lease = lease.clone();
-        self.writer.run(move |batch| push::settle(batch, &lease, &settlement)).await
+        self.writer.run(lease.config.tenant, move |batch| push::settle(batch, &lease, &settlement)).await
     }
 
     async fn replay_pushes(&self, tenant: TenantId, task: TaskId, id: &str, which: Replay) -> Result<usize> {
         let id = id.to_owned();
-        let replayed = self.writer.run(move |batch| push::replay(batch, tenant, task, &id, which)).await?;
+        let replayed = self.writer.run(tenant, move |batch| push::replay(batch, tenant, task, &id, which)).await?;
         self.hub.poke_outbox();
         Ok(replayed)
     }
@@ -387,12 +387,12 @@ impl Outbox for SqliteStore {
 #[async_trait]
 impl Retention for SqliteStore {
     async fn prune(&self, step: PruneStep) -> Result<Pruned> {
-        self.writer.run(move |batch| retention::prune(batch, &step)).await
+        self.writer.run(Cost::SYSTEM, move |batch| retention::prune(batch, &step)).await
     }
 
     async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted> {
         let actor = actor.to_owned();
-        self.writer.run(move |batch| retention::delete(batch, tenant, &actor, &removal)).await
+        self.writer.run(tenant, move |batch| retention::delete(batch, tenant, &actor, &removal)).await
     }
 
     async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
@@ -426,12 +426,12 @@ impl Registry for SqliteStore {
     }
 
     async fn touch_token(&self, token: i64) -> Result<()> {
-        self.writer.run(move |batch| registry::touch_token(batch, token)).await
+        self.writer.run(Cost::SYSTEM, move |batch| registry::touch_token(batch, token)).await
     }
 
     async fn administer(&self, actor: &str, change: Change) -> Result<Changed> {
         let actor = actor.to_owned();
-        self.writer.run(move |batch| administer::administer(batch, &actor, &change)).await
+        self.writer.run(Cost::SYSTEM, move |batch| administer::administer(batch, &actor, &change)).await
     }
 
     async fn admin_tokens(&self) -> Result<Vec<AdminToken>> {
@@ -440,12 +440,12 @@ impl Registry for SqliteStore {
 
     async fn add_admin_token(&self, actor: &str, token: NewAdminToken) -> Result<AdminToken> {
         let actor = actor.to_owned();
-        self.writer.run(move |batch| administer::add_admin_token(batch, &actor, &token)).await
+        self.writer.run(Cost::SYSTEM, move |batch| administer::add_admin_token(batch, &actor, &token)).await
     }
 
     async fn revoke_admin_token(&self, actor: &str, token: i64) -> Result<AdminToken> {
         let actor = actor.to_owned();
-        self.writer.run(move |batch| administer::revoke_admin_token(batch, &actor, token)).await
+        self.writer.run(Cost::SYSTEM, move |batch| administer::revoke_admin_token(batch, &actor, token)).await
     }
 
     async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditEntry>> {
@@ -460,7 +460,9 @@ impl Registry for SqliteStore {
         most: u64,
     ) -> Result<(StoredCard, bool)> {
         let agent = agent.clone();
-        self.writer.run(move |batch| administer::put_card(batch, tenant, &agent, &card, most)).await
+        self.writer
+            .run(Cost::of(tenant, card.len()), move |batch| administer::put_card(batch, tenant, &agent, &card, most))
+            .await
     }
 
     async fn cards(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>> {
@@ -474,7 +476,7 @@ impl Registry for SqliteStore {
 
     async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool> {
         let agent = agent.clone();
-        self.writer.run(move |batch| registry::remove_card(batch, tenant, agent.as_str())).await
+        self.writer.run(tenant, move |batch| registry::remove_card(batch, tenant, agent.as_str())).await
     }
 
     async fn create_agent(
@@ -485,17 +487,25 @@ impl Registry for SqliteStore {
         most: u64,
     ) -> Result<StoredAgent> {
         let id = id.clone();
-        self.writer.run(move |batch| administer::create_agent(batch, tenant, &id, &definition, most)).await
+        self.writer
+            .run(Cost::of(tenant, definition.len()), move |batch| {
+                administer::create_agent(batch, tenant, &id, &definition, most)
+            })
+            .await
     }
 
     async fn replace_agent(&self, tenant: TenantId, id: &AgentId, definition: Vec<u8>) -> Result<StoredAgent> {
         let id = id.clone();
-        self.writer.run(move |batch| administer::replace_agent(batch, tenant, &id, &definition)).await
+        self.writer
+            .run(Cost::of(tenant, definition.len()), move |batch| {
+                administer::replace_agent(batch, tenant, &id, &definition)
+            })
+            .await
     }
 
     async fn remove_agent(&self, tenant: TenantId, id: &AgentId) -> Result<bool> {
         let id = id.clone();
-        self.writer.run(move |batch| administer::remove_agent(batch, tenant, &id)).await
+        self.writer.run(tenant, move |batch| administer::remove_agent(batch, tenant, &id)).await
     }
 
     async fn own_agents(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>> {
@@ -528,7 +538,7 @@ impl Installation for SqliteStore {
         if let Some(value) = self.readers.run(move |conn| registry::setting(conn, &asked)).await? {
             return Ok(value);
         }
-        self.writer.run(move |batch| registry::create_setting(batch, &name, &create)).await
+        self.writer.run(Cost::SYSTEM, move |batch| registry::create_setting(batch, &name, &create)).await
     }
 
     async fn find_setting(&self, name: &str) -> Result<Option<Vec<u8>>> {
@@ -538,19 +548,21 @@ impl Installation for SqliteStore {
 
     async fn set_setting(&self, actor: &str, name: &str, value: Vec<u8>) -> Result<()> {
         let (actor, name) = (actor.to_owned(), name.to_owned());
-        self.writer.run(move |batch| administer::set_setting(batch, &actor, &name, &value)).await
+        self.writer.run(Cost::SYSTEM, move |batch| administer::set_setting(batch, &actor, &name, &value)).await
     }
 
     async fn replace_setting(&self, actor: &str, name: &str, was: Vec<u8>, value: Vec<u8>) -> Result<bool> {
         let (actor, name) = (actor.to_owned(), name.to_owned());
-        self.writer.run(move |batch| administer::replace_setting(batch, &actor, &name, &was, &value)).await
+        self.writer
+            .run(Cost::SYSTEM, move |batch| administer::replace_setting(batch, &actor, &name, &was, &value))
+            .await
     }
 
     async fn ping(&self) -> Result<()> {
         if !self.writer.is_closed() && self.counters.has_committed_within(PROOF_MS) {
             return Ok(());
         }
-        self.writer.run(|batch| registry::heartbeat(batch)).await
+        self.writer.run(Cost::SYSTEM, |batch| registry::heartbeat(batch)).await
     }
 
     fn stats(&self) -> Stats {
@@ -572,7 +584,7 @@ impl Installation for SqliteStore {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::{future::poll_fn, pin::Pin, sync::mpsc, task::Poll};
 
     use tokio::time::timeout;
 
@@ -617,5 +629,51 @@ mod tests {
         };
         timeout(Duration::from_secs(30), looked).await.expect("somebody is at the door");
         drop(ends);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn large_operations_of_one_tenant_do_not_hold_up_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = start(dir.path(), Options::default()).unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let note = |cost: Cost, n: u32| {
+            let order = Arc::clone(&order);
+            let op = move |_: &mut writer::Batch<'_>| {
+                order.lock().unwrap().push(n);
+                Ok(())
+            };
+            Box::pin(store.writer.run(cost, op))
+        };
+        let (begun, begins) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let busy = store.writer.run(Cost::SYSTEM, move |_| {
+            let _ = begun.send(());
+            let _ = ended.recv();
+            Ok(())
+        });
+        let mut busy = Box::pin(busy);
+        let mut calls = Vec::new();
+        assert!(is_pending(&mut busy).await);
+        tokio::task::block_in_place(|| begins.recv()).unwrap();
+        // Polled once, each stands in the queue.
+        for n in 0..24 {
+            calls.push(note(Cost::of(TenantId(1), 4 << 20), n));
+            assert!(is_pending(calls.last_mut().unwrap()).await);
+        }
+        calls.push(note(TenantId(2).into(), 100));
+        assert!(is_pending(calls.last_mut().unwrap()).await);
+        drop(end);
+        busy.await.unwrap();
+        for call in calls {
+            call.await.unwrap();
+        }
+        let order = order.lock().unwrap();
+        assert_eq!(order[0], 100, "the other tenant goes first");
+        assert_eq!(order[1..], (0..24).collect::<Vec<_>>(), "a tenant's operations keep their order");
+    }
+
+    /// Polls it once.
+    async fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
+        poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_pending())).await
     }
 }

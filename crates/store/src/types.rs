@@ -145,6 +145,17 @@ pub struct Accept {
     pub at: Timestamp,
 }
 
+impl Accept {
+    /// About how many bytes it writes: the message stands in the log and in the history.
+    pub(crate) fn bytes(&self) -> usize {
+        let logged = match &self.target {
+            Target::New { created, .. } => created.len(),
+            Target::Continue { .. } => self.message.len(),
+        };
+        logged + self.message.len() + self.push.as_ref().map_or(0, |push| push.size())
+    }
+}
+
 /// What a tenant may use. The default has no bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
@@ -272,6 +283,19 @@ pub struct Append {
     pub only: Only,
     /// What it has used of models since then. It is added to what its task has used before.
     pub tokens: Tokens,
+}
+
+impl Append {
+    /// About how many bytes it writes: what is said stands in the log and in the task.
+    pub(crate) fn bytes(&self) -> usize {
+        let said = |draft: &Draft| draft.body.len() * 2;
+        let end = match &self.end {
+            Some(TurnEnd::Status(status) | TurnEnd::GiveUp { status, .. }) => said(status),
+            Some(TurnEnd::Reply { reply, otherwise }) => said(reply).max(said(otherwise)),
+            Some(TurnEnd::Retry { .. } | TurnEnd::Release { .. } | TurnEnd::Park { .. }) | None => 0,
+        };
+        self.drafts.iter().map(said).sum::<usize>() + end
+    }
 }
 
 /// What was used of models.

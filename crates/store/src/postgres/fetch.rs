@@ -38,7 +38,9 @@ use super::{
     writer::Session,
 };
 use crate::{
-    Accept, Append, Claim, Error, LeaseTime, Line, Quota, Result, Room, Target, TaskId, TenantId, TurnEnd, codec,
+    Accept, Append, Claim, Error, Lease, LeaseTime, Line, Quota, Result, Room, Target, TaskId, TenantId, TurnEnd,
+    codec,
+    fair::Cost,
     lease,
     ops::{TaskRow, columns, columns::Columns, task_columns},
 };
@@ -74,8 +76,7 @@ impl From<Error> for Trouble {
 /// What one operation needs to read.
 #[derive(Default)]
 pub(super) struct Need {
-    /// About how much it will write.
-    pub(super) bytes: usize,
+    pub(super) cost: Cost,
     task: Option<TaskId>,
     /// The messages of that task's inbox may matter.
     inbox: bool,
@@ -117,24 +118,29 @@ impl Need {
             begins,
             claim: None,
             pushes: accept.push.is_some() && !begins,
-            // Once as an event, once as a message.
-            bytes: accept.message.len() * 2,
+            cost: Cost::of(tenant, accept.bytes()),
         }
     }
 
-    pub(super) fn append(task: TaskId, append: &Append) -> Self {
-        let bytes = append.drafts.iter().map(|draft| draft.body.len() * 2).sum();
+    pub(super) fn append(lease: &Lease, append: &Append) -> Self {
         // A direct reply takes the configurations of its task along, if there are any.
         let pushes = matches!(append.end, Some(TurnEnd::Reply { .. }));
-        Self { bytes, pushes, ..Self::task(task, append.end.is_some()) }
+        let cost = Cost::of(lease.tenant, append.bytes());
+        Self { cost, pushes, ..Self::task(lease.tenant, lease.task, append.end.is_some()) }
     }
 
-    pub(super) fn task(task: TaskId, inbox: bool) -> Self {
-        Self { task: Some(task), inbox, ..Self::default() }
+    pub(super) fn task(tenant: TenantId, task: TaskId, inbox: bool) -> Self {
+        Self { cost: tenant.into(), task: Some(task), inbox, ..Self::default() }
     }
 
-    pub(super) fn pushes(task: TaskId) -> Self {
-        Self { pushes: true, ..Self::task(task, false) }
+    pub(super) fn pushes(tenant: TenantId, task: TaskId) -> Self {
+        Self { pushes: true, ..Self::task(tenant, task, false) }
+    }
+
+    /// Reads nothing.
+    #[cfg(test)]
+    pub(super) fn of(cost: Cost) -> Self {
+        Self { cost, ..Self::default() }
     }
 
     pub(super) fn claim(claim: &Claim) -> Self {

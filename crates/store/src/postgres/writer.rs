@@ -1,5 +1,6 @@
 //! The one task that writes. It takes everything that waits, writes it as one transaction, and only after the commit
-//! tells anyone: watchers first, then callers.
+//! tells anyone: watchers first, then callers. When more waits than one transaction should hold, tenants take turns by
+//! bytes ([`crate::fair`]).
 //!
 //! An operation decides whether it is refused before its first write, so a refusal costs the batch nothing. Whatever
 //! fails otherwise rolls the batch back, and each operation runs again in a transaction of its own: only the guilty one
@@ -44,15 +45,13 @@ use super::{
 use crate::{
     Error, Hub, InstanceId, LeaseTime, Result,
     error::is_lost,
+    fair::{BatchLimit, FairQueue},
     fault,
     waiter::{Counters, Waiter},
 };
 
-/// The most operations of one transaction.
-pub(super) const MAX_BATCH: usize = 1024;
-
-/// A batch takes no more operations once it holds so many bytes.
-const MAX_BYTES: usize = 16 << 20;
+/// How much one transaction takes. Nobody here can commit while it runs, so it is bounded by bytes as well.
+pub(super) const BATCH: BatchLimit = BatchLimit { operations: 1024, bytes: 4 << 20 };
 
 /// How long a connection may take.
 const OPEN: Duration = Duration::from_secs(10);
@@ -154,6 +153,9 @@ enum Failure {
 struct Task {
     setting: Setting,
     jobs: mpsc::Receiver<Box<dyn Job>>,
+    waiting: FairQueue<Box<dyn Job>>,
+    /// How many operations wait here at most; more stay in the channel.
+    room: usize,
     stop: Arc<Notify>,
     session: Option<Session>,
     /// Negative control for crash tests: callers are told before the commit.
@@ -169,7 +171,16 @@ impl Writer {
         let (alive, ended) = oneshot::channel();
         let stop = Arc::new(Notify::new());
         let ack_before_commit = fault::is_on("ack-before-commit");
-        let task = Task { setting, jobs, stop: Arc::clone(&stop), session: None, ack_before_commit, _alive: alive };
+        let task = Task {
+            setting,
+            jobs,
+            waiting: FairQueue::new(BATCH),
+            room: queue.max(BATCH.operations),
+            stop: Arc::clone(&stop),
+            session: None,
+            ack_before_commit,
+            _alive: alive,
+        };
         tokio::spawn(task.run());
         (Self { jobs: sender, patience, stop }, ended)
     }
@@ -277,30 +288,36 @@ impl Task {
         let mut sweeps = tokio::time::interval(SWEEP);
         sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                biased;
-                // Before the next job: whoever goes on calling must not keep it from ending.
-                () = self.stop.notified() => self.jobs.close(),
-                first = self.jobs.recv() => match first {
-                    Some(first) => self.take_all(first).await,
-                    None => return,
-                },
-                _ = sweeps.tick() => self.sweep().await,
+            if self.waiting.is_empty() {
+                tokio::select! {
+                    biased;
+                    // Before the next job: whoever goes on calling must not keep it from ending.
+                    () = self.stop.notified() => self.jobs.close(),
+                    first = self.jobs.recv() => match first {
+                        Some(first) => self.waiting.push(first.need().cost, first),
+                        None => return,
+                    },
+                    _ = sweeps.tick() => self.sweep().await,
+                }
+            } else {
+                tokio::select! {
+                    biased;
+                    () = self.stop.notified() => self.jobs.close(),
+                    () = std::future::ready(()) => {}
+                }
             }
+            self.run_next().await;
         }
     }
 
-    async fn take_all(&mut self, first: Box<dyn Job>) {
-        let mut jobs = Vec::new();
-        let mut bytes = 0;
-        let mut next = Some(first);
-        while let Some(job) = next {
-            if job.take() {
-                bytes += job.need().bytes;
-                jobs.push(job);
-            }
-            next = if jobs.len() < MAX_BATCH && bytes < MAX_BYTES { self.jobs.try_recv().ok() } else { None };
+    /// Takes in what has come since, and runs the next batch.
+    async fn run_next(&mut self) {
+        while self.waiting.len() < self.room {
+            let Ok(job) = self.jobs.try_recv() else { break };
+            self.waiting.push(job.need().cost, job);
         }
+        let mut jobs = self.waiting.take();
+        jobs.retain(|job| job.take());
         self.process(jobs).await;
     }
 

@@ -1,5 +1,6 @@
 //! The one thread that writes. It takes everything that waits, commits it as one transaction, and only
-//! then tells anyone: watchers first, then callers.
+//! then tells anyone: watchers first, then callers. When more waits than one transaction should hold, tenants take turns
+//! by bytes ([`crate::fair`]).
 //!
 //! An operation decides whether it is refused before its first write, so a refusal costs the batch nothing.
 //! Whatever fails otherwise rolls the batch back, and each operation runs again in a transaction of its own:
@@ -25,7 +26,9 @@ use super::{
     usage::Ledger,
 };
 use crate::{
-    AgentId, Error, Event, Hub, LeaseTime, News, Result, TaskId, TenantId, clock, codec, fault,
+    AgentId, Error, Event, Hub, LeaseTime, News, Result, TaskId, TenantId, clock, codec,
+    fair::{BatchLimit, Cost, FairQueue},
+    fault,
     ops::{
         TaskRow,
         columns::{self, Column},
@@ -33,8 +36,8 @@ use crate::{
     waiter::{Counters, Waiter},
 };
 
-/// The most operations of one transaction.
-const MAX_BATCH: usize = 1024;
+/// How much one transaction takes. Nobody can commit while it runs, so it is bounded by bytes as well.
+const BATCH: BatchLimit = BatchLimit { operations: 1024, bytes: 4 << 20 };
 
 /// How often commits of other processes are looked for while anyone wants to hear of them.
 const POLL: Duration = Duration::from_millis(100);
@@ -149,6 +152,7 @@ enum Order {
 
 struct Queued {
     job: Box<dyn Job>,
+    cost: Cost,
     /// Its place in the queue, free again when the writer takes the job.
     room: OwnedSemaphorePermit,
 }
@@ -169,6 +173,7 @@ struct Thread {
     conn: Connection,
     clock: Clock,
     jobs: Receiver<Order>,
+    waiting: FairQueue<Queued>,
     hub: Hub,
     me: String,
     counters: Arc<Counters>,
@@ -214,6 +219,7 @@ impl Writer {
             conn,
             clock,
             jobs,
+            waiting: FairQueue::new(BATCH),
             hub,
             me,
             counters,
@@ -251,19 +257,21 @@ impl Writer {
         self.room.is_closed()
     }
 
-    /// Runs an operation in the next transaction and returns when that is committed.
-    pub(super) async fn run<T, F>(&self, op: F) -> Result<T>
+    /// Runs an operation in one of the next transactions and returns when that is committed. The operations of a tenant
+    /// run in the order of these calls.
+    pub(super) async fn run<T, F>(&self, cost: impl Into<Cost>, op: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut Batch<'_>) -> Result<T> + Send + 'static,
     {
         let closed = || Error::Unavailable("the writer has stopped".into());
+        let cost = cost.into();
         let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| closed())?;
         let (reply, outcome) = oneshot::channel();
         let job = Box::new(Call { op, waiter: Waiter::new(reply) });
         let jobs = self.jobs.as_ref().ok_or_else(closed)?;
         // With a permit in hand the channel has room.
-        jobs.try_send(Order::Run(Queued { job, room })).map_err(|_| closed())?;
+        jobs.try_send(Order::Run(Queued { job, cost, room })).map_err(|_| closed())?;
         outcome.await.map_err(|_| closed())?
     }
 }
@@ -386,22 +394,26 @@ impl Thread {
         Clock::save(&self.conn, self.clock.now())
     }
 
-    /// Runs this and all that waits behind it. Says whether that was the last of it.
+    /// Runs this and all that waits behind it, a batch at a time. Says whether that was the last of it.
     fn process(&mut self, first: Queued) -> bool {
-        let mut jobs = Vec::new();
-        let mut next = Some(Order::Run(first));
         let mut is_last = false;
-        while let Some(order) = next {
-            let Order::Run(queued) = order else {
-                is_last = true;
-                break;
-            };
-            drop(queued.room);
-            jobs.push(queued.job);
-            next = if jobs.len() < MAX_BATCH { self.jobs.try_recv().ok() } else { None };
+        self.waiting.push(first.cost, first);
+        loop {
+            while let Ok(order) = self.jobs.try_recv() {
+                match order {
+                    Order::Run(queued) => self.waiting.push(queued.cost, queued),
+                    Order::Stop => is_last = true,
+                }
+            }
+            if self.waiting.is_empty() {
+                return is_last;
+            }
+            let jobs = self.waiting.take().into_iter().map(|queued| {
+                drop(queued.room);
+                queued.job
+            });
+            self.run_batch(jobs.collect());
         }
-        self.run_batch(jobs);
-        is_last
     }
 
     fn run_batch(&mut self, mut jobs: Vec<Box<dyn Job>>) {
