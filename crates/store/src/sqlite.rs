@@ -319,7 +319,7 @@ impl Queue for SqliteStore {
     }
 
     async fn prolong_lapsed(&self, step: Duration) -> Result<usize> {
-        self.writer.run(move |batch| queue::prolong_lapsed(batch, step)).await
+        self.writer.run(Cost::SYSTEM, move |batch| queue::prolong_lapsed(batch, step)).await
     }
 
     async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)> {
