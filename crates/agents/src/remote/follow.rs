@@ -53,6 +53,8 @@ use super::{
 
 /// How often a message is sent again without a key to a remote that says that it does not have it.
 const RESENDS: u32 = 3;
+/// How long a message may be on its way to the remote after its connection broke, before it is sent again without a key.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
 /// How often in a row the remote may fail while it is followed, before the turn rests.
 const FAILURES: u32 = 5;
 /// At most so often what was heard is kept while pieces come.
@@ -405,7 +407,7 @@ impl Follow<'_> {
             self.may_have = true;
             return self.send_plainly(request).await;
         }
-        match self.find().await? {
+        match self.find_after_a_while().await? {
             Found::Yes(_) => self.look().await,
             Found::No => self.send_plainly(request).await,
             Found::NotNow(_) => Err(self.later(said(&error))),
@@ -445,7 +447,7 @@ impl Follow<'_> {
             return self.send().await;
         }
         self.called = Instant::now();
-        match self.find().await? {
+        match self.find_after_a_while().await? {
             Found::Yes(_) => self.look().await,
             Found::No => {
                 self.state.phase = Phase::New;
@@ -475,6 +477,18 @@ impl Follow<'_> {
             self.peer.worked(self.share);
         }
         Ok(found)
+    }
+
+    /// Asks the remote whether it has the message. A remote that does not have it is asked a second time: the message may still be on its way
+    /// when its connection breaks.
+    async fn find_after_a_while(&mut self) -> Result<Found, Outcome> {
+        match self.find().await? {
+            Found::No => {
+                tokio::time::sleep(ON_ITS_WAY).await;
+                self.find().await
+            }
+            found => Ok(found),
+        }
     }
 
     /// What becomes of a message that was not answered.
@@ -512,9 +526,8 @@ impl Follow<'_> {
             Found::NotNow(_) => Err(self.later(said(&error))),
             // It may be slow to begin a task, or begin none: a message that took too long is not sent again.
             Found::No if is_passing && !matches!(error, Error::Timeout { .. }) && self.state.resent + 1 < RESENDS => {
+                // It is asked again before the message is sent again.
                 self.state.resent += 1;
-                self.may_have = false;
-                self.was_not_sent();
                 Err(self.later(said(&error)))
             }
             Found::No | Found::Unknown | Found::TooMany => Err(may_have_taken(&error)),

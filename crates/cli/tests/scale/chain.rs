@@ -257,7 +257,7 @@ async fn send_until_acknowledged(api: &Api, request: &Value) -> Value {
             let mut answer: Value = serde_json::from_slice(&body).expect("an answer is JSON");
             return answer["task"].take();
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "a message is not acknowledged");
+        assert!(begun.elapsed() < Duration::from_secs(120), "a message is not acknowledged");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

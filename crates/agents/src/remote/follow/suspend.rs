@@ -21,7 +21,7 @@ const RESEND_FOR: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long the first rest is of a turn whose message was not delivered. Each further one is twice as long.
 const FIRST_REST: Duration = Duration::from_millis(500);
 /// The longest such rest.
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const LONGEST_REST: Duration = Duration::from_secs(10);
 /// After so many attempts callers are told that the message is not delivered.
 const TELL_AFTER: u32 = 4;
 
