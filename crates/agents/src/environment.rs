@@ -8,7 +8,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env,
     ffi::{OsStr, OsString},
-    fs,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
     sync::{Mutex, OnceLock, PoisonError},
@@ -128,17 +127,20 @@ fn is_kept(name: &OsStr) -> bool {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let found = fs::metadata(path).map_err(|error| error.to_string())?;
+    let (file, found) = store::open_given(path).map_err(|error| error.to_string())?;
     if found.len() > LARGEST {
         return Err("it is too large for a secret".to_owned());
     }
-    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let bytes = store::read_opened(file, LARGEST).map_err(|error| error.to_string())?;
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

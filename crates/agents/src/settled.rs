@@ -4,8 +4,8 @@
 //! everybody has a group of their own.
 
 use std::{
-    fs::{self, File, Metadata},
-    io::{self, Read},
+    fs::{self, Metadata},
+    io,
     os::unix::fs::MetadataExt,
     path::Path,
 };
@@ -16,19 +16,35 @@ const OTHERS_WRITE: u32 = 0o002;
 /// That what is in a directory can only be replaced by its owner.
 const STICKY: u32 = 0o1000;
 
-/// What a file says, if nobody else can change it.
+/// The most that is read of such a file.
+const LARGEST: u64 = 16 << 20;
+
+/// The content of a regular file, if nobody else can change it.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    check(path, &file.metadata()?)?;
-    let mut content = Vec::new();
-    file.read_to_end(&mut content)?;
-    Ok(content)
+    let (file, metadata) = store::open_regular(path)?;
+    check(path, &metadata)?;
+    store::read_opened(file, LARGEST)
 }
 
-/// The same, as text.
+/// The content of a file that is read once, at the start: it may also be a pipe that was opened for this process.
+pub fn read_once(path: &Path) -> io::Result<Vec<u8>> {
+    let (file, metadata) = store::open_given(path)?;
+    check(path, &metadata)?;
+    store::read_opened(file, LARGEST)
+}
+
+/// The text of a regular file, if nobody else can change it.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text");
-    String::from_utf8(read(path)?).map_err(invalid)
+    text(read(path)?)
+}
+
+/// The text of a file that is read once.
+pub fn read_once_to_string(path: &Path) -> io::Result<String> {
+    text(read_once(path)?)
+}
+
+fn text(content: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(content).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 fn check(path: &Path, metadata: &Metadata) -> io::Result<()> {

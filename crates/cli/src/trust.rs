@@ -24,6 +24,9 @@ impl From<CardTrust> for Mode {
     }
 }
 
+/// The most that is read of a file with keys.
+const LARGEST: u64 = 1 << 20;
+
 /// What the configuration says.
 pub(crate) fn configured(settings: &Settings) -> Result<Trust, Failure> {
     let mut keys = Vec::new();
@@ -37,7 +40,8 @@ pub(crate) fn configured(settings: &Settings) -> Result<Trust, Failure> {
 pub(crate) fn read_keys(file: &Path, origin: Option<&str>) -> Result<Vec<Trusted>, Failure> {
     let failure = || Failure::usage(format!("cannot use the keys in `{}`", file.display()));
     let hint = "it has to be a JSON Web Key or a set of them, such as an agent serves at /.well-known/jwks.json";
-    let bytes = std::fs::read(file).map_err(|error| failure().caused_by(&error))?;
+    let read = store::open_given(file).and_then(|(file, _)| store::read_opened(file, LARGEST));
+    let bytes = read.map_err(|error| failure().caused_by(&error))?;
     let keys = decode_keys(&bytes).map_err(|error| failure().caused_by(&error).hint(hint))?;
     Ok(keys.into_iter().map(|key| Trusted { key, origin: origin.map(str::to_owned) }).collect())
 }

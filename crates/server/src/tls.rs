@@ -4,7 +4,7 @@
 //! used: the last good one stays until a good one is there. Connections that are open keep what they began with.
 
 use std::{
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -22,6 +22,9 @@ use tokio_rustls::{
 
 /// How often the files are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// The most that is read of either file.
+const LARGEST: u64 = 1 << 20;
 
 /// Where a certificate and its key are, as PEM: the server's own certificate first, then those between it and the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +71,10 @@ impl TlsFiles {
     }
 
     fn read(&self) -> Result<Pair, TlsError> {
-        let read =
-            |file: &Path| fs::read(file).map_err(|error| TlsError { file: file.to_owned(), why: error.to_string() });
+        let read = |file: &Path| {
+            store::read_regular(file, LARGEST)
+                .map_err(|error| TlsError { file: file.to_owned(), why: error.to_string() })
+        };
         Ok(Pair { cert: read(&self.cert)?, key: read(&self.key)? })
     }
 

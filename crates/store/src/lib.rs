@@ -26,6 +26,7 @@ mod ops;
 pub mod postgres;
 pub mod push;
 pub mod queue;
+mod regular;
 pub mod retention;
 #[cfg(feature = "testing")]
 pub mod scratch;
@@ -49,6 +50,7 @@ pub use push::{
     PushLease, PushRecord, PushState, Replay, Settlement,
 };
 pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
+pub use regular::{open_given, open_regular, read_opened, read_regular};
 pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, Filter,

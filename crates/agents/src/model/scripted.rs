@@ -32,6 +32,8 @@ use crate::units::Span;
 
 /// Stands for the last words of the user in a reply.
 const INPUT: &str = "{{input}}";
+/// The most that is read of the file.
+const LARGEST: u64 = 64 << 20;
 
 /// A file of replies.
 pub(super) struct Script {
@@ -150,7 +152,8 @@ impl Script {
         if stamp == last.0 && (stamp.is_some() || last.1.is_some()) {
             return;
         }
-        let read = fs::read_to_string(&self.path).map_err(|error| format!("cannot be read: {error}"));
+        let read = store::read_regular(&self.path, LARGEST).map_err(|error| format!("cannot be read: {error}"));
+        let read = read.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned()));
         let directory = self.path.parent().unwrap_or(Path::new(""));
         let error = match read.and_then(|text| Loaded::parse(&text, directory)) {
             Ok(loaded) => {
