@@ -17,6 +17,7 @@ mod decode;
 pub mod error;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+mod hidden;
 mod json;
 pub mod jsonrpc;
 mod method;
@@ -37,6 +38,7 @@ pub use card::{
 };
 pub use decode::decode;
 pub use error::{Error, ErrorKind, FieldViolation};
+pub use hidden::{escape_line, escape_text, is_hidden};
 pub use json::{Json, JsonObject};
 pub use method::Method;
 pub use network::Network;

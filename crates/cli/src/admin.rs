@@ -4,8 +4,8 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use agents::{environment::secret, units::Span};
-use client::{Connector, Limits, Policy, Secret, call_json, parse_url};
+use agents::units::Span;
+use client::{Connector, Credential, Limits, call_json, parse_url};
 use exchange::admin::{
     AdminToken, Administration, AuditEntry, CreateAdminToken, CreateTenant, CreateToken, Error, Key, RotateKey,
     SignCard, SignedCard, Stats, Tenant, Token, UpdateTenant,
@@ -18,6 +18,7 @@ use url::Url;
 
 use crate::{
     config::{self, Layer, LogFormat, Masked, process_environment},
+    credentials,
     failure::{Exit, Failure},
     journal,
     local::{AdminFile, PrivateFile},
@@ -71,7 +72,7 @@ enum Way {
 struct Server {
     connector: Connector,
     base: Url,
-    token: Secret,
+    token: Credential,
 }
 
 impl AdminArgs {
@@ -98,12 +99,11 @@ impl AdminArgs {
         let flags = Layer { data_dir: self.data_dir.clone(), store: self.store.clone(), ..Layer::default() };
         let layer = config::load(flags, self.config.as_deref(), &process_environment)?;
         let data_dir = layer.data_dir(&process_environment);
-        let given = secret("SB_ADMIN_TOKEN");
         if let Some(named) = self.url.clone().or_else(|| process_environment("SB_URL")) {
-            return named_server(&named, data_dir.ok(), given);
+            return named_server(&named, data_dir.ok());
         }
         let data_dir = data_dir?;
-        if let Some(way) = stored_server(&data_dir, given).await? {
+        if let Some(way) = stored_server(&data_dir).await? {
             return Ok(Admin { way, data_dir: Some(data_dir) });
         }
         let location = layer.location(&process_environment)?;
@@ -123,7 +123,7 @@ impl AdminArgs {
 pub(crate) fn of_server(base: &str, data_dir: Option<PathBuf>) -> Option<Admin> {
     let layer = config::load(Layer { data_dir, ..Layer::default() }, None, &process_environment).ok()?;
     let data_dir = layer.data_dir(&process_environment).ok();
-    named_server(base, data_dir, secret("SB_ADMIN_TOKEN")).ok()
+    named_server(base, data_dir).ok()
 }
 
 /// Whether there is a journal already. Looking makes none.
@@ -137,10 +137,11 @@ async fn has_journal(location: &Location) -> Result<bool, Failure> {
     }
 }
 
-/// A server that the caller names. The stored token goes to the server that it belongs to only.
-fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -> Result<Admin, Failure> {
+/// A server that the caller names. The stored token goes to the server that it belongs to only, and so does the variable.
+fn named_server(named: &str, data_dir: Option<PathBuf>) -> Result<Admin, Failure> {
     let mut base = parse_url(named)?;
     let servers = data_dir.as_deref().map(Servers::of).transpose()?.unwrap_or_else(Servers::none);
+    let given = credentials::variable("SB_ADMIN_TOKEN", &base, &servers, &process_environment)?;
     let here = servers.at(&base);
     if given.is_none() && here.is_some_and(|here| !here.runs) {
         return Err(target::gone(named));
@@ -157,25 +158,28 @@ fn named_server(named: &str, data_dir: Option<PathBuf>, given: Option<String>) -
     };
     let token = given.or(stored).ok_or_else(|| {
         Failure::new(Exit::Auth, format!("no admin token is known for {base}"))
-            .hint("give it with SB_ADMIN_TOKEN; the server keeps it in `admin.json` in its data directory")
+            .hint(hint("give it with SB_ADMIN_TOKEN"))
     })?;
-    Ok(Admin { way: server(base, token), data_dir })
+    Ok(Admin { way: server(&servers, base, token), data_dir })
 }
 
 /// A server of the data directory, if one runs and there is a token for it. Whoever can read the directory can do without.
-async fn stored_server(data_dir: &std::path::Path, given: Option<String>) -> Result<Option<Way>, Failure> {
+async fn stored_server(data_dir: &std::path::Path) -> Result<Option<Way>, Failure> {
     if !sqlite::is_open(data_dir) {
         return Ok(None);
     }
-    let token = match given {
-        Some(token) => Some(token),
-        None => AdminFile::load(data_dir)?.token,
-    };
-    let Some(token) = token else { return Ok(None) };
-    for known in Servers::of(data_dir)?.all() {
+    let servers = Servers::of(data_dir)?;
+    let connector = servers.connector(Limits { total_timeout: Some(PROBE), ..Limits::default() });
+    for known in servers.all().iter().filter(|known| known.runs) {
         let base = parse_url(known.administered_at())?;
-        if call_json(&connector(Some(PROBE)), Method::GET, &at(&base, "/healthz"), None, None, None).await.is_ok() {
-            return Ok(Some(server(base, token)));
+        let given = credentials::variable("SB_ADMIN_TOKEN", &base, &servers, &process_environment)?;
+        let token = match given {
+            Some(token) => Some(token),
+            None => AdminFile::load(data_dir)?.token,
+        };
+        let Some(token) = token else { return Ok(None) };
+        if call_json(&connector, Method::GET, &at(&base, "/healthz"), None, None, None).await.is_ok() {
+            return Ok(Some(server(&servers, base, token)));
         }
     }
     Ok(None)
@@ -360,8 +364,9 @@ fn malformed(error: &serde_json::Error) -> Failure {
     Failure::failed("malformed answer").caused_by(error)
 }
 
-fn server(base: Url, token: String) -> Way {
-    Way::Server(Server { connector: connector(None), base, token: Secret::new(token) })
+fn server(servers: &Servers, base: Url, token: String) -> Way {
+    let connector = servers.connector(Limits::default());
+    Way::Server(Server { connector, base, token: credentials::bearer(token) })
 }
 
 /// The operations on a journal that is open here.
@@ -384,7 +389,7 @@ pub(crate) fn print_change(format: Format, left: &impl Serialize, token: Option<
     match format {
         Format::Json => print_json(std::slice::from_ref(left)),
         Format::Text => {
-            output::line(text);
+            output::line(&output::harmless(text));
             if let Some(token) = token {
                 output::line(&format!("token: {token}"));
                 output::error_line("note", "the token is shown only this once");
@@ -409,8 +414,10 @@ fn at(base: &Url, path: &str) -> Url {
     url
 }
 
-fn connector(total_timeout: Option<Duration>) -> Connector {
-    Connector::new(Policy::Operator, Limits { total_timeout, ..Limits::default() })
+/// What to do about an admin token, and why the variable was not used if it was not.
+fn hint(what: &str) -> String {
+    let kept = format!("{what}; the server keeps it in `admin.json` in its data directory");
+    credentials::withheld().map_or(kept.clone(), |why| format!("{kept}; {why}"))
 }
 
 /// A token that is not good enough is the admin token here, not a tenant's.
@@ -419,8 +426,7 @@ fn refused(error: client::Error) -> Failure {
     if failure.exit != Exit::Auth {
         return failure;
     }
-    Failure::new(Exit::Auth, "the server does not accept the admin token")
-        .hint("set SB_ADMIN_TOKEN; the server keeps its token in `admin.json` in its data directory")
+    Failure::new(Exit::Auth, "the server does not accept the admin token").hint(hint("set SB_ADMIN_TOKEN"))
 }
 
 #[cfg(test)]

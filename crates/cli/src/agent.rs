@@ -207,9 +207,9 @@ async fn offered(url: Option<&str>, common: &Common) -> Result<(Option<BTreeMap<
 }
 
 async fn extended_skills(common: &Common, target: Target) -> Result<BTreeMap<String, String>, Failure> {
-    let options = common.target.client_options(target.token.clone())?;
+    let options = common.target.client_options(&target)?;
     let connector = common.target.connector();
-    let found = discover(&connector, &target.url, target.token.as_ref()).await?;
+    let found = discover(&connector, &target.url, target.credential.as_ref()).await?;
     // Where nobody authenticates, the public card says what there is.
     let card = if found.card.capabilities.extended_agent_card == Some(true) {
         Client::from_card(connector, &found, options)?.extended_card().await?.value
@@ -247,7 +247,8 @@ async fn told(url: Option<&str>, common: &Common, list: &str) -> Vec<Value> {
     let asked = async {
         let target = common.target.target(url, None).ok()?;
         let at = routes::at(target.url, &["v1", list], &[]);
-        let answer = call_json(&common.target.connector(), Method::GET, &at, target.token.as_ref(), None, None).await;
+        let answer =
+            call_json(&common.target.connector(), Method::GET, &at, target.credential.as_ref(), None, None).await;
         serde_json::from_slice::<Value>(&answer.ok()?).ok()
     };
     let answer = asked.await.unwrap_or_default();
@@ -295,6 +296,11 @@ async fn known(url: Option<&str>, common: &Common) -> Result<Vec<Listed>, Failur
     Ok(agents)
 }
 
+/// A text of several lines on one.
+fn folded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// A file's agent; `offered` is its name on the server's card, if it is there.
 fn listed(file: FileState, offered: Option<String>, runs: bool) -> Listed {
     let source = Some(file.path.display().to_string());
@@ -328,7 +334,7 @@ async fn list(args: &List) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for agent in &agents {
         let state = match &agent.error {
-            Some(error) => format!("{}: {error}", agent.state),
+            Some(error) => format!("{}: {}", agent.state, folded(error)),
             None => agent.state.to_owned(),
         };
         let source = agent.source.clone().unwrap_or_else(|| "-".to_owned());
@@ -346,7 +352,7 @@ async fn show(args: &Show) -> Result<(), Failure> {
     };
     let card = if matches!(agent.state, "running" | "stale") {
         let target = args.common.target.target(args.url.as_deref(), Some(&args.id))?;
-        Some(discover(&args.common.target.connector(), &target.url, target.token.as_ref()).await?)
+        Some(discover(&args.common.target.connector(), &target.url, target.credential.as_ref()).await?)
     } else {
         None
     };
@@ -366,7 +372,7 @@ async fn show(args: &Show) -> Result<(), Failure> {
         ("kind", agent.kind.map(str::to_owned)),
         ("source", agent.source),
         ("state", Some(agent.state.to_owned())),
-        ("error", agent.error),
+        ("error", agent.error.as_deref().map(folded)),
     ];
     pairs.extend(agent.warnings.into_iter().map(|warning| ("warning", Some(warning))));
     if let Some(found) = card {

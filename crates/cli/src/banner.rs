@@ -66,12 +66,15 @@ pub(crate) fn announce(server: &Server, config: &Config, agents: &Agents, fresh:
         // What is no terminal is a log, and logs are kept and read by others.
         Token::In(file())
     };
+    let (reached_at, has_public_name) = (server.reached_at(), config.edge.public_url.is_some());
+    let tls = config.edge.tls.is_some();
     let start = Start {
-        base: server.base_url(),
+        // A certificate is that of the public name.
+        base: if tls && has_public_name { server.base_url() } else { &reached_at },
         data: named_data(config),
         token,
         agent: to_try(config, agents),
-        tls: config.edge.tls.is_some() && config.edge.public_url.is_none(),
+        tls: tls && !has_public_name,
     };
     output::print(&start.text());
 }

@@ -138,7 +138,8 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 async fn measure(args: &Args) -> Result<Report, Failure> {
     let (found, token, named) = find(args).await?;
     let binding = args.target.binding.map_or(Binding::JsonRpc, Binding::from);
-    let target = Target::new(&found, Some(binding), token, args.target.allow_other_origin).await?;
+    let target =
+        Target::new(&args.target.connector(), &found, Some(binding), token, args.target.allow_other_origin).await?;
     let text = match &args.text {
         Some(text) => text.clone(),
         None => args.mode.text(args.text_bytes, args.duration.0, args.concurrency),
@@ -185,13 +186,13 @@ async fn find(args: &Args) -> Result<(Discovered, Option<Secret>, bool), Failure
     let connector = args.target.connector();
     let agent = args.agent.as_deref().unwrap_or(args.mode.agent());
     let server = args.target.target(url, Some(agent))?;
-    match discover(&connector, &server.url, server.token.as_ref()).await {
-        Ok(found) => Ok((found, server.token, server.named)),
+    match discover(&connector, &server.url, server.credential.as_ref()).await {
+        Ok(found) => Ok((found, server.token(), server.named)),
         // Not a Switchboard, or the URL is already that of an agent.
         Err(Error::Protocol(_) | Error::Malformed(_)) if args.agent.is_none() => {
             let direct = args.target.target(url, None)?;
-            let found = discover(&connector, &direct.url, direct.token.as_ref()).await?;
-            Ok((found, direct.token, direct.named))
+            let found = discover(&connector, &direct.url, direct.credential.as_ref()).await?;
+            Ok((found, direct.token(), direct.named))
         }
         Err(error) => Err(error.into()),
     }

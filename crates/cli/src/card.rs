@@ -113,7 +113,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 async fn get(args: &Get) -> Result<(), Failure> {
     let target = args.target.target(args.url.as_deref().or(args.agent_card.as_deref()), args.agent.as_deref())?;
     let trust = trust::configured(&args.target.settings(&process_environment)?)?;
-    let found = discover(&args.target.connector(), &target.url, target.token.as_ref()).await?;
+    let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await?;
     // It was parsed, so that it is UTF-8.
     print_card(&String::from_utf8_lossy(&found.json), args.output);
     if trust.mode != client::Mode::Ignore {
@@ -148,7 +148,7 @@ async fn check(args: &Verify) -> Result<(), Failure> {
     let verdict = verify(&json, keys, from.as_deref(), *now);
     match args.output {
         Format::Json => output::line(&trust::verdict_json(&verdict).to_string()),
-        Format::Text if verdict.is_ok() => output::line(&trust::verdict_text(&verdict)),
+        Format::Text if verdict.is_ok() => output::line(&output::single_line(&trust::verdict_text(&verdict))),
         Format::Text => {}
     }
     match verdict {
@@ -161,7 +161,7 @@ async fn check(args: &Verify) -> Result<(), Failure> {
             })
         }
         Err(_) if args.output == Format::Text => {
-            output::line(&trust::verdict_text(&verdict));
+            output::line(&output::single_line(&trust::verdict_text(&verdict)));
             Ok(())
         }
         _ => Ok(()),
@@ -177,7 +177,7 @@ async fn found(args: &Verify) -> Result<(Vec<u8>, Option<String>), Failure> {
         return Ok((json, from));
     }
     let target = args.target.target(args.card.as_deref(), args.agent.as_deref())?;
-    let found = discover(&args.target.connector(), &target.url, target.token.as_ref()).await?;
+    let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await?;
     Ok((found.json.to_vec(), Some(origin(&found.url))))
 }
 

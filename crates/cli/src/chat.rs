@@ -153,7 +153,7 @@ async fn connect(args: &Args, agent: Option<&str>) -> Result<Peer, Failure> {
         agent => (args.url.as_deref(), agent),
     };
     let target = args.target.target(url, agent)?;
-    let options = args.target.client_options(target.token)?;
+    let options = args.target.client_options(&target)?;
     let connecting = async { Ok(Client::connect(args.target.connector(), &target.url, options).await) };
     match (args.target.in_time(connecting).await?, agent) {
         (Ok(client), _) => Ok(Peer::Agent(Box::new(client))),
@@ -175,7 +175,7 @@ async fn choose(args: &Args) -> Result<Option<String>, Failure> {
     }
     let url = routes::at(server.url, &["v1", "agents", INDEX], &[]);
     let connector = args.target.connector();
-    let asked = call_json(&connector, Method::GET, &url, server.token.as_ref(), None, None);
+    let asked = call_json(&connector, Method::GET, &url, server.credential.as_ref(), None, None);
     let Ok(answer) = args.target.in_time(async { Ok(asked.await?) }).await else { return Ok(None) };
     let index: Value = serde_json::from_slice(&answer).unwrap_or_default();
     let thinks = index["model"].as_str().is_some_and(|model| !model.is_empty());

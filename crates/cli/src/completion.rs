@@ -130,7 +130,7 @@ fn listed(words: &[String]) -> Option<Vec<(String, Option<String>)>> {
     let server = target.target(url.as_deref(), None).ok()?;
     let at = routes::at(server.url, &["v1", "agents"], &[]);
     let connector = target.connector();
-    let asked = async { Ok(call_json(&connector, Method::GET, &at, server.token.as_ref(), None, None).await?) };
+    let asked = async { Ok(call_json(&connector, Method::GET, &at, server.credential.as_ref(), None, None).await?) };
     let answer = block_on(within(PATIENCE, asked)).ok()?;
     let answer: Value = serde_json::from_slice(&answer).ok()?;
     let mut listed = Vec::new();
@@ -161,12 +161,16 @@ fn place(words: &[String]) -> Vec<OsString> {
 
 fn fitting(begun: &OsStr, known: impl IntoIterator<Item = (String, Option<String>)>) -> Vec<CompletionCandidate> {
     let begun = begun.to_string_lossy();
-    let fitting = known.into_iter().filter(|(value, _)| value.starts_with(begun.as_ref()));
-    // What a server says goes to a terminal.
-    let harmless = |text: String| output::harmless(&text).replace(['\n', '\t'], " ");
-    fitting
-        .map(|(value, help)| CompletionCandidate::new(harmless(value)).help(help.map(|help| harmless(help).into())))
-        .collect()
+    // A shell puts a value into its line as it is, and what it means there is a server's choice otherwise.
+    let fitting = known.into_iter().filter(|(value, _)| value.starts_with(begun.as_ref()) && is_plain(value));
+    let help = |help: Option<String>| help.map(|help| output::single_line(&help).into());
+    fitting.map(|(value, said)| CompletionCandidate::new(value).help(help(said))).collect()
+}
+
+/// Whether a value means nothing but itself in every shell, and is no flag.
+fn is_plain(value: &str) -> bool {
+    let is_plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+    (1..=64).contains(&value.len()) && !value.starts_with('-') && value.bytes().all(is_plain)
 }
 
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use crate::{
     config::LogFormat,
     failure::Failure,
     logging,
-    output::harmless,
+    output::single_line,
     routes::RouteArgs,
     task::{self, Deleted},
 };
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 fn is_sure(id: &str) -> Result<bool, Failure> {
     let failed = |error: io::Error| Failure::failed("cannot ask").caused_by(&error).hint("--yes does not ask");
     let mut asks = io::stderr().lock();
-    write!(asks, "delete all tasks of the context {}? [y/N] ", harmless(id))
+    write!(asks, "delete all tasks of the context {}? [y/N] ", single_line(id))
         .and_then(|()| asks.flush())
         .map_err(failed)?;
     let mut answer = String::new();

@@ -6,7 +6,7 @@ use a2a::{ErrorKind, Task, TaskState};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::output;
+use crate::{credentials, output};
 
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,10 @@ impl From<client::Error> for Failure {
             (Exit::Auth, _) if failure.error.contains("a token with the scope") => {
                 failure.hint("an administrator makes one: `sb token add --scope …`")
             }
-            (Exit::Auth, _) => failure.hint("give a token that the server knows with --token or SB_TOKEN"),
+            (Exit::Auth, _) => failure.hint(match credentials::withheld() {
+                Some(why) => format!("give a token that the server knows with --token; {why}"),
+                None => "give a token that the server knows with --token or SB_TOKEN".to_owned(),
+            }),
             _ if failure.error.contains("name the agent that the message is for") => {
                 failure.hint("name one with --agent; `sb agent list` shows those that there are")
             }

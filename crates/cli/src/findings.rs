@@ -105,7 +105,8 @@ pub(crate) fn print(findings: &[Finding], format: Format) {
     for finding in findings {
         let level = output::styled(finding.level.style(), &format!("{:<4}", finding.level.as_str()));
         let detail = output::harmless(&finding.detail).replace('\n', "\n      ");
-        output::line(format!("{level}  {:<width$}  {detail}", finding.subject).trim_end());
+        let subject = output::single_line(&finding.subject);
+        output::line(format!("{level}  {subject:<width$}  {detail}").trim_end());
         if let Some(hint) = &finding.hint {
             output::line(&format!("      {:<width$}  hint: {hint}", ""));
         }

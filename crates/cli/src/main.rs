@@ -16,6 +16,7 @@ mod config;
 mod config_command;
 mod context;
 mod courier;
+mod credentials;
 mod doctor;
 mod editor;
 mod failure;

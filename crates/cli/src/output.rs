@@ -81,7 +81,7 @@ pub(crate) fn width() -> Option<usize> {
 
 /// A line beside an answer: dim among it where somebody watches, and on stderr where the answer has to stand alone.
 pub(crate) fn aside(text: &str) {
-    let text = format!("· {}", harmless(text).replace(['\n', '\t'], " "));
+    let text = format!("· {}", single_line(text));
     if is_watched() {
         line(&styled(Style::Dim, &text));
     } else {
@@ -124,12 +124,12 @@ pub(crate) fn parts_text(parts: &[Part]) -> String {
         lines.push(match &part.content {
             PartContent::Text(text) => text.clone(),
             PartContent::Data(data) => data.get().to_owned(),
-            PartContent::Url(url) => url.clone(),
+            PartContent::Url(url) => single_line(url),
             PartContent::Raw(bytes) => {
                 let size = format!("{} bytes", bytes.len());
                 let known =
                     [part.filename.as_str(), &part.media_type, &size].into_iter().filter(|text| !text.is_empty());
-                format!("[{}]", known.collect::<Vec<_>>().join(", "))
+                format!("[{}]", single_line(&known.collect::<Vec<_>>().join(", ")))
             }
         });
     }
@@ -204,9 +204,14 @@ fn break_line(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// Text in which nothing steers a terminal.
+/// A text of others in which nothing steers a terminal or turns a line around. It keeps its lines.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+    a2a::escape_text(text)
+}
+
+/// A name or title of others, on one line.
+pub(crate) fn single_line(text: &str) -> String {
+    a2a::escape_line(text)
 }
 
 #[cfg(test)]
@@ -233,6 +238,7 @@ mod tests {
 
     #[test]
     fn escapes_do_not_reach_a_terminal() {
-        assert_eq!(harmless("a\u{1b}[2Jb\n\tc"), "a\u{fffd}[2Jb\n\tc");
+        assert_eq!(harmless("a\u{1b}[2Jb\n\tc\u{202e}"), "a\\u{1b}[2Jb\n\tc\\u{202e}");
+        assert_eq!(single_line("a\nb\u{202e}"), "a\\nb\\u{202e}");
     }
 }

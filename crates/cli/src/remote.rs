@@ -190,7 +190,9 @@ async fn card(args: &Card, admin: &Admin) -> Result<(), Failure> {
     match args.admin.output {
         Format::Json => print_json(&[card]),
         // Plain data always serialises.
-        Format::Text => output::line(&serde_json::to_string_pretty(&card).unwrap_or_default()),
+        Format::Text => {
+            output::print_foreign(&format!("{}\n", serde_json::to_string_pretty(&card).unwrap_or_default()));
+        }
     }
     Ok(())
 }

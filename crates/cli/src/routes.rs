@@ -53,7 +53,7 @@ impl RouteArgs {
     ) -> Result<Result<Bytes, client::Error>, Failure> {
         let target = self.server()?;
         let url = at(target.url, path, query);
-        Ok(call_json(&self.target.connector(), method, &url, target.token.as_ref(), body, key).await)
+        Ok(call_json(&self.target.connector(), method, &url, target.credential.as_ref(), body, key).await)
     }
 
     /// How to print.
@@ -72,7 +72,7 @@ impl RouteArgs {
         match self.format() {
             // Plain data always serialises.
             Format::Json => output::line(&serde_json::to_string(result).unwrap_or_default()),
-            Format::Text => output::line(text),
+            Format::Text => output::line(&output::harmless(text)),
         }
     }
 

@@ -107,7 +107,7 @@ async fn send(args: &Args) -> Result<(), Failure> {
         }
         Heard { task: Some(task), .. } if args.detach => {
             if args.output == Format::Text {
-                output::line(&task.id);
+                output::line(&output::single_line(&task.id));
             }
             place.say(task);
             Ok(())
@@ -122,7 +122,7 @@ async fn send(args: &Args) -> Result<(), Failure> {
 
 async fn connect(args: &Args) -> Result<Client, Failure> {
     let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?.or_default_agent()?;
-    let options = client::Options { resume: resume(), ..args.target.client_options(target.token)? };
+    let options = client::Options { resume: resume(), ..args.target.client_options(&target)? };
     Ok(Client::connect(args.target.connector(), &target.url, options).await?)
 }
 

@@ -117,7 +117,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let exchange = Exchange::start(store, agents, options).await.map_err(|error| match &error {
         KeyError::Wrapped | KeyError::OtherKey => {
             Failure::usage("cannot open the keys for notifications").because(error.to_string()).hint(
-                "give the file by --key-file, SB_KEY_FILE or `key_file`; without it only `push.enabled = false` starts",
+                "give the file by --key-file, SB_KEY_FILE or `key_file`, and the one before it by `key_file_previous` where it was \
+                 replaced; without it only `push.enabled = false` starts",
             )
         }
         _ => Failure::failed("cannot start").caused_by(&error),
@@ -135,11 +136,13 @@ async fn serve(config: Config) -> Result<(), Failure> {
     // It is set once, before anybody is called who might call back.
     let _ = config.remotes.base.set(server.base_url().to_owned());
     let mut local = bootstrap.local;
-    local.url = Some(server.base_url().to_owned());
+    let reached_at = server.reached_at();
+    local.url = Some(reached_at.clone());
     local.admin_url = server.admin_url();
     local.agents.clone_from(&config.agents_dir);
     local.save(&config.data_dir)?;
-    let registration = Registration::new(server.base_url(), server.admin_url(), config.agents_dir.clone());
+    let registration = Registration::new(&reached_at, server.admin_url(), config.agents_dir.clone());
+    let registration = registration.with_public_url(server.base_url());
     let registered = registration.register(&config.data_dir, exchange.store().instance())?;
     banner::announce(&server, &config, exchange.agents(), bootstrap.fresh.as_deref());
 

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use client::{parse_url, same_origin};
+use client::{Connector, Limits, egress::LocalServer, parse_url, same_origin};
 use serde::{Deserialize, Serialize};
 use store::{InstanceId, clock};
 use url::Url;
@@ -26,8 +26,11 @@ const DIRECTORY: &str = "servers";
 /// A server of this data directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Where it answers.
+    /// The address that it listens on.
     pub(crate) url: String,
+    /// What URLs on its cards begin with, if that is another URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) public_url: Option<String>,
     /// Where it is administered, if that is another address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) admin_url: Option<String>,
@@ -61,7 +64,7 @@ pub(crate) struct Servers {
 impl Entry {
     pub(crate) fn new(url: &str, admin_url: Option<String>, agents: Option<PathBuf>) -> Self {
         let started = clock::now().as_millis();
-        Self { url: url.to_owned(), admin_url, agents, pid: std::process::id(), started, runs: true }
+        Self { url: url.to_owned(), public_url: None, admin_url, agents, pid: std::process::id(), started, runs: true }
     }
 
     /// Says that this server answers. Its instance has to hold its lock already. Files of servers that are gone are removed.
@@ -76,6 +79,11 @@ impl Entry {
         write_private(self, &path)?;
         running(data_dir);
         Ok(Registered { path })
+    }
+
+    /// Says what URLs on its cards begin with.
+    pub(crate) fn with_public_url(self, public: &str) -> Self {
+        Self { public_url: Some(public.to_owned()).filter(|public| *public != self.url), ..self }
     }
 
     /// Where it is administered.
@@ -116,11 +124,6 @@ impl Servers {
         Self { known: Vec::new(), token: None }
     }
 
-    /// The token that they know.
-    pub(crate) fn own_token(&self) -> Option<String> {
-        self.token.clone()
-    }
-
     /// The one that is meant when none is named.
     pub(crate) fn newest(&self) -> Option<&Entry> {
         self.known.first()
@@ -136,9 +139,25 @@ impl Servers {
         self.known.iter().find(|entry| entry.is_at(url))
     }
 
+    /// Whether one of them runs at this URL.
+    pub(crate) fn runs_at(&self, url: &Url) -> bool {
+        self.at(url).is_some_and(|entry| entry.runs)
+    }
+
+    /// A connector that calls them where they listen, whatever their cards say.
+    pub(crate) fn connector(&self, limits: Limits) -> Connector {
+        let local = |entry: &Entry| {
+            Some(LocalServer {
+                listen: parse_url(&entry.url).ok()?,
+                public: parse_url(entry.public_url.as_deref()?).ok()?,
+            })
+        };
+        Connector::with_local(limits, self.known.iter().filter(|entry| entry.runs).filter_map(local))
+    }
+
     /// The stored token, if a server that knows it runs at this URL.
     pub(crate) fn token_for(&self, url: &Url) -> Option<String> {
-        self.at(url).filter(|entry| entry.runs).and(self.token.clone())
+        self.token.clone().filter(|_| self.runs_at(url))
     }
 }
 

@@ -1,15 +1,16 @@
 //! Which server a client command calls, and with which token.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
 use agents::units::Span;
 use clap::ValueEnum;
-use client::{Binding, Connector, Credential, Limits, Policy, Secret, parse_url};
+use client::{Binding, Connector, Credential, Limits, Secret, parse_url, same_origin};
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use crate::{
     config::{self, Environment, Layer, Settings, process_environment},
+    credentials::{self, Sources},
     failure::{Exit, Failure},
     profile,
     servers::Servers,
@@ -73,6 +74,17 @@ pub(crate) struct TargetArgs {
     /// The configuration file [env: SB_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The target of the command, to which its credentials and headers belong: the first that was found.
+    #[arg(skip)]
+    home: OnceLock<Origin>,
+}
+
+/// Where a command's own credentials belong.
+#[derive(Debug, Clone)]
+enum Origin {
+    /// The local server, wherever that listens.
+    Local,
+    Of(Url),
 }
 
 /// Work to its end or until that time is over.
@@ -88,7 +100,10 @@ pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = Result
 pub(crate) struct Target {
     /// Where the agent's card is to be found.
     pub(crate) url: Url,
-    pub(crate) token: Option<Secret>,
+    /// The credential that belongs there.
+    pub(crate) credential: Option<Credential>,
+    /// The headers of the command line, if they belong there.
+    headers: Vec<(HeaderName, HeaderValue)>,
     /// It was named, not found in the data directory.
     pub(crate) named: bool,
     /// The agent of its profile, for verbs that speak to one; the URL is that of the server.
@@ -104,7 +119,12 @@ impl TargetArgs {
 
     /// Takes from others what was not given.
     pub(crate) fn default_to(&mut self, other: &Self) {
-        self.token = self.token.take().or_else(|| other.token.clone());
+        if self.token.is_none() && self.api_key.is_none() {
+            self.token.clone_from(&other.token);
+            self.api_key.clone_from(&other.api_key);
+            // They stay those of the other's target.
+            self.home.clone_from(&other.home);
+        }
         self.profile = self.profile.take().or_else(|| other.profile.clone());
         self.data_dir = self.data_dir.take().or_else(|| other.data_dir.clone());
         self.config = self.config.take().or_else(|| other.config.clone());
@@ -135,31 +155,26 @@ impl TargetArgs {
 
     /// What connections are made with.
     pub(crate) fn connector(&self) -> Connector {
-        Connector::new(Policy::Operator, Limits::default())
+        self.connector_with(Limits::default())
+    }
+
+    /// The same within other limits.
+    pub(crate) fn connector_with(&self, limits: Limits) -> Connector {
+        let servers = self.settings(&process_environment).and_then(|settings| servers(&settings, &process_environment));
+        servers.unwrap_or_else(|_| Servers::none()).connector(limits)
     }
 
     /// How the agent is called.
-    pub(crate) fn client_options(&self, token: Option<Secret>) -> Result<client::Options, Failure> {
+    pub(crate) fn client_options(&self, target: &Target) -> Result<client::Options, Failure> {
         Ok(client::Options {
-            credential: self.key(&process_environment)?.or_else(|| token.map(Credential::Bearer)),
-            headers: self.params.clone(),
+            credential: target.credential.clone(),
+            headers: target.headers.clone(),
             binding: self.binding.map(Binding::from),
             allow_foreign_interface: self.allow_other_origin,
             trust: trust::configured(&self.settings(&process_environment)?)?,
             extensions: self.extensions.clone(),
             ..client::Options::default()
         })
-    }
-
-    /// The key to authenticate with, if one was given in the place of a token.
-    fn key(&self, environment: Environment<'_>) -> Result<Option<Credential>, Failure> {
-        let key = match (&self.api_key, &self.token) {
-            (Some(key), _) => Some(key.clone()),
-            (None, Some(_)) => None,
-            (None, None) => agents::environment::secret_from("SB_API_KEY", environment).map_err(Failure::usage)?,
-        };
-        let name = HeaderName::from_static("x-api-key");
-        Ok(key.map(|key| Credential::Header { name, value: Secret::new(key) }))
     }
 
     /// Runs a command to its end or until its time is over.
@@ -185,11 +200,7 @@ impl TargetArgs {
 
     fn find(&self, url: Option<&str>, agent: Option<&str>, environment: Environment<'_>) -> Result<Target, Failure> {
         let settings = self.settings(environment)?;
-        // Without a home there is no local server either, which matters only if nothing else was named.
-        let servers = match settings.data_dir(environment) {
-            Ok(directory) => Servers::of(&directory),
-            Err(_) => Ok(Servers::none()),
-        };
+        let servers = servers(&settings, environment);
         let profile = profile::chosen(self.profile.as_deref(), self.data_dir.is_some(), environment)?;
         let flagged = profile.as_ref().filter(|profile| profile.by_flag);
         let is_local = self.profile.as_deref() == Some(profile::LOCAL);
@@ -203,50 +214,66 @@ impl TargetArgs {
             (None, None, None, None) => (None, false),
         };
         let is_named = named.is_some();
-        let by_flag = match &named {
-            Some(base) => flagged.and_then(|profile| profile.token_for(base)),
-            None => servers.as_ref().ok().filter(|_| is_local).and_then(Servers::own_token),
-        };
-        let token = match self.token.clone().or(by_flag) {
-            Some(token) => Some(token),
-            None => agents::environment::secret_from("SB_TOKEN", environment).map_err(Failure::usage)?,
-        };
-        let (base, token) = match (named, token) {
-            (Some(base), Some(token)) => (base, Some(token)),
-            (Some(base), None) => {
-                let token = match profile.as_ref().and_then(|profile| profile.token_for(&base)) {
-                    Some(token) => Some(token),
-                    None => servers?.token_for(&base),
-                };
-                (base, token)
-            }
-            (None, given) => {
+        let (base, servers) = match named {
+            Some(base) => (base, servers),
+            None => {
                 let servers = servers?;
                 let newest = servers.newest().ok_or_else(no_server)?;
                 if !newest.runs {
                     return Err(gone(&newest.url));
                 }
-                let base = parse_url(&newest.url)?;
-                let token = given.or_else(|| servers.token_for(&base));
-                (base, token)
+                (parse_url(&newest.url)?, Ok(servers))
             }
         };
+        let is_home = match self.home.get_or_init(|| if is_named { Origin::Of(base.clone()) } else { Origin::Local }) {
+            Origin::Of(home) => same_origin(home, &base),
+            Origin::Local => !is_named || servers.as_ref().is_ok_and(|servers| servers.runs_at(&base)),
+        };
+        let flag = match (&self.api_key, &self.token) {
+            (Some(key), _) => Some(credentials::api_key(key.clone())),
+            (None, token) => token.clone().map(credentials::bearer),
+        };
+        let sources = Sources {
+            flag: flag.filter(|_| is_home),
+            profile_flag: self.profile.as_deref(),
+            profile: profile.as_ref(),
+            servers,
+            environment,
+        };
+        let credential = sources.for_url(&base)?;
+        let headers = if is_home { self.params.clone() } else { Vec::new() };
         let default_agent = profile.filter(|_| is_profile && agent.is_none()).and_then(|profile| profile.agent);
         let url = match agent {
             Some(id) => agent_url(base, id)?,
             None => base,
         };
-        Ok(Target { url, token: token.map(Secret::new), named: is_named, default_agent })
+        Ok(Target { url, credential, headers, named: is_named, default_agent })
     }
 }
 
 impl Target {
+    /// The credential, if it is a bearer token.
+    pub(crate) fn token(&self) -> Option<Secret> {
+        match &self.credential {
+            Some(Credential::Bearer(token)) => Some(token.clone()),
+            _ => None,
+        }
+    }
+
     /// The agent that is meant where none was named: that of the profile, if it has one.
     pub(crate) fn or_default_agent(mut self) -> Result<Self, Failure> {
         if let Some(agent) = self.default_agent.take() {
             self.url = agent_url(self.url, &agent)?;
         }
         Ok(self)
+    }
+}
+
+/// The servers of the data directory. Without a home there are none.
+fn servers(settings: &Settings, environment: Environment<'_>) -> Result<Servers, Failure> {
+    match settings.data_dir(environment) {
+        Ok(directory) => Servers::of(&directory),
+        Err(_) => Ok(Servers::none()),
     }
 }
 
@@ -324,6 +351,7 @@ mod tests {
             profile: None,
             data_dir: Some(directory.to_owned()),
             config: None,
+            home: OnceLock::new(),
         }
     }
 
@@ -331,7 +359,8 @@ mod tests {
         let environment =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         let target = args.find(url, None, &environment).unwrap_or_else(|failure| panic!("{failure:?}"));
-        (target.url.to_string(), target.token.map(|token| token.expose().to_owned()))
+        let token = target.token().map(|token| token.expose().to_owned());
+        (target.url.to_string(), token)
     }
 
     #[test]

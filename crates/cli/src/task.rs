@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 impl Where {
     async fn client(&self) -> Result<Client, Failure> {
         let target = self.target.target(self.url.as_deref(), self.agent.as_deref())?;
-        let options = client::Options { resume: resume(), ..self.target.client_options(target.token)? };
+        let options = client::Options { resume: resume(), ..self.target.client_options(&target)? };
         Ok(Client::connect(self.target.connector(), &target.url, options).await?)
     }
 }
@@ -130,7 +130,10 @@ async fn cancel(args: &Cancel) -> Result<(), Failure> {
     let task = client.cancel(CancelTaskRequest { id: args.id.clone(), ..CancelTaskRequest::default() }).await?;
     match args.place.output {
         Format::Json => output::line(&output::one_line(task.json.get())),
-        Format::Text => output::line(&format!("task {} is {}", task.value.id, spoken(task.value.status.state))),
+        Format::Text => {
+            let id = output::single_line(&task.value.id);
+            output::line(&format!("task {id} is {}", spoken(task.value.status.state)));
+        }
     }
     Ok(())
 }

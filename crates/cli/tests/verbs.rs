@@ -10,6 +10,7 @@ mod chatting;
 mod checking;
 mod durable;
 mod old_agent;
+mod origins;
 mod profiles;
 mod pushing;
 mod queueing;

@@ -90,7 +90,8 @@ impl Client {
     /// Prepares to call the agent that a card describes.
     pub fn from_card(connector: Connector, found: &Discovered, options: Options) -> Result<Self, Error> {
         let choice = Choice { binding: options.binding, order: options.order, at: options.at.as_ref() };
-        let endpoint = choose(found, choice)?;
+        let mut endpoint = choose(found, choice)?;
+        connector.localize(&found.url, &mut endpoint);
         if options.at.is_none() && !options.allow_foreign_interface && !endpoint.is_at(&found.url) {
             return Err(Error::ForeignInterface {
                 card: egress::shown(&found.url),

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use url::{Host, Url};
 
 use crate::{
-    Connector, Credential, Error, Options, Secret,
+    Connector, Credential, Error, Options,
     client::authorized,
     egress::{self, Request, Response},
     freshness::{self, Said},
@@ -62,9 +62,8 @@ pub fn parse_url(text: &str) -> Result<Url, Error> {
 }
 
 /// Fetches the card of the agent at `url`, or at `url` itself when its path ends in `.json`.
-pub async fn discover(connector: &Connector, url: &Url, token: Option<&Secret>) -> Result<Discovered, Error> {
-    let credential = token.cloned().map(Credential::Bearer);
-    find(connector, url, &Options { credential, ..Options::default() }).await
+pub async fn discover(connector: &Connector, url: &Url, credential: Option<&Credential>) -> Result<Discovered, Error> {
+    find(connector, url, &Options { credential: credential.cloned(), ..Options::default() }).await
 }
 
 /// The same with all of `options` that a card is asked for with.

@@ -5,6 +5,7 @@
 //! are not read, fragments are not sent, and bodies and times have caps.
 
 mod guard;
+mod local;
 mod steady;
 
 use std::{
@@ -18,12 +19,16 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use url::{Host, Url};
 
-use self::guard::{Checked, Reach};
+use self::{
+    guard::{Checked, Reach},
+    local::Local,
+};
 pub use self::{
     guard::{Guard, Refusal, Resolve},
+    local::LocalServer,
     steady::Steady,
 };
-use crate::{Error, Secret, credential::bearer, wire};
+use crate::{Error, Secret, binding::Endpoint, credential::bearer, wire};
 
 /// How long the check of a URL waits for its name. Whoever registers it waits as long.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,6 +86,7 @@ struct Inner {
     // A client judges the names that it resolves for one reach, and shares no connection with the other.
     anywhere: Clients,
     allowed: Clients,
+    local: Vec<Local>,
 }
 
 #[derive(Debug, Default)]
@@ -129,8 +135,24 @@ pub struct Response {
 impl Connector {
     /// A connector with a policy.
     pub fn new(policy: Policy, limits: Limits) -> Self {
+        Self::with(policy, limits, Vec::new())
+    }
+
+    /// A connector for an operator's URLs that calls these servers where they listen, whatever their cards say.
+    pub fn with_local(limits: Limits, servers: impl IntoIterator<Item = LocalServer>) -> Self {
+        Self::with(Policy::Operator, limits, servers.into_iter().map(Local::new).collect())
+    }
+
+    fn with(policy: Policy, limits: Limits, local: Vec<Local>) -> Self {
         let (anywhere, allowed) = Default::default();
-        Self { inner: Arc::new(Inner { policy, limits, anywhere, allowed }) }
+        Self { inner: Arc::new(Inner { policy, limits, anywhere, allowed, local }) }
+    }
+
+    /// Makes an interface lead to the address that its server listens on, if the card is that of a local server.
+    pub(crate) fn localize(&self, card: &Url, endpoint: &mut Endpoint) {
+        if let Some(local) = self.inner.local.iter().find(|local| local.is_at(card)) {
+            local.localize(endpoint);
+        }
     }
 
     /// The caps on what its calls may cost.
@@ -154,7 +176,12 @@ impl Connector {
         wire::sent(&request);
         let origin = request.url.origin().ascii_serialization();
         let timeout = self.inner.limits.total_timeout;
-        let mut outbound = self.http(request.url, request.http2, reach)?.request(request.method, request.url.clone());
+        let local = self.inner.local.iter().find_map(|local| local.by_name(request.url, self.inner.limits).transpose());
+        let (url, http) = match local.transpose()? {
+            Some(named) => named,
+            None => (request.url.clone(), self.http(request.url, request.http2, reach)?),
+        };
+        let mut outbound = http.request(request.method, url);
         if let Some(token) = request.token {
             outbound = outbound.header(header::AUTHORIZATION, bearer(token)?);
         }
@@ -214,12 +241,7 @@ impl Connector {
         if let Some(client) = slot.get() {
             return Ok(client);
         }
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(self.inner.limits.connect_timeout)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .tcp_nodelay(true);
+        let mut builder = builder(self.inner.limits);
         if let Policy::Tenant(guard) = &self.inner.policy {
             // Who answers there is a stranger: no connection is kept for it once it has answered, which could be many and cost on,
             // and where it might choose it speaks the simpler protocol.
@@ -240,6 +262,16 @@ impl Connector {
         let client = builder.build().map_err(|error| Error::Setup(Box::new(error)))?;
         Ok(slot.get_or_init(|| client))
     }
+}
+
+/// What all clients have in common.
+fn builder(limits: Limits) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(limits.connect_timeout)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .tcp_nodelay(true)
 }
 
 impl Response {

@@ -23,7 +23,7 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::net::TcpStream;
 
 use crate::{
-    Binding, Dialect, Discovered, Error, Limits, Secret,
+    Binding, Connector, Dialect, Discovered, Error, Limits, Secret,
     binding::{Choice, Endpoint, Operation, Outbound, choose},
     client::version_header,
     egress, grpc,
@@ -136,12 +136,14 @@ pub struct Unread {
 impl Target {
     /// The agent that a card describes, if it speaks A2A 1.0 over plain HTTP.
     pub async fn new(
+        connector: &Connector,
         found: &Discovered,
         binding: Option<Binding>,
         token: Option<Secret>,
         allow_foreign_interface: bool,
     ) -> Result<Self, Error> {
-        let endpoint = choose(found, Choice { binding, ..Choice::default() })?;
+        let mut endpoint = choose(found, Choice { binding, ..Choice::default() })?;
+        connector.localize(&found.url, &mut endpoint);
         let shown = egress::shown(&endpoint.url);
         if !allow_foreign_interface && !endpoint.is_at(&found.url) {
             return Err(Error::ForeignInterface { card: egress::shown(&found.url), interface: shown });
@@ -409,6 +411,7 @@ mod tests {
     use a2a::{AgentCard, AgentInterface};
 
     use super::*;
+    use crate::Policy;
 
     async fn target(binding: Binding, url: &str) -> Result<Target, Error> {
         let interface = AgentInterface {
@@ -423,7 +426,7 @@ mod tests {
             protocol_version: None,
             json: Bytes::new(),
         };
-        Target::new(&found, Some(binding), None, false).await
+        Target::new(&Connector::new(Policy::Operator, Limits::default()), &found, Some(binding), None, false).await
     }
 
     async fn body(prepared: &Prepared, number: u64) -> String {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, header};
 use url::Url;
 
-use crate::{Connector, Error, Secret, egress::Request};
+use crate::{Connector, Credential, Error, egress::Request};
 
 /// Calls a URL and gives the body of a successful answer. An error answer is an [`Error`] with what it says.
 /// What is called twice under one key, the server does once.
@@ -13,7 +13,7 @@ pub async fn call_json(
     connector: &Connector,
     method: Method,
     url: &Url,
-    token: Option<&Secret>,
+    credential: Option<&Credential>,
     body: Option<Vec<u8>>,
     key: Option<&str>,
 ) -> Result<Bytes, Error> {
@@ -26,7 +26,10 @@ pub async fn call_json(
             HeaderValue::from_str(key).map_err(|_| Error::Malformed("the key cannot stand in a header".into()))?;
         headers.push((HeaderName::from_static("idempotency-key"), value));
     }
-    let request = Request { method, url, token, headers, body, streaming: false, http2: false };
+    if let Some(credential) = credential {
+        headers.push(credential.header(connector).await?);
+    }
+    let request = Request { method, url, token: None, headers, body, streaming: false, http2: false };
     let response = connector.send(request).await?;
     let status = response.status.as_u16();
     let bytes = response.bytes().await?;

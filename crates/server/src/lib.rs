@@ -260,15 +260,23 @@ impl Server {
         self.grpc_address
     }
 
+    /// Where this machine reaches the server: the address that is listened at, or loopback where that is every address.
+    pub fn reached_at(&self) -> String {
+        self.reached(self.address)
+    }
+
     /// What this machine administers the server by: the address that is for it alone, if there is one.
     pub fn admin_url(&self) -> Option<String> {
-        let address = self.admin_address?;
+        self.admin_address.map(|address| self.reached(address))
+    }
+
+    fn reached(&self, address: SocketAddr) -> String {
         let ip = match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
             ip => ip,
         };
-        Some(format!("{}://{}", self.options.scheme(), SocketAddr::new(ip, address.port())))
+        format!("{}://{}", self.options.scheme(), SocketAddr::new(ip, address.port()))
     }
 
     /// What URLs on cards begin with.

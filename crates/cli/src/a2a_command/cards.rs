@@ -159,10 +159,10 @@ async fn list(common: &RouteArgs) -> Result<(), Failure> {
         let first = card.supported_interfaces.first().map(|interface| interface.url.clone()).unwrap_or_default();
         rows.push(vec![
             entry.agent_id.clone(),
-            output::harmless(&card.name),
+            output::single_line(&card.name),
             entry.source.clone(),
             card.skills.len().to_string(),
-            output::harmless(&first),
+            output::single_line(&first),
         ]);
     }
     output::print(&table(&["ID", "NAME", "SOURCE", "SKILLS", "AT"], &rows));

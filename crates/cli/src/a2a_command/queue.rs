@@ -494,7 +494,7 @@ async fn status(args: &Status) -> Result<(), Failure> {
     const OTHERS: [&str; 4] = ["canceled", "rejected", "input_required", "auth_required"];
     let mut rows = Vec::new();
     for agent in list(&status, "agents") {
-        let mut row = vec![output::harmless(text(agent, "agent"))];
+        let mut row = vec![output::single_line(text(agent, "agent"))];
         row.extend(COLUMNS.map(|name| agent[name].to_string()));
         row.push(OTHERS.map(|name| agent[name].as_u64().unwrap_or(0)).iter().sum::<u64>().to_string());
         row.push(age(&agent["oldestPendingSeconds"]));
@@ -531,10 +531,10 @@ async fn dlq(args: &Dlq) -> Result<(), Failure> {
     let row = |letter: &Value| {
         vec![
             text(letter, "id").to_owned(),
-            output::harmless(text(letter, "agent")),
+            output::single_line(text(letter, "agent")),
             letter["attempts"].to_string(),
             text(letter, "statusAt").to_owned(),
-            output::harmless(text(letter, "error")),
+            output::single_line(text(letter, "error")),
         ]
     };
     if letters.is_empty() {
@@ -560,7 +560,7 @@ async fn replay(args: Replay) -> Result<(), Failure> {
     }
     for one in replayed {
         let (old, new) = (text(one, "messageId"), text(one, "newMessageId"));
-        output::line(&format!("{old} is repeated as {new} for {}", output::harmless(text(one, "toAgent"))));
+        output::line(&format!("{old} is repeated as {new} for {}", output::single_line(text(one, "toAgent"))));
     }
     Ok(())
 }
@@ -591,8 +591,8 @@ fn print_errors(entry: &Value) {
         vec![
             failed["attempt"].to_string(),
             text(failed, "at").to_owned(),
-            output::harmless(text(failed, "worker")),
-            output::harmless(text(failed, "error")),
+            output::single_line(text(failed, "worker")),
+            output::single_line(text(failed, "error")),
         ]
     };
     let rows: Vec<Vec<String>> = errors.iter().map(row).collect();
@@ -617,8 +617,8 @@ fn plain(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) if text.is_empty() => None,
-        Value::String(text) => Some(output::harmless(text)),
-        other => Some(output::harmless(&other.to_string())),
+        Value::String(text) => Some(output::single_line(text)),
+        other => Some(output::single_line(&other.to_string())),
     }
 }
 

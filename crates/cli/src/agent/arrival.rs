@@ -40,7 +40,7 @@ pub(super) async fn wait(common: &Common, id: &str) -> Result<Arrival, Failure> 
     // The file may have been there before, and a card of it; whoever calls it is to meet the new one.
     tokio::time::sleep(Duration::from_millis(600)).await;
     loop {
-        match discover(&connector, &target.url, target.token.as_ref()).await.map_err(Failure::from) {
+        match discover(&connector, &target.url, target.credential.as_ref()).await.map_err(Failure::from) {
             Ok(_) => return Ok(Arrival::Served),
             Err(failure) if failure.exit == Exit::Unreachable => return Ok(Arrival::NoServer),
             Err(_) if begun.elapsed() > PATIENCE => return Ok(Arrival::Unseen),

@@ -90,7 +90,7 @@ impl Conversation<'_> {
                 Ok(())
             }
             None => {
-                output::line(&self.context);
+                output::line(&output::single_line(&self.context));
                 Ok(())
             }
         }

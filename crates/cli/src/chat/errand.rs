@@ -74,7 +74,7 @@ pub(super) async fn run(words: &[String], args: &Args, context: &mut String) -> 
         Some(SendMessageConfiguration { return_immediately: !run.wait, ..SendMessageConfiguration::default() });
 
     let target = args.target.target(args.url.as_deref(), Some(&run.agent))?;
-    let options = args.target.client_options(target.token)?;
+    let options = args.target.client_options(&target)?;
     let client = Client::connect(args.target.connector(), &target.url, options).await?;
     let reply = args.target.in_time(async { Ok(client.send(request).await?) }).await?;
     if args.output == Format::Json {

@@ -77,7 +77,7 @@ impl Plain {
     async fn call(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Value, Failure> {
         let url = at(self.server.url.clone(), path, &[]);
         let body = body.map(|body| body.to_string().into_bytes());
-        let answer = call_json(&self.connector, method, &url, self.server.token.as_ref(), body, None).await?;
+        let answer = call_json(&self.connector, method, &url, self.server.credential.as_ref(), body, None).await?;
         crate::routes::decode(&answer)
     }
 }

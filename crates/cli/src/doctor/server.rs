@@ -38,15 +38,16 @@ pub(super) async fn find(config: &Config) -> Option<Running> {
     let port = config.edge.listen.port();
     let mut urls: Vec<Url> = servers.all().iter().filter_map(|known| parse_url(&known.url).ok()).collect();
     urls.sort_by_key(|url| url.port_or_known_default() != Some(port));
+    let connector = servers.connector(limits());
     for url in urls {
-        if let Some(running) = ask(&url).await {
+        if let Some(running) = ask(&connector, &url).await {
             return Some(running);
         }
     }
     if config.edge.listen.port() == 0 {
         return None;
     }
-    ask(&listening(config)?).await
+    ask(&connector, &listening(config)?).await
 }
 
 pub(super) fn port(config: &Config, running: Option<&Running>) -> Finding {
@@ -100,7 +101,7 @@ pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Fi
     let Some(public) = config.edge.public_url.as_deref().and_then(|url| parse_url(url).ok()) else {
         return Finding::ok(subject, format!("{expected}, as on the card"));
     };
-    match ask(&public).await {
+    match ask(&Connector::new(Policy::Operator, limits()), &public).await {
         None => Finding::warn(
             subject,
             format!("{expected} is on the card, but no card can be fetched there from here"),
@@ -138,9 +139,12 @@ fn listening(config: &Config) -> Option<Url> {
     parse_url(&format!("http://{address}")).ok()
 }
 
+fn limits() -> Limits {
+    Limits { connect_timeout: PATIENCE, total_timeout: Some(PATIENCE), ..Limits::default() }
+}
+
 /// Fetches the card of a server of ours.
-async fn ask(base: &Url) -> Option<Running> {
-    let limits = Limits { connect_timeout: PATIENCE, total_timeout: Some(PATIENCE), ..Limits::default() };
+async fn ask(connector: &Connector, base: &Url) -> Option<Running> {
     let mut url = base.clone();
     url.path_segments_mut().ok()?.pop_if_empty().extend([".well-known", "agent-card.json"]);
     let request = Request {
@@ -152,7 +156,7 @@ async fn ask(base: &Url) -> Option<Running> {
         streaming: false,
         http2: false,
     };
-    let response = Connector::new(Policy::Operator, limits).send(request).await.ok()?;
+    let response = connector.send(request).await.ok()?;
     let date = date(&response);
     if !response.status.is_success() {
         return None;

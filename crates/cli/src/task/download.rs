@@ -106,7 +106,7 @@ fn print(args: &Download, saved: &Saved<'_>, text: &str) {
     match args.place.output {
         // Plain data always serialises.
         Format::Json => output::line(&serde_json::to_string(saved).unwrap_or_default()),
-        Format::Text => output::line(&output::harmless(text)),
+        Format::Text => output::line(&output::single_line(text)),
     }
 }
 
@@ -162,13 +162,18 @@ fn files(task: &Task, all: bool) -> Vec<File<'_>> {
 /// A name of a file and nothing more: no way to another directory, no hidden file, nothing that steers a terminal.
 fn safe(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let plain: String = last.chars().filter(|letter| !letter.is_control() && !":*?\"<>|".contains(*letter)).collect();
+    let plain: String = last.chars().filter(|letter| !":*?\"<>|".contains(*letter)).map(visible).collect();
     let mut plain = plain.trim().trim_start_matches('.').trim_end_matches(['.', ' ']).to_owned();
     while plain.len() > LONGEST {
         // The ending says what it is: the begin goes.
         plain.remove(0);
     }
     plain
+}
+
+/// What cannot be seen, or turns the name around, is a sign that can be seen.
+fn visible(letter: char) -> char {
+    if a2a::is_hidden(letter) { '_' } else { letter }
 }
 
 /// The name, with a number where it is taken. File systems that do not tell capitals apart are thought of.
@@ -197,7 +202,10 @@ mod tests {
             (".bashrc", "bashrc"),
             ("..", ""),
             ("a/", ""),
-            ("a\u{1b}[2J\nb", "a[2Jb"),
+            ("a\u{1b}[2J\nb", "a_[2J_b"),
+            ("invoice\u{202e}fdp.exe", "invoice_fdp.exe"),
+            ("a\u{2028}b\u{200b}.txt", "a_b_.txt"),
+            ("\u{feff}.bashrc", "_.bashrc"),
             ("né e.md ", "né e.md"),
         ] {
             assert_eq!(safe(name), expected, "{name:?}");

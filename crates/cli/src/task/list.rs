@@ -247,7 +247,7 @@ async fn ask<T: for<'a> Deserialize<'a>>(place: &Where, path: &[&str], query: &[
     let server = place.target.target(place.url.as_deref(), None).ok()?;
     let url = routes::at(server.url, path, query);
     let answer =
-        call_json(&place.target.connector(), Method::GET, &url, server.token.as_ref(), None, None).await.ok()?;
+        call_json(&place.target.connector(), Method::GET, &url, server.credential.as_ref(), None, None).await.ok()?;
     serde_json::from_slice(&answer).ok()
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use a2a::Message;
-use client::{Connector, Limits, Policy, call_json};
+use client::{Connector, Limits, call_json};
 use http::Method;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -152,7 +152,7 @@ struct Nack<'a> {
 impl Queue {
     pub(super) fn new(routes: RouteArgs) -> Result<Self, Failure> {
         let server = Mutex::new(Arc::new(routes.server()?));
-        let connector = Connector::new(Policy::Operator, Limits { body_cap: ENTRY_BYTES, ..Limits::default() });
+        let connector = routes.target.connector_with(Limits { body_cap: ENTRY_BYTES, ..Limits::default() });
         Ok(Self { routes, connector, server, away: AtomicBool::new(false) })
     }
 
@@ -173,7 +173,8 @@ impl Queue {
         let url = at(server.url.clone(), path, &[]);
         // A beat that is not answered must leave time for the next.
         let limit = if wait.is_zero() { ANSWER } else { wait + ANSWER.min((wait / 2).max(QUICK)) };
-        let call = call_json(&self.connector, Method::POST, &url, server.token.as_ref(), Some(body.to_vec()), None);
+        let call =
+            call_json(&self.connector, Method::POST, &url, server.credential.as_ref(), Some(body.to_vec()), None);
         let answer = match tokio::time::timeout(limit, call).await {
             Ok(answer) => answer,
             Err(_) => Err(client::Error::Timeout { origin: url.origin().ascii_serialization(), after: limit }),

@@ -79,7 +79,12 @@ async fn tls_is_spoken_in_both_versions_of_http() {
     assert!(plain.get(base.replace("https", "http")).send().await.is_err());
     assert!(send(&client(&home.path("ca.pem"), true), &base).await.is_ok());
 
-    // Our own command line, told whom to believe.
+    // Our own command line, told whom to believe. The local one calls the listen address and knows the certificate's name.
+    for args in [&["send", "hello"][..], &["send", "--url", &listening(&base), "hello"], &["tenant", "list"]] {
+        let mut command = home.command(args);
+        let output = command.env("SSL_CERT_FILE", home.path("ca.pem")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
     let mut command = home.command(&["send", "--url", &base, "--token", TOKEN, "hello"]);
     let output = command.env("SSL_CERT_FILE", home.path("ca.pem")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -105,6 +110,26 @@ async fn a_certificate_is_read_again_when_it_changes() {
     assert!(send(&client(&home.path("other.pem"), true), &base).await.is_ok());
     assert!(send(&client(&home.path("ca.pem"), true), &base).await.is_err());
     assert!(send(&old, &base).await.is_ok(), "who is connected stays so");
+
+    // A pipe that nobody writes to is refused, and does not stop the next change.
+    pipe(&home.path("pipe"));
+    fs::rename(home.path("pipe"), home.path("server.pem")).unwrap();
+    until(|| server.log().contains("not a regular file")).await;
+    certify(&home.path(""), "third", None);
+    certify(&home.path(""), "last", Some("third"));
+    fs::rename(home.path("last.key"), home.path("server.key")).unwrap();
+    fs::rename(home.path("last.pem"), home.path("server.pem")).unwrap();
+    until(|| server.log().matches("the certificate was read again").count() == 2).await;
+    assert!(send(&client(&home.path("third.pem"), true), &base).await.is_ok());
+}
+
+fn pipe(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// The same server by its address.
+fn listening(base: &str) -> String {
+    base.replace("localhost", "127.0.0.1")
 }
 
 async fn until(what: impl Fn() -> bool) {
@@ -123,11 +148,16 @@ async fn a_certificate_that_is_no_use_is_said_before_anything_is_made() {
     let file = |name: &str| home.path(name).display().to_string();
     fs::write(home.path("empty.pem"), "").unwrap();
     certify(&home.path(""), "stranger", Some("ca"));
+    pipe(&home.path("pipe"));
+    std::os::unix::fs::symlink("/dev/zero", home.path("zero")).unwrap();
     for (cert, key, said) in [
         ("none.pem", "server.key", "none.pem"),
         ("empty.pem", "server.key", "no certificate"),
         ("server.pem", "empty.pem", "no private key"),
         ("server.pem", "stranger.key", "does not go with the certificate"),
+        ("pipe", "server.key", "not a regular file"),
+        ("server.pem", "pipe", "not a regular file"),
+        ("zero", "server.key", "not a regular file"),
     ] {
         let stderr = home.fails(&["serve", "--tls-cert", &file(cert), "--tls-key", &file(key)], 2);
         assert!(stderr.contains(said) && stderr.contains("hint"), "{cert} {key}: {stderr}");

@@ -84,9 +84,12 @@ fn a_flag_comes_before_the_environment_and_that_before_the_profile() {
     let elsewhere = [("SB_URL", second.url.as_str()), ("SB_PROFILE", "second"), ("SB_TOKEN", "sb_wrong")];
     let local = home.command(&["send", "--profile", "local", "hi"]).envs(elsewhere).output().unwrap();
     assert_eq!(worked(&local), "hi\n");
-    // A profile's token comes before one of the environment only where the profile is named by a flag.
+    // A token of the environment belongs to the origin of SB_URL. There it comes before that of a profile in use, not before that of a
+    // profile that a flag names.
     let wrong = [("SB_TOKEN", "sb_wrong")];
-    assert_eq!(worked(&run_from(&home, &["send", "--profile", "second", "hi"], &wrong)), "hi\n");
+    assert_eq!(worked(&run_from(&home, &["send", "hi"], &wrong)), "hi\n");
+    let wrong = [("SB_TOKEN", "sb_wrong"), ("SB_URL", &server.url)];
+    assert_eq!(worked(&run_from(&home, &["send", "--profile", "first", "hi"], &wrong)), "hi\n");
     failed(&run_from(&home, &["send", "hi"], &wrong), 4);
 }
 
@@ -100,10 +103,12 @@ fn a_token_goes_to_its_own_server_only() {
     home.ok(&["profile", "use", "work"]);
     failed(&run_from(&home, &["send", "--url", &second.url, "hi"], &[]), 4);
     failed(&run_from(&home, &["send", "--profile", "work", "--url", &second.url, "hi"], &[]), 4);
-    assert_eq!(
-        worked(&run_from(&home, &["send", "--url", &second.url, "hi"], &[("SB_TOKEN", &other.token())])),
-        "hi\n"
-    );
+    let given = [("SB_TOKEN", other.token())];
+    let given = given.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let said = failed(&run_from(&home, &["send", "--url", &second.url, "hi"], &given), 4);
+    assert!(said.contains("SB_TOKEN was not sent"), "{said}");
+    let named = [given[0], ("SB_URL", second.url.as_str())];
+    assert_eq!(worked(&run_from(&home, &["send", "--url", &second.url, "hi"], &named)), "hi\n");
 }
 
 #[test]

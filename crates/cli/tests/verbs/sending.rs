@@ -83,10 +83,10 @@ fn tasks_and_contexts_are_continued() {
 fn text_has_no_control_codes_and_json_keeps_them() {
     let home = Home::new();
     let _server = home.serve();
-    let said = "a\u{1b}[31mred\u{7}\r\nb";
+    let said = "a\u{1b}[31mred\u{7}\r\nb\u{202e}c";
     for mode in [&["send"][..], &["send", "--stream"]] {
         let shown = worked(&home.run(&[mode, &["--agent", "echo", said]].concat()));
-        assert_eq!(shown, "a\u{fffd}[31mred\u{fffd}\nb\n");
+        assert_eq!(shown, "a\\u{1b}[31mred\\u{7}\nb\\u{202e}c\n");
     }
     let reply = home.json(&["send", "--agent", "echo", said]).remove(0);
     assert_eq!(reply["task"]["artifacts"][0]["parts"][0]["text"], said);

@@ -101,7 +101,9 @@ fn what_cannot_be_done_is_said() {
     let args = ["tenant", "list", "--url", &server.url];
     assert!(stranger.fails(&args, 4).contains("SB_ADMIN_TOKEN"), "no token is known there");
     let mut known = stranger.command(&args);
-    assert!(known.env("SB_ADMIN_TOKEN", home.admin_token()).output().unwrap().status.success());
+    known.env("SB_ADMIN_TOKEN", home.admin_token());
+    assert!(failed(&known.output().unwrap(), 4).contains("SB_ADMIN_TOKEN was not sent"), "it is for no other origin");
+    assert!(known.env("SB_URL", &server.url).output().unwrap().status.success());
     let url = server.url.clone();
     server.stop();
     home.fails(&["tenant", "list", "--url", &url], 3);

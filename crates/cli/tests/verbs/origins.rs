@@ -1,0 +1,213 @@
+//! Which origin a credential is sent to, and what a shell offers of what a server says.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    process::Output,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use super::rig::{Home, failed, text, worked};
+
+/// A server that keeps the heads of its requests.
+struct Recorder {
+    url: String,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Recorder {
+    /// Answers each request with this status and body.
+    fn start(status: u16, body: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&heads);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                let seen = Arc::clone(&seen);
+                thread::spawn(move || answer(stream, &seen, status, body));
+            }
+        });
+        Self { url, heads }
+    }
+
+    /// Refuses every caller.
+    fn refusing() -> Self {
+        Self::start(401, r#"{"error":{"code":401,"status":"UNAUTHENTICATED","message":"no"}}"#)
+    }
+
+    /// The heads of the requests since the last call.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.heads.lock().unwrap())
+    }
+}
+
+fn answer(stream: TcpStream, heads: &Mutex<Vec<String>>, status: u16, body: &str) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = |line: &str| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok();
+    let mut sent = vec![0; head.lines().find_map(length).unwrap_or_default()];
+    reader.read_exact(&mut sent).ok()?;
+    heads.lock().unwrap().push(head);
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    );
+    (&stream).write_all(answer.as_bytes()).ok()
+}
+
+const SECRETS: [(&str, &str); 3] =
+    [("SB_TOKEN", "canary-of-a-token"), ("SB_API_KEY", "canary-of-a-key"), ("SB_ADMIN_TOKEN", "canary-of-an-admin")];
+
+/// Runs a command with every secret variable and these.
+fn run(home: &Home, args: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = home.command(args);
+    command.envs(SECRETS).envs(variables.iter().copied()).output().unwrap()
+}
+
+#[test]
+fn a_variable_is_sent_only_to_the_origin_of_sb_url() {
+    let home = Home::on_sqlite();
+    let (work, evil) = (Recorder::refusing(), Recorder::refusing());
+    home.ok(&["profile", "add", "evil", "--url", &evil.url]);
+    let named = [("SB_URL", work.url.as_str())];
+    let by_profile = [("SB_PROFILE", "evil")];
+    let attempts: [(&[&str], &[(&str, &str)]); 12] = [
+        (&["send", "--url", &evil.url, "hi"], &named),
+        (&["send", "--profile", "evil", "hi"], &named),
+        (&["card", "get", &evil.url], &named),
+        (&["card", "verify", &evil.url], &named),
+        (&["task", "list", "--url", &evil.url], &named),
+        (&["agent", "list", "--url", &evil.url], &named),
+        (&["a2a", "card-list", "--url", &evil.url], &named),
+        (&["chat", &evil.url], &named),
+        (&["bench", "--url", &evil.url, "--duration", "1s"], &named),
+        (&["send", "hi"], &by_profile),
+        (&["send", "--url", &evil.url, "hi"], &[]),
+        (&["card", "get", &evil.url], &[]),
+    ];
+    for (args, variables) in attempts {
+        let output = run(&home, args, variables);
+        assert!(!output.status.success(), "{args:?}");
+        let said = text(&output.stderr);
+        for head in evil.take() {
+            assert!(!head.contains("canary"), "{args:?} {variables:?}: {head}");
+            assert!(said.contains("SB_TOKEN") && said.contains("not sent"), "{args:?} says why: {said}");
+        }
+        assert!(work.take().is_empty(), "{args:?}");
+    }
+    // Administration is refused before anything is sent, and says which variable was not taken.
+    for (args, variables) in
+        [(["tenant", "list", "--url", &evil.url], &named[..]), (["audit", "-o", "json", "--url"], &[])]
+    {
+        let args: Vec<&str> = if args[0] == "audit" { vec!["audit", "--url", &evil.url] } else { args.to_vec() };
+        let said = failed(&run(&home, &args, variables), 4);
+        assert!(said.contains("SB_ADMIN_TOKEN was not sent"), "{said}");
+        assert!(evil.take().iter().all(|head| !head.contains("canary")), "{args:?}");
+    }
+    // They go where they belong.
+    for (args, canary) in [
+        (&["send", "hi"][..], "canary-of-a-key"),
+        (&["send", "--url", &format!("{}/a2a/agents/x", work.url), "hi"], "canary-of-a-key"),
+        (&["tenant", "list"], "canary-of-an-admin"),
+    ] {
+        failed(&run(&home, args, &named), 4);
+        assert!(work.take().iter().any(|head| head.contains(canary)), "{args:?}");
+    }
+}
+
+#[test]
+fn a_flag_is_sent_to_the_target_of_its_command() {
+    let home = Home::on_sqlite();
+    let (work, evil) = (Recorder::refusing(), Recorder::refusing());
+    for flag in ["--token", "--api-key"] {
+        for args in [&["send", "hi"][..], &["task", "list"], &["card", "get"], &["a2a", "card-list"]] {
+            let flags = [flag, "canary-of-a-flag"];
+            let args = [args, &flags].concat();
+            let args = if args[0] == "card" {
+                [&args[..], &[evil.url.as_str()]].concat()
+            } else {
+                [&args[..], &["--url", &evil.url]].concat()
+            };
+            failed(&run(&home, &args, &[("SB_URL", &work.url)]), 4);
+            let heads = evil.take();
+            assert!(heads.iter().any(|head| head.contains("canary-of-a-flag")), "{args:?}: {heads:?}");
+            assert!(heads.iter().all(|head| !head.contains("canary-of-a-token")), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flag_does_not_follow_a_conversation_to_another_server() {
+    let home = Home::on_sqlite();
+    let server = home.serve();
+    let evil = Recorder::refusing();
+    let token = home.token();
+    let lines = format!("/agent {0}\n/a2a agents --url {0}\n/a2a consume x --url {0}\n/agent run {0} hi\n", evil.url);
+    let params = ["--svc-param", "Authorization: Bearer canary-of-a-param"];
+    let args = [&["chat", "echo", "--url", &server.url, "--token", &token][..], &params].concat();
+    home.pipe(&args, &lines);
+    let heads = evil.take();
+    assert!(!heads.is_empty());
+    for head in heads {
+        assert!(!head.contains(&token) && !head.contains("canary"), "{head}");
+    }
+}
+
+#[test]
+fn local_verbs_call_the_listen_address_and_never_the_public_url() {
+    let home = Home::new();
+    let public = Recorder::refusing();
+    home.configure(&format!("public_url = \"{}\"\ndefault_agent = \"echo\"\n", public.url));
+    let server = home.serve();
+    assert_eq!(home.ok(&["send", "hi"]), "hi\n");
+    assert_eq!(home.ok(&["send", "--stream", "--agent", "echo", "hi"]), "hi\n");
+    assert_eq!(home.ok(&["send", "--url", &server.url, "--binding", "jsonrpc", "hi"]), "hi\n");
+    assert_eq!(worked(&home.pipe(&["chat"], "hi\n")).trim(), "hi");
+    assert!(home.ok(&["task", "list"]).contains("completed"));
+    assert!(home.ok(&["agent", "list"]).contains("running"));
+    assert!(home.ok(&["agent", "show", "echo"]).contains("echo"));
+    assert!(home.ok(&["tenant", "list"]).contains("default"));
+    assert!(home.ok(&["a2a", "card-list"]).contains("echo"));
+    assert!(home.ok(&["card", "get", "--agent", "echo"]).contains(&public.url), "cards name the public URL");
+    home.ok(&["bench", "--duration", "100ms", "--warmup", "0s"]);
+    assert_eq!(public.take(), Vec::<String>::new());
+    // The stored token is for the listen address alone.
+    home.run(&["send", "--url", &public.url, "hi"]);
+    let heads = public.take();
+    assert!(!heads.is_empty() && heads.iter().all(|head| !head.contains(&home.token())), "{heads:?}");
+    let stored: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(home.path("data/cli.json")).unwrap()).unwrap();
+    assert_eq!(stored["url"], server.url.as_str());
+}
+
+#[test]
+fn a_shell_is_offered_plain_ids_only() {
+    const HOSTILE: &str = r#"{"agents":[
+        {"id":"$(touch${IFS}x)","name":"n"},{"id":"`id`","name":"n"},{"id":"a;b","name":"n"},{"id":"a b","name":"n"},
+        {"id":"a\nb","name":"n"},{"id":"a'b","name":"n"},{"id":"a*","name":"n"},{"id":"~root","name":"n"},
+        {"id":"--help","name":"n"},{"id":"é","name":"n"},{"id":"","name":"n"},{"id":"a\u202eb","name":"n"},
+        {"id":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx","name":"n"},
+        {"id":"good-1.x_Y","name":"$(touch x)\n\u202e\u001b[2J"}]}"#;
+    let home = Home::on_sqlite();
+    let server = Recorder::start(200, HOSTILE);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let mut asking = home.command(&["--", "sb", "send", "--url", &server.url, "--agent", ""]);
+        let asked = asking.env("SB_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "5").output().unwrap();
+        let offered = worked(&asked);
+        assert!(!server.take().is_empty(), "{shell} asks");
+        assert!(offered.contains("good-1.x_Y"), "{shell}: {offered}");
+        for bad in ["IFS", "id`", "a;b", "a b", "a'b", "a*", "~root", "--help", "é", "\u{202e}", "\u{1b}", "xxxx"] {
+            assert!(!offered.contains(bad), "{shell} offers {bad}: {offered}");
+        }
+        let values = offered.split(['\n', '\u{b}']).filter(|line| !line.trim().is_empty()).count();
+        assert_eq!(values, 1, "{shell}: {offered:?}");
+    }
+}
