@@ -179,6 +179,21 @@ def check_commands(hook):
     ok("push.md commands", "make webhooks")
 
 
+async def check_rotation(hook, genuine, old):
+    """During the overlap both secrets verify; without one only the new one does."""
+    new = Webhook(call("/v1/push/secret/rotate", {"overlapSeconds": 600})["secret"])
+    send("echo", "signed twice", hook.url("rotated"))
+    came = (await hook.until("rotated", is_completed))[-1]
+    for secret in (old, new):
+        secret.verify(came.body, came.headers)
+    try:
+        new.verify(genuine.body, genuine.headers)
+        raise AssertionError("the new secret verifies what was signed before it")
+    except WebhookVerificationError:
+        pass
+    ok("webhooks rotation", "receivers verify with the secret before and with the new one")
+
+
 async def main():
     hook = Hook()
     secret = call("/v1/push/secret")["secret"]
@@ -190,6 +205,7 @@ async def main():
     genuine = Notice({name: value for name, value in came.headers.items() if name.startswith("webhook-")}, came.body)
     check_reference(genuine, reference)
     check_commands(hook)
+    await check_rotation(hook, genuine, reference)
     programs = {"push.md python": ([sys.executable], "receiver.py"), "push.md node": (["node"], "receiver.mjs")}
     with tempfile.TemporaryDirectory() as folder:
         for kind, (command, name) in programs.items():

@@ -350,7 +350,7 @@ impl Settings {
 /// What a file says. `None` when there is no such file.
 fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
     let failure = || Failure::usage(format!("cannot use the configuration file `{}`", path.display()));
-    let text = match agents::settled::read_to_string(path) {
+    let text = match agents::settled::read_once_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failure().caused_by(&error)),
@@ -364,7 +364,13 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
     let mut layer: Layer = toml::from_str(&text).map_err(wrong)?;
     // A path in a file is meant from where the file is, whoever starts the server from wherever.
     if let Some(base) = path.parent() {
-        for place in [&mut layer.data_dir, &mut layer.key_file, &mut layer.tls_cert, &mut layer.tls_key] {
+        for place in [
+            &mut layer.data_dir,
+            &mut layer.key_file,
+            &mut layer.key_file_previous,
+            &mut layer.tls_cert,
+            &mut layer.tls_key,
+        ] {
             *place = place.take().map(|place| base.join(place));
         }
     }

@@ -1,6 +1,7 @@
 //! Who brings notifications to webhooks: over the guarded connector, with what the configuration allows.
 
 use std::{
+    path::Path,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -52,23 +53,25 @@ pub(crate) fn options(config: &Config) -> Result<Option<PushOptions>, Failure> {
     // Of an answer nothing is read but its head.
     let limits = Limits { connect_timeout: timeout, total_timeout: Some(timeout), ..Limits::default() };
     let connector = Connector::new(Policy::Tenant(Arc::new(guard)), limits);
-    let key_file = config.keys.key_file.as_ref().map(|file| {
-        let failure = || Failure::usage(format!("cannot use the key file {}", file.display()));
-        let hint =
-            "it is given by --key-file, SB_KEY_FILE or `key_file`; make one with `head -c 32 /dev/urandom > FILE`";
-        let content = settled::read(file).map_err(|error| failure().caused_by(&error).hint(hint))?;
-        if content.len() < KEY_BYTES {
-            return Err(failure().because(format!("it has fewer than {KEY_BYTES} bytes")).hint(hint));
-        }
-        Ok(content)
-    });
     Ok(Some(PushOptions {
         timeout,
         attempts: u32::try_from(push.attempts()).unwrap_or(u32::MAX),
         waits: (push.first_wait().0, push.longest_wait().0),
-        key_file: key_file.transpose()?,
+        key_file: config.keys.key_file.as_deref().map(read_key).transpose()?,
+        key_file_previous: config.keys.key_file_previous.as_deref().map(read_key).transpose()?,
         ..PushOptions::new(Arc::new(Courier { connector }))
     }))
+}
+
+/// The content of a key file.
+fn read_key(file: &Path) -> Result<Vec<u8>, Failure> {
+    let failure = || Failure::usage(format!("cannot use the key file {}", file.display()));
+    let hint = "it is given by --key-file, SB_KEY_FILE or `key_file`; make one with `head -c 32 /dev/urandom > FILE`";
+    let content = settled::read_once(file).map_err(|error| failure().caused_by(&error).hint(hint))?;
+    if content.len() < KEY_BYTES {
+        return Err(failure().because(format!("it has fewer than {KEY_BYTES} bytes")).hint(hint));
+    }
+    Ok(content)
 }
 
 #[async_trait]

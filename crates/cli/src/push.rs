@@ -1,8 +1,9 @@
 //! `sb push`: what became of notifications, and sending again those that were given up.
 
+use agents::units::Span;
 use http::Method;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     config::LogFormat,
@@ -35,6 +36,14 @@ enum Verb {
     Replay(Resend),
     /// Print the secret with which receivers verify signatures
     Secret(RouteArgs),
+    /// Make a new secret and print it; notifications are signed with the one before as well for a while
+    #[command(
+        name = "rotate-secret",
+        after_help = "At most two secrets count: rotating again ends the older one at once.\n\n\
+                      Examples:\n  sb push rotate-secret\n  sb push rotate-secret --overlap 1d\n  \
+                      sb push rotate-secret --now"
+    )]
+    RotateSecret(RotateSecret),
 }
 
 #[derive(Debug, clap::Args)]
@@ -76,6 +85,18 @@ struct Resend {
     common: RouteArgs,
 }
 
+#[derive(Debug, clap::Args)]
+struct RotateSecret {
+    /// How long the secret before still counts [default: 7d]
+    #[arg(long, value_name = "DURATION")]
+    overlap: Option<Span>,
+    /// End the secret before at once
+    #[arg(long, conflicts_with = "overlap")]
+    now: bool,
+    #[command(flatten)]
+    common: RouteArgs,
+}
+
 /// A configuration, as the server tells it. What this version does not know of it is kept for `-o json`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -106,8 +127,11 @@ struct Replayed {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Secret {
     secret: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    previous_until: Option<String>,
 }
 
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
@@ -117,6 +141,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
         Verb::Show(args) => args.common.target.block_on(show(&args)),
         Verb::Replay(args) => args.common.target.block_on(replay(&args)),
         Verb::Secret(common) => common.target.block_on(secret(&common)),
+        Verb::RotateSecret(args) => args.common.target.block_on(rotate_secret(&args)),
     }
 }
 
@@ -135,11 +160,11 @@ async fn list(args: &List) -> Result<(), Failure> {
         };
         vec![
             config.task_id.clone(),
-            output::harmless(&config.id),
+            output::single_line(&config.id),
             state,
             told,
             config.dead_letters.len().to_string(),
-            output::harmless(&config.url),
+            output::single_line(&config.url),
         ]
     };
     let rows: Vec<Vec<String>> = configs.iter().map(row).collect();
@@ -155,15 +180,15 @@ async fn show(args: &One) -> Result<(), Failure> {
     }
     output::print(&fields(&[
         ("task", Some(config.task_id.clone())),
-        ("id", Some(output::harmless(&config.id))),
-        ("url", Some(output::harmless(&config.url))),
+        ("id", Some(output::single_line(&config.id))),
+        ("url", Some(output::single_line(&config.url))),
         ("state", Some(config.state.clone())),
         ("told", Some(format!("event {} of {}", config.told, config.owed.max(config.told)))),
         ("attempt", (config.attempt > 0).then(|| config.attempt.to_string())),
     ]));
     let text = |entry: &Value, name: &str| match &entry[name] {
         Value::Null => "-".to_owned(),
-        Value::String(text) => output::harmless(text),
+        Value::String(text) => output::single_line(text),
         other => other.to_string(),
     };
     let rows = |entries: &[Value], names: &[&str]| -> Vec<Vec<String>> {
@@ -200,8 +225,23 @@ async fn replay(args: &Resend) -> Result<(), Failure> {
 
 async fn secret(common: &RouteArgs) -> Result<(), Failure> {
     let secret: Secret = common.call(Method::GET, &["v1", "push", "secret"], &[], None).await?;
-    common.print(&secret, &secret.secret);
+    print_secret(common, &secret);
     Ok(())
+}
+
+async fn rotate_secret(args: &RotateSecret) -> Result<(), Failure> {
+    let seconds = if args.now { Some(0) } else { args.overlap.map(|overlap| overlap.0.as_secs()) };
+    let body = seconds.map(|seconds| json!({"overlapSeconds": seconds}).to_string().into_bytes());
+    let secret: Secret = args.common.call(Method::POST, &["v1", "push", "secret", "rotate"], &[], body).await?;
+    print_secret(&args.common, &secret);
+    Ok(())
+}
+
+fn print_secret(common: &RouteArgs, secret: &Secret) {
+    common.print(secret, &secret.secret);
+    if let (Format::Text, Some(end)) = (common.format(), &secret.previous_until) {
+        output::error_line("note", &format!("the secret before it counts until {end}"));
+    }
 }
 
 fn print_json(config: &Outbox) {

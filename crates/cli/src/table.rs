@@ -96,7 +96,7 @@ mod tests {
     fn columns_are_aligned_and_lines_end_with_text() {
         let rows = [vec!["1".to_owned(), "a\nb\u{1b}[2J".to_owned(), "x".to_owned()], vec!["200".into(), "é".into()]];
         let text = table(&["ID", "NAME", "STATE"], &rows);
-        assert_eq!(text, "ID   NAME            STATE\n1    a\\nb\\u{1b}[2J  x\n200  é\n");
+        assert_eq!(text, "ID   NAME           STATE\n1    a\\nb\\u{1b}[2J  x\n200  é\n");
     }
 
     #[test]

@@ -4,13 +4,14 @@
 mod delivery;
 mod keys;
 mod notice;
+mod signing;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use a2a::{
     AuthenticationInfo, DeleteTaskPushNotificationConfigRequest, Dialect, GetTaskPushNotificationConfigRequest,
     ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, TaskPushNotificationConfig,
-    validate,
+    Timestamp, validate,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,8 +20,17 @@ use uuid::Uuid;
 
 pub(crate) use self::delivery::start;
 pub use self::keys::KeyError;
-use self::keys::{Keys, Of, Secrets};
-use crate::{Call, Caller, Error, Exchange, convert, intake::answered, operations::in_scope};
+use self::{
+    keys::{Keys, Of, Secrets},
+    signing::{Signing, SigningNumbers},
+};
+use crate::{
+    Call, Caller, Error, Exchange,
+    card_keys::{OVERLAP, seconds_now},
+    convert,
+    intake::answered,
+    operations::in_scope,
+};
 
 /// Opens the connections by which others are told. It alone knows which addresses may be reached.
 #[async_trait]
@@ -69,6 +79,8 @@ pub struct PushOptions {
     pub per_receiver: usize,
     /// What wraps the installation's keys.
     pub key_file: Option<Vec<u8>>,
+    /// What wrapped them before.
+    pub key_file_previous: Option<Vec<u8>>,
 }
 
 impl PushOptions {
@@ -83,6 +95,7 @@ impl PushOptions {
             per_tenant: 16,
             per_receiver: 4,
             key_file: None,
+            key_file_previous: None,
         }
     }
 }
@@ -97,12 +110,29 @@ impl fmt::Debug for PushOptions {
 pub(crate) struct Push {
     pub(crate) options: PushOptions,
     keys: Keys,
+    signing: SigningNumbers,
+}
+
+/// The secret with which a tenant's receivers verify signatures. It does not print.
+pub struct PushSecret {
+    /// The current one.
+    pub secret: String,
+    /// Until when the one before counts as well.
+    pub previous_until: Option<Timestamp>,
 }
 
 impl Push {
     pub(crate) async fn load(store: &dyn Installation, options: PushOptions) -> Result<Self, KeyError> {
-        let keys = Keys::load(store, options.key_file.as_deref()).await?;
-        Ok(Self { options, keys })
+        let keys = Keys::load(store, options.key_file.as_deref(), options.key_file_previous.as_deref()).await?;
+        Ok(Self { options, keys, signing: SigningNumbers::default() })
+    }
+
+    fn secret(&self, caller: &Caller, signing: Signing) -> PushSecret {
+        let end = signing.overlap_end(seconds_now());
+        PushSecret {
+            secret: self.keys.secret(caller.tenant, signing),
+            previous_until: end.map(|end| Timestamp::from_millis(end.saturating_mul(1000))),
+        }
     }
 
     /// A configuration as it is kept. The URL is looked at here, and again whenever somebody is told.
@@ -141,6 +171,9 @@ impl Push {
         Ok(NewPush { id, url, receiver, scheme, sealed, dialect: call.dialect, chunks })
     }
 }
+
+/// The longest time for which two signing secrets count.
+const LONGEST_OVERLAP: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long a list of configurations is when nobody says so.
 const PAGE: usize = 50;
@@ -332,10 +365,41 @@ impl Exchange {
     }
 
     /// What the caller's receivers verify signatures with.
-    pub fn push_secret(&self, caller: &Caller) -> Result<String, Error> {
-        // With it whoever has it can speak to all receivers in the tenant's name.
+    pub async fn push_secret(&self, caller: &Caller) -> Result<PushSecret, Error> {
+        let push = self.for_secrets(caller)?;
+        let signing = push.signing.look(self.inner.store.as_ref(), caller.tenant).await.map_err(not_known)?;
+        Ok(push.secret(caller, signing))
+    }
+
+    /// Makes a new secret the caller's current one. Notifications have signatures of both until `overlap` is over, or until the next
+    /// rotation.
+    pub async fn rotate_push_secret(&self, caller: &Caller, overlap: Option<Duration>) -> Result<PushSecret, Error> {
+        let push = self.for_secrets(caller)?;
+        let overlap = overlap.unwrap_or(OVERLAP);
+        if overlap > LONGEST_OVERLAP {
+            let most = LONGEST_OVERLAP.as_secs();
+            return Err(Error::invalid("overlapSeconds", format!("must be at most {most}")));
+        }
+        let (store, now) = (self.inner.store.as_ref(), seconds_now());
+        let rotated = push.signing.rotate(store, &caller.actor(), caller.tenant, (now, overlap)).await;
+        Ok(push.secret(caller, rotated.map_err(not_known)?))
+    }
+
+    /// The secret speaks to all receivers in the tenant's name, those of other agents included.
+    fn for_secrets(&self, caller: &Caller) -> Result<&Push, Error> {
         caller.needs(Scope::Admin)?;
-        Ok(self.push()?.keys.secret(caller.tenant))
+        if !caller.bound_to().is_empty() {
+            return Err(Error::Bound);
+        }
+        self.push()
+    }
+}
+
+/// Why a signing secret cannot be told or rotated.
+fn not_known(error: KeyError) -> Error {
+    match error {
+        KeyError::Store(error) => error.into(),
+        error => a2a::Error::internal(error.to_string()).into(),
     }
 }
 

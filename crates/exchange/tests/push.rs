@@ -60,6 +60,7 @@ struct Got {
     host: String,
     headers: HashMap<String, String>,
     body: Value,
+    raw: Vec<u8>,
 }
 
 #[async_trait]
@@ -75,7 +76,8 @@ impl Carrier for Post {
         let host = parcel.url["https://".len()..].split('/').next().unwrap().to_owned();
         let headers = parcel.headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let body = serde_json::from_slice(&parcel.body).unwrap();
-        self.got.lock().unwrap().push(Got { host: host.clone(), headers, body });
+        let raw = parcel.body.to_vec();
+        self.got.lock().unwrap().push(Got { host: host.clone(), headers, body, raw });
         let silent = self.silent.lock().unwrap().get(&host).cloned();
         if let Some(silent) = silent {
             let _waits = Waits::new(&self.waiting);
@@ -494,9 +496,10 @@ async fn a_key_file_wraps_the_keys() {
     let place = Place::new();
     let with = |content: Option<&[u8]>| PushOptions { key_file: content.map(<[u8]>::to_vec), ..options(&post) };
     let plain = rig_at(&place, with(None)).await;
-    let secret = plain.exchange.push_secret(&plain.call.caller).unwrap();
+    let secret = plain.exchange.push_secret(&plain.call.caller).await.unwrap().secret;
     let wrapped = rig_at(&place, with(Some(&[1; 32]))).await;
-    assert_eq!(wrapped.exchange.push_secret(&wrapped.call.caller).unwrap(), secret, "they stay the same");
+    let kept = wrapped.exchange.push_secret(&wrapped.call.caller).await.unwrap().secret;
+    assert_eq!(kept, secret, "they stay the same");
     let store = place.scratch.open().await;
     let stored = String::from_utf8(store.find_setting("push.keys").await.unwrap().unwrap()).unwrap();
     assert!(stored.starts_with("{\"wrapped\""), "{stored}");
@@ -507,6 +510,76 @@ async fn a_key_file_wraps_the_keys() {
     assert!(matches!(start(with(None)).await, Err(KeyError::Wrapped)));
     assert!(matches!(start(with(Some(&[2; 32]))).await, Err(KeyError::OtherKey)));
     assert!(start(with(Some(&[1; 32]))).await.is_ok());
+
+    // Another file takes its place where the one before is named. Whichever instance starts first, both have the same keys.
+    let rotated = |content: &[u8], previous: &[u8]| PushOptions {
+        key_file_previous: Some(previous.to_vec()),
+        ..with(Some(content))
+    };
+    assert!(matches!(start(rotated(&[2; 32], &[3; 32])).await, Err(KeyError::OtherKey)));
+    assert!(start(rotated(&[1; 32], &[2; 32])).await.is_ok(), "prepared: nothing is wrapped anew");
+    assert!(start(with(Some(&[1; 32]))).await.is_ok());
+    let starts = (0..4).map(|_| start(rotated(&[2; 32], &[1; 32])));
+    for started in futures_util::future::join_all(starts).await {
+        started.unwrap();
+    }
+    assert!(matches!(start(with(Some(&[1; 32]))).await, Err(KeyError::OtherKey)), "the old file opens nothing");
+    assert!(start(rotated(&[2; 32], &[1; 32])).await.is_ok(), "nothing is left to do");
+    let renewed = rig_at(&place, with(Some(&[2; 32]))).await;
+    let kept = renewed.exchange.push_secret(&renewed.call.caller).await.unwrap().secret;
+    assert_eq!(kept, secret, "receivers notice nothing");
+}
+
+/// Whether a notification verifies with a secret, as the Standard Webhooks say.
+fn verifies(got: &Got, secret: &str) -> bool {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use hmac::Mac;
+    let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
+    let mut mac = hmac::Hmac::<sha2::Sha256>::new_from_slice(&key).unwrap();
+    mac.update(format!("{}.{}.", got.headers["webhook-id"], got.headers["webhook-timestamp"]).as_bytes());
+    mac.update(&got.raw);
+    let wanted = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    got.headers["webhook-signature"].split(' ').any(|one| one == wanted)
+}
+
+#[tokio::test]
+async fn a_rotated_secret_overlaps_with_the_one_before() {
+    let post = Arc::new(Post::default());
+    let place = Place::new();
+    let rig = rig_at(&place, options(&post)).await;
+    let caller = &rig.call.caller;
+    let told = async |host: &'static str| {
+        send_with(&rig, "words", config(&format!("https://{host}/x"))).await.unwrap();
+        post.until(host, is_done).await;
+        post.got.lock().unwrap().iter().filter(|got| got.host == host).cloned().collect::<Vec<_>>()
+    };
+    let first = rig.exchange.push_secret(caller).await.unwrap();
+    assert_eq!(first.previous_until, None);
+    for got in told("before").await {
+        assert!(verifies(&got, &first.secret) && !got.headers["webhook-signature"].contains(' '));
+    }
+    let second = rig.exchange.rotate_push_secret(caller, None).await.unwrap();
+    assert!(second.secret != first.secret && second.previous_until.is_some());
+    let shown = rig.exchange.push_secret(caller).await.unwrap();
+    assert_eq!((shown.secret, shown.previous_until), (second.secret.clone(), second.previous_until));
+    for got in told("overlap").await {
+        assert!(verifies(&got, &first.secret) && verifies(&got, &second.secret));
+    }
+    // At most two count, and without an overlap one.
+    let third = rig.exchange.rotate_push_secret(caller, Some(Duration::from_secs(60))).await.unwrap();
+    for got in told("third").await {
+        assert!(!verifies(&got, &first.secret) && verifies(&got, &second.secret) && verifies(&got, &third.secret));
+    }
+    let fourth = rig.exchange.rotate_push_secret(caller, Some(Duration::ZERO)).await.unwrap();
+    assert_eq!(fourth.previous_until, None);
+    for got in told("alone").await {
+        assert!(!verifies(&got, &third.secret) && verifies(&got, &fourth.secret));
+    }
+    let refused = rig.exchange.rotate_push_secret(caller, Some(Duration::MAX)).await;
+    assert!(refused.is_err_and(|error| error.kind() == ErrorKind::InvalidParams));
+    let store = place.scratch.open().await;
+    let audit = store.audit(None, 10).await.unwrap();
+    assert_eq!(audit.iter().filter(|entry| entry.detail.contains("push.signing")).count(), 3, "{audit:?}");
 }
 
 #[tokio::test]

@@ -1,13 +1,16 @@
 //! What became of notifications, `/v1/push`: how far each configuration has come, its dead letters, and sending those again.
 
-use a2a::{Error, Timestamp, error::excerpt};
+use std::time::Duration;
+
+use a2a::{Error, Timestamp, decode, error::excerpt};
 use axum::response::Response;
-use exchange::Caller;
-use serde::Serialize;
+use exchange::{Caller, push::PushSecret};
+use serde::{Deserialize, Serialize};
 use store::{Attempt, Letter, PushConfig, PushFilter, PushState, Replay, TaskId};
 
 use crate::{
     app::App,
+    headers::Media,
     query::Query,
     reply::{self, Status},
     surface::{Surface, Visit},
@@ -20,6 +23,7 @@ const PAGE: usize = 100;
 pub(crate) enum Route {
     All,
     Secret,
+    RotateSecret,
     One { task: String, id: String },
     Replay { task: String, id: String },
 }
@@ -89,8 +93,18 @@ struct Replayed {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Secret {
     secret: String,
+    /// Until when the one before counts as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous_until: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RotateSecret {
+    overlap_seconds: Option<u64>,
 }
 
 impl Surface for Route {
@@ -101,6 +115,7 @@ impl Surface for Route {
         match segments {
             ["v1", "push"] => Some(Self::All),
             ["v1", "push", "secret"] => Some(Self::Secret),
+            ["v1", "push", "secret", "rotate"] => Some(Self::RotateSecret),
             ["v1", "push", task, id] => Some(named(task, id)).map(|(task, id)| Self::One { task, id }),
             ["v1", "push", task, id, "replay"] => Some(named(task, id)).map(|(task, id)| Self::Replay { task, id }),
             _ => None,
@@ -110,16 +125,27 @@ impl Surface for Route {
     fn allow(&self) -> &'static str {
         match self {
             Self::All | Self::Secret | Self::One { .. } => "GET, HEAD, OPTIONS",
-            Self::Replay { .. } => "POST, OPTIONS",
+            Self::RotateSecret | Self::Replay { .. } => "POST, OPTIONS",
         }
     }
 
-    async fn answer(self, visit: Visit<'_, Caller>) -> Result<Response, Error> {
+    async fn answer(self, mut visit: Visit<'_, Caller>) -> Result<Response, Error> {
+        let asked = match self {
+            Self::RotateSecret => match visit.optional_text(&[Media::Json]).await? {
+                Some(body) => decode(&body)?,
+                None => RotateSecret::default(),
+            },
+            _ => RotateSecret::default(),
+        };
         let (exchange, caller) = (&visit.app.exchange, &visit.caller);
         let query = visit.query()?;
         Ok(match self {
             Self::All => reply::json(Status::Ok, &list(visit.app, caller, &query).await?),
-            Self::Secret => reply::json(Status::Ok, &Secret { secret: exchange.push_secret(caller)? }),
+            Self::Secret => reply::json(Status::Ok, &Secret::from(exchange.push_secret(caller).await?)),
+            Self::RotateSecret => {
+                let overlap = asked.overlap_seconds.map(Duration::from_secs);
+                reply::json(Status::Ok, &Secret::from(exchange.rotate_push_secret(caller, overlap).await?))
+            }
             Self::One { task, id } => {
                 let config = exchange.outbox(caller, &task, &id).await?;
                 let attempts = config.record.attempts.iter().map(tried).collect();
@@ -134,6 +160,12 @@ impl Surface for Route {
                 reply::json(Status::Ok, &Replayed { replayed })
             }
         })
+    }
+}
+
+impl From<PushSecret> for Secret {
+    fn from(PushSecret { secret, previous_until }: PushSecret) -> Self {
+        Self { secret, previous_until }
     }
 }
 
@@ -230,6 +262,7 @@ mod tests {
         let (task, id) = ("t".to_owned(), "a b".to_owned());
         assert_eq!(route("/v1/push", Route::at), Some(Route::All));
         assert_eq!(route("/v1/push/secret", Route::at), Some(Route::Secret));
+        assert_eq!(route("/v1/push/secret/rotate", Route::at), Some(Route::RotateSecret));
         assert_eq!(route("/v1/push/t/a%20b", Route::at), Some(Route::One { task: task.clone(), id: id.clone() }));
         assert_eq!(route("/v1/push/t/a%20b/replay", Route::at), Some(Route::Replay { task, id }));
         assert_eq!(route("/v1/push/t", Route::at), None);

@@ -134,6 +134,8 @@ table! {
     trusted_proxies("RANGES"): Networks = Networks::default(), else "none";
     /// A file that only the operator has, of 32 bytes or more: it wraps the keys with which the secrets of webhooks are sealed.
     key_file("FILE"): PathBuf, else "the keys lie in the store as they are";
+    /// The key file before `key_file`. A start wraps anew what it has wrapped.
+    key_file_previous("FILE"): PathBuf, else "none";
     /// Serve without tokens; on a loopback address only.
     no_auth("BOOL"): bool = false;
     /// Offer the agents that come with the server.

@@ -49,7 +49,7 @@ fn nothing_given_is_the_default() {
 }
 
 /// Every key, a value as a variable or a flag has it, and as the file has it.
-const SAMPLES: [(&str, &str, &str); 79] = [
+const SAMPLES: [(&str, &str, &str); 81] = [
     ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
     ("grpc_port", "2", "2"),
     ("data_dir", "/d", "\"/d\""),
@@ -61,6 +61,7 @@ const SAMPLES: [(&str, &str, &str); 79] = [
     ("tls_key", "/k.pem", "\"/k.pem\""),
     ("trusted_proxies", "10.0.0.0/8, ::1", "[\"10.0.0.0/8\", \"::1\"]"),
     ("key_file", "/w.key", "\"/w.key\""),
+    ("key_file_previous", "/v.key", "\"/v.key\""),
     ("no_auth", "yes", "true"),
     ("demo_agents", "0", "false"),
     ("default_agent", "research", "\"research\""),
@@ -268,6 +269,7 @@ fn every_key_arrives() {
     assert_eq!(config.keys.egress.allow().0, ["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()]);
     assert_eq!(config.keys.egress.ports.unwrap().0, [443, 8443]);
     assert_eq!(config.keys.key_file.as_deref(), Some(Path::new("/w.key")));
+    assert_eq!(config.keys.key_file_previous.as_deref(), Some(Path::new("/v.key")));
     assert_eq!(config.keys.trust.cards(), CardTrust::Require);
     let trusted: Vec<_> = config.keys.trust.keys().0.iter().map(|entry| entry.origin.clone()).collect();
     assert_eq!(trusted, ["https://a", "https://b:8443"]);

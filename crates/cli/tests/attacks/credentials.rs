@@ -208,6 +208,7 @@ fn attempts(task: &str) -> Vec<Attempt> {
         row("replay dead letters", "send", post("/v1/queue/dlq/replay".into(), json!({}))),
         row("outboxes", "read", get("/v1/push".into())),
         row("the secret of webhooks", "admin", get("/v1/push/secret".into())),
+        row("rotate the secret of webhooks", "admin", post("/v1/push/secret/rotate".into(), json!({}))),
         row("replay an outbox", "send", post(format!("/v1/push/{task}/p/replay"), json!({}))),
         row("define an agent", "admin", post("/v1/agents".into(), json!({"id": "mine", "role": "r", "model": "m"}))),
         row("delete an agent", "admin", delete("/v1/agents/mine".into())),
@@ -337,6 +338,12 @@ async fn what_a_token_is_not_bound_to_is_not_there() {
     for (task, id) in [(&theirs, "a"), (&theirs, "b"), (&own, "c")] {
         let path = format!("/a2a/tasks/{task}/pushNotificationConfigs");
         site.api.post(&path, &json!({"id": id, "url": "https://example.com/hook"})).await.ok();
+    }
+    // The signing secret speaks for all agents of the tenant.
+    for (method, path) in [(Method::GET, "/v1/push/secret"), (Method::POST, "/v1/push/secret/rotate")] {
+        let refused = bound.call(bound.request(method, path)).await;
+        assert!(!refused.shown().contains("whsec_"), "{path}: {}", refused.shown());
+        refused.error(403);
     }
     let pushed = bound.get("/v1/push?limit=1").await.ok();
     assert_eq!(pushed["configs"][0]["id"], "c", "{pushed:#}");

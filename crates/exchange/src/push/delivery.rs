@@ -21,8 +21,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     Answer, Parcel, Push,
-    keys::Of,
+    keys::{KeyError, Of},
     notice::{Notice, Teller},
+    signing::Signing,
 };
 use crate::{Inner, convert};
 
@@ -406,7 +407,15 @@ impl<'a> Telling<'a> {
         self.keep_lease().await?;
         self.sent += 1;
         let (at, began) = (clock::now(), Instant::now());
-        let answer = match self.parcel(notice, at.as_millis() / 1000) {
+        let signing = match self.push.signing.of(self.inner.store.as_ref(), self.lease.config.tenant).await {
+            Ok(signing) => Some(signing),
+            Err(KeyError::Store(error)) => return Err(Stop::Store(error)),
+            Err(error) => {
+                tracing::error!(tenant.id = self.lease.config.tenant.0, %error, "which signing secret counts cannot be read");
+                None
+            }
+        };
+        let answer = match signing.and_then(|signing| self.parcel(notice, signing, at.as_millis() / 1000)) {
             Some(parcel) => {
                 let carried = self.push.options.carrier.carry(parcel);
                 tokio::time::timeout(timeout, carried).await.unwrap_or_else(|_| Err("no answer in time".to_owned()))
@@ -443,7 +452,7 @@ impl<'a> Telling<'a> {
         Ok(outcome)
     }
 
-    fn parcel(&self, notice: &Notice, seconds: i64) -> Option<Parcel> {
+    fn parcel(&self, notice: &Notice, signing: Signing, seconds: i64) -> Option<Parcel> {
         let config = &self.lease.config;
         let (tenant, task, id) = (config.tenant, config.task, config.config.id.as_str());
         let Some(secrets) = self.push.keys.open(&Of { tenant, task, id }, &config.config.sealed) else {
@@ -458,7 +467,7 @@ impl<'a> Telling<'a> {
             ("content-type", "application/a2a+json".to_owned()),
             ("a2a-version", config.config.dialect.version().to_owned()),
             ("webhook-timestamp", seconds.to_string()),
-            ("webhook-signature", self.push.keys.sign(tenant, &message, seconds, &notice.body)),
+            ("webhook-signature", self.push.keys.sign(tenant, signing, &message, seconds, &notice.body)),
             ("webhook-id", message),
         ];
         if !secrets.credentials.is_empty() {

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use store::{Installation, TaskId, TenantId};
 
+use super::signing::Signing;
+
 /// The setting.
 const SETTING: &str = "push.keys";
 
@@ -33,6 +35,9 @@ pub enum KeyError {
     /// What is stored is no set of keys, or one of a newer version.
     #[error("the installation's keys for notifications cannot be read")]
     Unreadable,
+    /// Others rotate a signing secret without an end.
+    #[error("the signing secret is being rotated by others")]
+    Overtaken,
     /// There is no randomness.
     #[error("no key can be made")]
     NotMade,
@@ -65,9 +70,15 @@ enum Stored {
 }
 
 impl Keys {
-    /// The keys of this installation. A key file wraps what was stored without one.
-    pub(crate) async fn load(store: &dyn Installation, key_file: Option<&[u8]>) -> Result<Self, KeyError> {
-        let wrap = key_file.map(|content| aes(&Sha256::digest(content).into())).transpose()?;
+    /// The keys of this installation. A key file wraps what was stored without one, and what the key file before it has wrapped.
+    pub(crate) async fn load(
+        store: &dyn Installation,
+        key_file: Option<&[u8]>,
+        previous: Option<&[u8]>,
+    ) -> Result<Self, KeyError> {
+        let key_of = |content| aes(&Sha256::digest(content).into());
+        let wrap = key_file.map(key_of).transpose()?;
+        let previous = previous.map(key_of).transpose()?;
         let stored = match store.find_setting(SETTING).await? {
             Some(stored) => stored,
             None => {
@@ -87,7 +98,18 @@ impl Keys {
             }
             (Stored::Wrapped(_), None) => return Err(KeyError::Wrapped),
             (Stored::Wrapped(text), Some(key)) => {
-                open(key, SETTING.as_bytes(), &decode(&text)?).ok_or(KeyError::OtherKey)?
+                let wrapped = decode(&text)?;
+                let open = |key| open(key, SETTING.as_bytes(), &wrapped);
+                match open(key) {
+                    Some(keys) => keys,
+                    None => {
+                        let keys = previous.as_ref().and_then(open).ok_or(KeyError::OtherKey)?;
+                        // The setting is one row: it is wrapped by the one file or by the other, whenever this is cut off.
+                        store.replace_setting("system", SETTING, stored, Stored::of(&keys, Some(key))?).await?;
+                        tracing::info!("the keys for notifications are wrapped by the new key file from now on");
+                        keys
+                    }
+                }
             }
         };
         let (seal, sign) = keys.split_first_chunk::<32>().ok_or(KeyError::Unreadable)?;
@@ -111,23 +133,31 @@ impl Keys {
         serde_json::from_slice(&open(&self.seal, &of.bytes(), sealed)?).ok()
     }
 
-    /// What a tenant's receivers verify signatures with.
-    pub(crate) fn secret(&self, tenant: TenantId) -> String {
-        format!("{PREFIX}{}", STANDARD.encode(self.tenants_key(tenant)))
+    /// What a tenant's receivers verify signatures with: the current secret.
+    pub(crate) fn secret(&self, tenant: TenantId, signing: Signing) -> String {
+        format!("{PREFIX}{}", STANDARD.encode(self.tenants_key(tenant, signing.number)))
     }
 
-    /// The signature of a notification, by the Standard Webhooks: over its id, its time in seconds and its body.
-    pub(crate) fn sign(&self, tenant: TenantId, id: &str, seconds: i64, body: &[u8]) -> String {
-        let mut mac = mac(&self.tenants_key(tenant));
-        mac.update(format!("{id}.{seconds}.").as_bytes());
-        mac.update(body);
-        format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+    /// The signatures of a notification, by the Standard Webhooks: over its id, its time in seconds and its body, one for each secret that
+    /// counts at that time.
+    pub(crate) fn sign(&self, tenant: TenantId, signing: Signing, id: &str, seconds: i64, body: &[u8]) -> String {
+        let sign = |number| {
+            let mut mac = mac(&self.tenants_key(tenant, number));
+            mac.update(format!("{id}.{seconds}.").as_bytes());
+            mac.update(body);
+            format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+        };
+        signing.numbers(seconds).map(sign).collect::<Vec<_>>().join(" ")
     }
 
-    fn tenants_key(&self, tenant: TenantId) -> [u8; 32] {
+    /// The first secret is made as it was before secrets had numbers.
+    fn tenants_key(&self, tenant: TenantId, number: u64) -> [u8; 32] {
         let mut mac = mac(&self.sign);
         mac.update(b"push.signing");
         mac.update(&tenant.0.to_be_bytes());
+        if number > 0 {
+            mac.update(&number.to_be_bytes());
+        }
         mac.finalize().into_bytes().into()
     }
 }
@@ -230,12 +260,13 @@ mod tests {
         let signature = STANDARD.encode(mac.finalize().into_bytes());
         assert_eq!(signature, "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
         let keys = keys();
-        let secret = keys.secret(TenantId(1));
+        let first = Signing::default();
+        let secret = keys.secret(TenantId(1), first);
         let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
         let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
         mac.update(b"msg_1.17.{}");
         let expected = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
-        assert_eq!(keys.sign(TenantId(1), "msg_1", 17, b"{}"), expected);
-        assert_ne!(keys.secret(TenantId(2)), secret);
+        assert_eq!(keys.sign(TenantId(1), first, "msg_1", 17, b"{}"), expected);
+        assert_ne!(keys.secret(TenantId(2), first), secret);
     }
 }
