@@ -678,7 +678,13 @@ impl Follow<'_> {
         };
         self.peer.worked(self.share);
         self.begun = true;
-        self.hear(stream).await.map_err(Looked::Failed)
+        let cursor = self.state.cursor.clone().filter(|_| with_cursor);
+        let heard = self.hear(stream).await;
+        // A stream that ends before it says anything has nothing after the cursor: the task itself says how it stands.
+        if matches!(heard, Err(Error::Cut { source: None, .. })) && cursor.is_some() && self.state.cursor == cursor {
+            self.state.cursor = None;
+        }
+        heard.map_err(Looked::Failed)
     }
 
     /// Looks at the task: gives the end of the turn, or whether there is anything new.

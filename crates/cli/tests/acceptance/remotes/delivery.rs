@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::completing;
 use crate::harness::{
     http::{artifact_text, is_terminal, message, state, text},
-    remote::{Answer, Caller, Remote, Setup, card_03, card_10, task_03, task_10},
+    remote::{Answer, Caller, Remote, Setup, Step, card_03, card_10, task_03, task_10},
 };
 
 /// Starts a task for `quinn` without waiting for it. Returns its id.
@@ -259,6 +259,33 @@ async fn slow_calls_of_one_tenant_leave_room_for_the_others() {
     assert!(text(&refused, "/text").contains("as many calls as it may have at once"), "{refused:#}");
     remote.says("message/send", Answer::Result(task_03("t-1", "c-1", "completed", "sunny")));
     assert_eq!(caller.a2a("call weatherbot hello").await, "sunny");
+}
+
+/// An event of a stream with its number.
+fn numbered(number: u32, result: &Value) -> Step {
+    Step::Bytes(format!("id: {number}\ndata: {}\n\n", json!({"jsonrpc": "2.0", "id": "$id", "result": result})).into())
+}
+
+#[tokio::test]
+async fn a_stream_that_has_nothing_after_the_last_event_is_not_followed_for_ever() {
+    let remote = Remote::with_card(|url| {
+        let mut card = keyed_card(url);
+        card["capabilities"]["streaming"] = json!(true);
+        card
+    })
+    .await;
+    let working = json!({"task": task_10("rt-1", "rc-1", "WORKING", "done")});
+    let status = json!({"taskId": "rt-1", "contextId": "rc-1", "status": {"state": "TASK_STATE_COMPLETED"}});
+    remote.says("SendStreamingMessage", Answer::Stream(vec![numbered(1, &working)]));
+    // It is followed anew from its begin, and what is known of it is compared with the whole task at its end. That fails once.
+    let ends = Answer::Stream(vec![numbered(3, &json!({"statusUpdate": status}))]);
+    remote.on("SubscribeToTask", [Answer::Refused(-32004, "not now"), ends, Answer::Stream(Vec::new())]);
+    let [before, after] = ["WORKING", "COMPLETED"].map(|state| Answer::Result(task_10("rt-1", "rc-1", state, "done")));
+    remote.on("GetTask", [before, Answer::status(503, "busy"), after]);
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let id = begin(&caller).await;
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{:?}", remote.methods());
 }
 
 /// Cancels a task whose message was sent and not answered.
