@@ -333,6 +333,7 @@ async fn watch(inner: Arc<Inner>) {
     let mut is_well = true;
     loop {
         tokio::select! {
+            biased;
             () = inner.draining.cancelled() => return,
             () = tokio::time::sleep(LOOK) => {}
         }
@@ -376,6 +377,7 @@ fn see_off(inner: &Arc<Inner>, tenant: TenantId, id: AgentId) {
         let (mut pause, mut waited) = (PAUSE, Duration::ZERO);
         while waited < TELLING {
             tokio::select! {
+                biased;
                 () = here.inner.draining.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }

@@ -147,6 +147,7 @@ async fn remove_what_is_old(inner: Arc<Inner>) {
     let (mut walks, mut begun) = (Walks::new(), Instant::now());
     loop {
         tokio::select! {
+            biased;
             () = inner.draining.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
@@ -156,6 +157,7 @@ async fn remove_what_is_old(inner: Arc<Inner>) {
         }
         let (started, mut round) = (Instant::now(), Round::default());
         let outcome = tokio::select! {
+            biased;
             // A step that is under way is one transaction: it is made or it is not.
             () = inner.draining.cancelled() => return,
             outcome = go_round(&inner, &mut walks, &mut round) => outcome,

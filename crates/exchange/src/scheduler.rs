@@ -60,6 +60,7 @@ async fn look_for_work(inner: Arc<Inner>) {
             Err(error) => tracing::warn!(error = %error, "cancel marks cannot be read"),
         }
         tokio::select! {
+            biased;
             () = inner.draining.cancelled() => return,
             _ = due.changed() => {}
             () = inner.workers.freed.notified() => {}
@@ -224,6 +225,7 @@ async fn keep_leases(inner: Arc<Inner>) {
     let mut wait = period;
     loop {
         tokio::select! {
+            biased;
             () = inner.workers.over() => return,
             () = tokio::time::sleep(wait) => {}
         }
@@ -262,6 +264,7 @@ async fn bury_the_dead(inner: Arc<Inner>) {
             Err(error) => tracing::warn!(error = %error, "dead instances cannot be looked for"),
         }
         tokio::select! {
+            biased;
             () = inner.draining.cancelled() => return,
             () = tokio::time::sleep(RECLAIM) => {}
         }

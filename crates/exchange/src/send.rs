@@ -146,6 +146,7 @@ impl Exchange {
             }
         };
         tokio::select! {
+            biased;
             waited = followed => waited,
             () = tokio::time::sleep(cap) => Ok(Waited::NotYet),
             () = self.inner.workers.released() => Ok(Waited::NotYet),

@@ -48,35 +48,23 @@ enum Committed {
 
 /// Runs a leased turn, and those that wait behind it.
 pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, begin: Begin) {
-    let Begin { turn, interrupted, rested, .. } = begin;
     let mut left = Left::Stored;
-    let mut ended = match verdict(&entry.profile, running, interrupted) {
-        Some(verdict) => end_unrun(inner, running, &turn, verdict).await,
-        None if inner.workers.is_releasing() => give_back(inner, running, &turn, rested).await,
+    let mut ended = match verdict(&entry.profile, running, begin.interrupted) {
+        Some(verdict) => end_unrun(inner, running, &begin.turn, verdict).await,
         None => {
-            if interrupted {
-                cut_off(running, &turn).tell(Trouble::CutOff, "whoever ran it is gone or was stopped");
-            }
-            let tries = Tries { attempt: running.lease.attempt, counted: running.lease.tries, rested };
-            run(inner, entry, running, turn, tries, &mut left).await
+            let tries = Tries { attempt: running.lease.attempt, counted: running.lease.tries };
+            run(inner, entry, running, begin, tries, &mut left).await
         }
     };
-    while let Ended::Next(next, asked) = ended {
-        if !worker::is_held(inner, running, asked).await {
-            return;
-        }
-        ended = if inner.workers.is_releasing() {
-            give_back(inner, running, &next, false).await
-        } else {
-            let tries = Tries { attempt: 1, counted: 1, rested: false };
-            run(inner, entry, running, next, tries, &mut left).await
-        };
+    while let Ended::Next(turn, asked) = ended {
+        let begin = Begin { turn, interrupted: false, rested: false, asked };
+        ended = run(inner, entry, running, begin, Tries { attempt: 1, counted: 1 }, &mut left).await;
     }
 }
 
 /// Gives back a turn that has not begun: nothing was interrupted. One that was resting goes on resting.
-async fn give_back(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, rested: bool) -> Ended {
-    let mut scribe = Scribe::of(&running.lease, turn.number);
+async fn give_back(inner: &Arc<Inner>, running: &Running, turn: u32, rested: bool) -> Ended {
+    let mut scribe = Scribe::of(&running.lease, turn);
     let rests = TurnEnd::Park { at_most: Some(Duration::ZERO) };
     commit(inner, running, &mut scribe, Some(if rested { rests } else { TurnEnd::Release { begun: false } })).await;
     Ended::Over
@@ -110,7 +98,7 @@ pub(crate) fn on_interruption(profile: &Profile, why: &str) -> Option<Outcome> {
 /// Ends a turn without its agent.
 async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, verdict: Verdict) -> Ended {
     let mut scribe = Scribe::of(&running.lease, turn.number);
-    let attempt = cut_off(running, turn);
+    let attempt = cut_off(running, turn.number);
     match verdict {
         Verdict::Ends(outcome) => {
             let trouble = Trouble::of(&outcome);
@@ -121,9 +109,9 @@ async fn end_unrun(inner: &Arc<Inner>, running: &Running, turn: &store::Turn, ve
 }
 
 /// The attempt before the one that a lease was given for.
-fn cut_off<'a>(running: &'a Running, turn: &store::Turn) -> Attempt<'a> {
+fn cut_off(running: &Running, turn: u32) -> Attempt<'_> {
     let lease = &running.lease;
-    Attempt { lease, turn: turn.number, number: lease.attempt.saturating_sub(1).max(1) }
+    Attempt { lease, turn, number: lease.attempt.saturating_sub(1).max(1) }
 }
 
 /// What was kept before a turn.
@@ -140,8 +128,6 @@ struct Tries {
     attempt: u32,
     /// Those that were not given back on purpose.
     counted: u32,
-    /// It goes on after a rest.
-    rested: bool,
 }
 
 /// Runs one attempt at one turn and commits all that comes of it.
@@ -149,13 +135,17 @@ async fn run(
     inner: &Arc<Inner>,
     entry: &Entry,
     running: &Running,
-    turn: store::Turn,
+    begin: Begin,
     tries: Tries,
     left: &mut Left,
 ) -> Ended {
+    let Begin { turn, interrupted, rested, asked } = begin;
     let lease = &running.lease;
     let profile = &entry.profile;
     let number = turn.number;
+    if inner.workers.is_releasing() {
+        return give_back(inner, running, number, rested).await;
+    }
     let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt, profile.reply_text);
     let begun = async {
         let resumed = take_up(inner, lease, &mut scribe, left).await?;
@@ -164,7 +154,7 @@ async fn run(
     let (resumed, message) = match begun.await {
         Ok(begun) => begun,
         Err(error) => {
-            if tries.rested && !error.is_permanent() {
+            if rested && !error.is_permanent() {
                 tracing::warn!(task.id = %lease.task, %error, "what a turn goes on with cannot be read yet");
                 let at_most = Some(attempts::backoff(lease.task, 1));
                 commit(inner, running, &mut scribe, Some(TurnEnd::Park { at_most })).await;
@@ -175,6 +165,16 @@ async fn run(
             return retry_or_give_up(inner, running, &mut scribe, profile, tries.counted, why).await;
         }
     };
+    // The reads above take as long as they take. From here to the agent's first step nothing waits.
+    if !worker::is_held(inner, running, asked).await {
+        if inner.workers.is_releasing() {
+            return give_back(inner, running, number, rested).await;
+        }
+        return Ended::Over;
+    }
+    if interrupted {
+        cut_off(running, number).tell(Trouble::CutOff, "whoever ran it is gone or was stopped");
+    }
     let (output, mut said) = Output::channel(SAID);
     let context_limit = if lease.remembers { inner.options.context_limit } else { 0 };
     let origin = Origin::read(lease.origin.as_deref());
@@ -520,6 +520,7 @@ async fn write(inner: &Inner, running: &Running, append: Append) -> store::Resul
             Err(error) => tracing::warn!(task.id = %lease.task, error = %error, "a write failed and is tried again"),
         }
         tokio::select! {
+            biased;
             () = running.lost.cancelled() => return Ok(Committed::Refused),
             () = inner.workers.abandoned() => return Ok(Committed::Refused),
             () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(2)),

@@ -89,6 +89,7 @@ impl Exchange {
         let exchange = self.clone();
         self.inner.tracker.spawn(async move {
             tokio::select! {
+                biased;
                 () = exchange.inner.draining.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
             }

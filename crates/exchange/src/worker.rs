@@ -5,7 +5,7 @@
 //! writes only under that lease: whoever took the task over in the meantime is not disturbed.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -37,11 +37,12 @@ pub(crate) struct Workers {
     pub(crate) loops: TaskTracker,
 }
 
+/// Ordered, so that a story of the simulation makes the same calls whenever it is played.
 #[derive(Default)]
 struct Tasks {
-    running: HashMap<TaskId, Running>,
+    running: BTreeMap<TaskId, Running>,
     /// Tasks of messages that are being accepted: they may have a lease of ours already that nobody has told us of.
-    starting: HashMap<TaskId, usize>,
+    starting: BTreeMap<TaskId, usize>,
 }
 
 /// One turn that runs here.
@@ -189,9 +190,7 @@ pub(crate) async fn run(inner: Arc<Inner>, entry: Arc<Entry>, running: Running, 
     if let Some(before) = &running.before {
         before.cancelled().await;
     }
-    if is_held(&inner, &running, begin.asked).await {
-        turn::drive(&inner, &entry, &running, begin).await;
-    }
+    turn::drive(&inner, &entry, &running, begin).await;
     inner.workers.remove(&running);
     // Somebody may wait for the slot, or for this tenant to have one less.
     let was_full = entry.lane.slots.available_permits() == 0 || slot.was_last(inner.has_tenants.load(Relaxed));
@@ -201,28 +200,36 @@ pub(crate) async fn run(inner: Arc<Inner>, entry: Arc<Entry>, running: Running, 
     }
 }
 
-/// Whether the lease still holds. One that was asked for just now does; any other is looked after before an agent begins
-/// under it, since its work may have been taken over meanwhile.
+/// Whether the lease still holds. It is asked immediately before an agent begins: nothing that takes time may come between.
+///
+/// A lease that was granted or renewed by a call made less than a third of its time ago holds. An older one is renewed first,
+/// since its work may have been taken over meanwhile. So is one whose renewal took that long to be answered.
 pub(crate) async fn is_held(inner: &Inner, running: &Running, asked: Instant) -> bool {
     let lease = inner.options.lease;
-    if asked.elapsed() < lease / 3 {
-        return true;
-    }
-    loop {
+    let mut is_recent = asked.elapsed() < lease / 3;
+    while !is_recent {
+        if running.lost.is_cancelled() || inner.workers.is_releasing() {
+            return false;
+        }
+        let asked = Instant::now();
         match inner.store.renew(std::slice::from_ref(&running.lease), lease).await {
-            Ok(lost) if lost.is_empty() => return true,
+            Ok(lost) if lost.is_empty() => is_recent = asked.elapsed() < lease / 3,
             Ok(_) => {
                 tracing::info!(task.id = %running.lease.task, "a turn was taken over before it began here");
                 return false;
             }
-            Err(error) => tracing::warn!(error = %error, "a lease that came late cannot be looked after yet"),
-        }
-        tokio::select! {
-            () = running.lost.cancelled() => return false,
-            () = inner.workers.released() => return false,
-            () = tokio::time::sleep(lease / 24) => {}
+            Err(error) => {
+                tracing::warn!(error = %error, "a lease that came late cannot be looked after yet");
+                tokio::select! {
+                    biased;
+                    () = running.lost.cancelled() => {}
+                    () = inner.workers.released() => {}
+                    () = tokio::time::sleep(lease / 24) => {}
+                }
+            }
         }
     }
+    !running.lost.is_cancelled()
 }
 
 /// Stops taking work, waits for what runs, and gives back what does not end in time.

@@ -1,6 +1,10 @@
 //! The names of things, as types, so that one cannot be passed for another.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use uuid::Uuid;
 
@@ -33,10 +37,28 @@ pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Where new ids come from in a test that has to be repeatable.
+pub type Numbers = fn() -> u128;
+
+static NUMBERS: RwLock<Option<Numbers>> = RwLock::new(None);
+
+/// Makes the new ids of tasks and instances of these numbers for the whole process, in debug builds only.
+pub fn number_ids(numbers: Option<Numbers>) {
+    *NUMBERS.write().unwrap_or_else(PoisonError::into_inner) = numbers;
+}
+
+fn numbered() -> Option<Uuid> {
+    if !cfg!(debug_assertions) {
+        return None;
+    }
+    let numbers = *NUMBERS.read().unwrap_or_else(PoisonError::into_inner);
+    numbers.map(|number| uuid::Builder::from_u128(number()).with_version(uuid::Version::SortRand).into_uuid())
+}
+
 impl TaskId {
     /// A new id.
     pub fn mint() -> Self {
-        Self(Uuid::now_v7())
+        Self(numbered().unwrap_or_else(Uuid::now_v7))
     }
 
     /// Reads an id as a caller sends it. What is not one of ours names no task.
@@ -107,7 +129,7 @@ impl fmt::Debug for TaskId {
 impl InstanceId {
     /// A new id.
     pub fn mint() -> Self {
-        Self(Uuid::new_v4())
+        Self(numbered().unwrap_or_else(Uuid::new_v4))
     }
 
     /// Reads an id as it is stored.

@@ -42,7 +42,7 @@ pub use credentials::{AdminToken, Bearer, NewAdminToken, Reach, Scope, Scopes};
 pub use draft::{Draft, TurnEnd};
 pub use error::Error;
 pub use hub::{Hub, Recent, Watch};
-pub use ids::{AgentId, InstanceId, TaskId, TenantId, check_tenant_name};
+pub use ids::{AgentId, InstanceId, Numbers, TaskId, TenantId, check_tenant_name, number_ids};
 pub use lease::{Claim, Due, Holder, Lease, LeaseTime, LeasedTurn, Line, Room, Shares, Tenants, Term};
 pub use location::{CONNECTIONS, Location, OpenOptions, Presence, announce, bury, dead_instances, is_dead, open};
 pub use push::{

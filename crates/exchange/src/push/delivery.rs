@@ -93,6 +93,7 @@ async fn look_for_what_is_owed(inner: Arc<Inner>) {
             POLL
         });
         tokio::select! {
+            biased;
             () = inner.draining.cancelled() => return,
             _ = owed.changed() => {}
             () = busy.freed.notified() => {}

@@ -185,6 +185,7 @@ impl Promise {
     /// What came of it within that time; nothing when nothing has.
     pub(super) async fn within(mut self, patience: Duration) -> store::Result<Vec<LeasedTurn>> {
         tokio::select! {
+            biased;
             handed = &mut self.receiver => handed.unwrap_or_else(|_| Ok(Vec::new())),
             () = tokio::time::sleep(patience) => {
                 self.receiver.close();
@@ -236,6 +237,7 @@ pub(super) async fn serve(inner: Arc<Inner>) {
             }
         };
         tokio::select! {
+            biased;
             () = inner.draining.cancelled() => return,
             () = inner.desk.changed.notified() => {}
             _ = due.changed(), if wait.is_some() => tokio::time::sleep(PAUSE / 10).await,

@@ -73,6 +73,7 @@ impl Exchange {
         if leased.is_empty() && !left.is_zero() {
             let wish = Wish { agent: id, tenant: worker.tenant() };
             leased = tokio::select! {
+                biased;
                 leased = Promise::later(inner, wish, claim).within(left) => leased?,
                 () = inner.draining.cancelled() => Vec::new(),
             };
@@ -201,6 +202,7 @@ impl Exchange {
             }
         };
         tokio::select! {
+            biased;
             ended = ended => ended?,
             () = tokio::time::sleep(inner.options.blocking_cap) => {}
             () = inner.workers.released() => {}

@@ -101,6 +101,7 @@ pub(super) async fn watch_leases(inner: Arc<Inner>) {
             }
         }
         tokio::select! {
+            biased;
             () = inner.draining.cancelled() => return,
             () = tokio::time::sleep(inner.options.poll) => {}
         }

@@ -122,6 +122,7 @@ impl Agent for Actor {
             }
         };
         tokio::select! {
+            biased;
             () = work => {}
             () = turn.cancel.cancelled(), if end != "n" => return Outcome::Canceled,
         }
@@ -166,6 +167,7 @@ async fn step_by_step(turn: &Turn, out: &Output, pieces: u64, pause: Duration) -
         let (first, second) = text.split_at(3);
         out.text(first, n == 0).await;
         tokio::select! {
+            biased;
             () = tokio::time::sleep(pause) => {}
             () = turn.cancel.cancelled() => return Step::Canceled,
         }

@@ -1,7 +1,7 @@
 //! The line between an instance and its store: where virtual time meets a real journal, and where things go wrong.
 //!
-//! Each call runs on a thread of its own while virtual time stands still, so the journal is the real one and an hour costs
-//! nothing. A line can be stopped (calls wait, as in a process that is not scheduled), cut (calls fail), slow
+//! Each call runs on another thread while virtual time and everything else of the story stand still, so the journal is the real
+//! one, an hour costs nothing, and the order of calls is the same whenever a story is played. A line can be stopped (calls wait, as in a process that is not scheduled), cut (calls fail), slow
 //! (calls wait before they are made) and dead (calls never come back).
 
 use std::{
@@ -24,7 +24,7 @@ use store::{
     Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant,
     TenantId, Term, Token, Usage, View, Wish,
 };
-use tokio::{runtime::Handle, sync::watch, time::Instant};
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
 use crate::dice::Dice;
 
@@ -54,22 +54,29 @@ pub(crate) struct Line {
     inner: Mutex<Option<Arc<dyn Store>>>,
     hub: Hub,
     id: InstanceId,
-    weather: watch::Sender<Weather>,
+    weather: Mutex<(Weather, u64)>,
+    /// Those who wait are told in the order in which they came; a watch channel tells them in a random one.
+    changed: Notify,
     steady: Steady,
     dice: Mutex<Dice>,
     /// Where the store's own work is done.
     real: Handle,
-    /// Every call is told.
-    told: bool,
+    /// Where every call is written down, if that is wanted.
+    trace: Option<Trace>,
+    /// The line stops by itself when this is called next.
+    stops_at: Mutex<Option<&'static str>>,
     /// What agents say can never be written.
     pub(crate) choosy: AtomicBool,
 }
 
+/// Every call of a story, with its moment and its outcome.
+pub(crate) type Trace = Arc<Mutex<Vec<String>>>;
+
 /// Calls that do not write.
 const READS: [&str; 8] = ["next_due", "marked", "head", "task", "read", "list", "history", "usage"];
 
-/// Calls that are not worth telling.
-const QUIET: [&str; 6] = ["next_due", "marked", "head", "task", "read", "list"];
+/// Calls that are not worth telling. Settings are random keys.
+const QUIET: [&str; 7] = ["next_due", "marked", "head", "task", "read", "list", "setting"];
 
 impl Steady {
     pub(crate) fn new(tell: Option<Arc<dyn Fn(i64) + Send + Sync>>) -> Self {
@@ -94,20 +101,46 @@ impl Steady {
 }
 
 impl Line {
-    pub(crate) fn new(store: Arc<dyn Store>, steady: Steady, dice: Dice, real: Handle) -> Arc<Self> {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        steady: Steady,
+        dice: Dice,
+        real: Handle,
+        trace: Option<Trace>,
+    ) -> Arc<Self> {
         let (hub, id) = (store.hub().clone(), store.instance());
-        let (weather, _) = watch::channel(Weather::Fine);
+        let (weather, changed) = (Mutex::new((Weather::Fine, 0)), Notify::new());
         let (inner, dice) = (Mutex::new(Some(store)), Mutex::new(dice));
-        let told = std::env::var_os("SB_SEED").is_some();
-        Arc::new(Self { inner, hub, id, weather, steady, dice, real, told, choosy: AtomicBool::new(false) })
+        let (stops_at, choosy) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { inner, hub, id, weather, changed, steady, dice, real, trace, stops_at, choosy })
+    }
+
+    /// Stops the line at the next call of this name, before it reaches the store.
+    pub(crate) fn stop_at(&self, name: &'static str) {
+        *self.stops_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
+    }
+
+    /// Does something on the runtime whose time is real. Nothing else of the story goes on meanwhile.
+    fn really<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        really(&self.real, work)
+    }
+
+    /// Hears of what other instances have committed, as a process of its own does ten times a second.
+    fn look_around(&self, store: &Arc<dyn Store>) {
+        let store = Arc::clone(store);
+        let nothing = TaskId::parse("00000000-0000-7000-8000-000000000000").expect("it is an id");
+        let _ = self.really(async move { store.wake(TenantId(0), nothing).await });
     }
 
     pub(crate) fn set(&self, weather: Weather) {
-        self.weather.send_replace(weather);
+        let mut now = self.weather.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = (weather, now.1 + 1);
+        drop(now);
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn weather(&self) -> Weather {
-        *self.weather.borrow()
+        self.weather.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// The process ends, between any two lines of it: nothing it does reaches the store any more.
@@ -115,7 +148,8 @@ impl Line {
         self.set(Weather::Dead);
         let store = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Its threads are waited for.
-        tokio::task::spawn_blocking(move || drop(store)).await.expect("dropping a store does not panic");
+        self.really(async move { tokio::task::spawn_blocking(move || drop(store)).await })
+            .expect("dropping a store does not panic");
     }
 
     async fn dawdle(&self) {
@@ -123,9 +157,9 @@ impl Line {
         tokio::time::sleep(Duration::from_millis(wait)).await;
     }
 
-    /// Hears of every change of the weather.
-    pub(crate) fn watch(&self) -> watch::Receiver<Weather> {
-        self.weather.subscribe()
+    /// How often the weather has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.weather.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     async fn call<T: Send + std::fmt::Debug + 'static>(
@@ -134,10 +168,17 @@ impl Line {
         call: impl FnOnce(Arc<dyn Store>) -> Pin<Box<dyn Future<Output = Result<T>> + Send>> + Send + 'static,
     ) -> Result<T> {
         let asked = self.steady.seconds();
-        let mut weather = self.weather.subscribe();
+        {
+            let mut stops_at = self.stops_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if *stops_at == Some(name) {
+                *stops_at = None;
+                self.set(Weather::Stopped);
+            }
+        }
         loop {
-            let now = *weather.borrow_and_update();
-            match now {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.weather() {
                 Weather::Fine => break,
                 Weather::Cut => return Err(Error::Unavailable("the line is cut".into())),
                 Weather::Slow => {
@@ -148,27 +189,25 @@ impl Line {
                 }
                 Weather::Stuck if READS.contains(&name) => break,
                 Weather::Stopped | Weather::Stuck | Weather::Dead => {
-                    if weather.changed().await.is_err() {
-                        std::future::pending::<()>().await;
-                    }
+                    changed.await;
                 }
             }
         }
         let store = self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(store) = store else { return std::future::pending().await };
         let now = self.steady.set();
-        let tell = self.steady.tell.clone();
-        let real = self.real.clone();
-        let outcome = tokio::task::spawn_blocking(move || {
-            if let Some(tell) = tell {
-                tell(now);
-            }
-            real.block_on(call(store))
-        });
-        let outcome = outcome.await.expect("a store does not panic");
-        if self.told && !QUIET.contains(&name) {
-            let instance = &self.id.to_string()[..4];
-            eprintln!("{:9.3} {instance} {name} asked at {asked:.3}: {outcome:?}", self.steady.seconds());
+        if let Some(tell) = self.steady.tell.clone() {
+            self.really(async move { tokio::task::spawn_blocking(move || tell(now)).await }).expect("a clock is told");
+        }
+        if name == "next_due" {
+            self.look_around(&store);
+        }
+        let outcome = self.really(call(store));
+        if let Some(trace) = self.trace.as_ref().filter(|_| !QUIET.contains(&name)) {
+            let id = self.id.to_string();
+            let instance = &id[id.len() - 4..];
+            let line = format!("{:9.3} {instance} {name} asked at {asked:.3}: {outcome:?}", self.steady.seconds());
+            trace.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
         if self.weather() == Weather::Slow {
             // Also between the commit and whoever waits for it.
@@ -180,6 +219,14 @@ impl Line {
         }
         outcome
     }
+}
+
+/// Does something on the runtime whose time is real, and waits for it on this thread: virtual time and all that it drives stand
+/// still.
+pub(crate) fn really<T: Send + 'static>(real: &Handle, work: impl Future<Output = T> + Send + 'static) -> T {
+    let (reply, answered) = std::sync::mpsc::channel();
+    real.spawn(async move { reply.send(work.await) });
+    answered.recv().expect("a store does not panic")
 }
 
 /// Makes calls of a part of the store go over the line; `$own` are those that do not, or not only.
@@ -348,9 +395,7 @@ over_the_line! {
     async fn close(&self) {
         let store = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(store) = store else { return };
-        let real = self.real.clone();
-        let closing = tokio::task::spawn_blocking(move || real.block_on(async move { store.close().await }));
-        closing.await.expect("a store does not panic");
+        self.really(async move { store.close().await });
         self.set(Weather::Dead);
     }
 

@@ -24,37 +24,65 @@ use std::{
 };
 
 use dice::Dice;
-use line::Steady;
+use line::{Steady, Trace, Weather};
 use store::scratch::Scratch;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle};
 use verdict::Findings;
 use world::World;
 
+/// The story that is played.
+static STORY: AtomicU64 = AtomicU64::new(0);
+/// How often a wall clock was read in it, and how many ids were made.
+static READINGS: AtomicU64 = AtomicU64::new(0);
+static IDS: AtomicU64 = AtomicU64::new(0);
+
 /// What a wall clock says: up to an hour off, either way, and never the same twice.
-fn chaos(millis: i64) -> i64 {
-    static THROWS: AtomicU64 = AtomicU64::new(1);
-    let throw = Dice::new(THROWS.fetch_add(1, Relaxed)).below(7_200_000);
-    millis + i64::try_from(throw).unwrap() - 3_600_000
+fn chaos(_: i64) -> i64 {
+    const NOON: i64 = 1_800_000_000_000;
+    let reading = READINGS.fetch_add(1, Relaxed);
+    let throw = Dice::new(STORY.load(Relaxed) ^ reading << 32).below(7_200_000);
+    NOON + i64::try_from(throw).unwrap() - 3_600_000
+}
+
+/// The next id of a story. Ids sort by age, and end in chance.
+fn next_id() -> u128 {
+    let n = IDS.fetch_add(1, Relaxed);
+    let end = Dice::new(STORY.load(Relaxed) ^ n << 32).next();
+    u128::from(n) << 80 | u128::from(end)
 }
 
 /// Plays one story and gives what was wrong afterwards.
-fn play(seed: u64) -> Findings {
-    let real = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let virtual_time = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let findings = virtual_time.block_on(tell(seed, &real));
-    virtual_time.shutdown_background();
-    real.shutdown_background();
-    findings
+fn play(seed: u64, trace: Option<Trace>) -> Findings {
+    STORY.store(seed, Relaxed);
+    READINGS.store(0, Relaxed);
+    IDS.store(0, Relaxed);
+    store::clock::bend(Some(chaos));
+    store::number_ids(Some(next_id));
+    in_virtual_time(|real| async move { tell(seed, &real, trace).await })
 }
 
-async fn tell(seed: u64, real: &Runtime) -> Findings {
-    store::clock::bend(Some(chaos));
-    let mut dice = Dice::new(seed);
+/// Runs something in virtual time, with a runtime for what takes real time.
+fn in_virtual_time<T, F: Future<Output = T>>(work: impl FnOnce(Handle) -> F) -> T {
+    let real = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let virtual_time = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let done = virtual_time.block_on(work(real.handle().clone()));
+    virtual_time.shutdown_background();
+    real.shutdown_background();
+    done
+}
+
+/// A world of its own, in memory where that is possible.
+async fn world(dice: Dice, real: &Handle, trace: Option<Trace>) -> (Arc<World>, tempfile::TempDir) {
     let memory = std::path::Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let scratch = Scratch::new(dir.path());
     let steady = Steady::new(scratch.virtual_clock());
-    let world = World::new(scratch, steady, dice.fork(), real.handle().clone()).await;
+    (World::new(scratch, steady, dice, real.clone(), trace).await, dir)
+}
+
+async fn tell(seed: u64, real: &Handle, trace: Option<Trace>) -> Findings {
+    let mut dice = Dice::new(seed);
+    let (world, _dir) = world(dice.fork(), real, trace).await;
     let told = story::play(&world, &mut dice).await;
     let mut findings = verdict::judge(&world, &told).await;
     findings.extend(farewell(&world).await);
@@ -67,6 +95,14 @@ async fn tell(seed: u64, real: &Runtime) -> Findings {
         }
     }
     findings
+}
+
+/// Plays a story and gives every call of it too.
+fn traced(seed: u64) -> (Findings, Vec<String>) {
+    let trace = Trace::default();
+    let findings = play(seed, Some(Arc::clone(&trace)));
+    let calls = std::mem::take(&mut *trace.lock().unwrap());
+    (findings, calls)
 }
 
 /// Everyone leaves, and leaves nothing behind.
@@ -82,14 +118,17 @@ async fn farewell(world: &Arc<World>) -> Findings {
 /// Plays stories until one goes wrong, and says how to play that one again.
 fn stories(first: u64, count: u64) {
     if let Some(seed) = std::env::var("SB_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        let findings = play(seed);
+        let (findings, calls) = traced(seed);
+        for call in calls {
+            eprintln!("{call}");
+        }
         assert!(findings.is_empty(), "story {seed}:\n  {}", findings.join("\n  "));
         return;
     }
     // A promise that is broken on purpose breaks others; the control goes on until what it is about is noticed.
     let wanted = std::env::var("SB_WANTED").unwrap_or_default();
     for seed in first..first + count {
-        let mut findings = play(seed);
+        let mut findings = play(seed, None);
         if !findings.iter().any(|finding| finding.contains(&wanted)) {
             findings.retain(|_| wanted.is_empty());
         }
@@ -128,15 +167,70 @@ fn part_1() {
     part(1);
 }
 
+/// What a story finds can only be looked into if it can be played again.
+#[test]
+fn sqlite_a_story_is_the_same_whenever_it_is_played() {
+    for seed in [3, 16_757] {
+        let (first, again) = (traced(seed), traced(seed));
+        assert_eq!(first.0, again.0);
+        let differ = first.1.iter().zip(&again.1).position(|(first, again)| first != again);
+        if let Some(at) = differ {
+            panic!("story {seed} differs at call {at} of {}:\n{}\n{}", first.1.len(), first.1[at], again.1[at]);
+        }
+        assert_eq!(first.1.len(), again.1.len(), "story {seed}");
+        assert!(first.1.len() > 100, "it has calls");
+    }
+}
+
+/// The reads between a claim and the agent's first step take as long as the journal takes. A turn that was taken over
+/// meanwhile does not begin.
+#[test]
+fn an_agent_does_not_begin_under_a_lease_that_was_taken_over_while_its_turn_was_read() {
+    let runs = in_virtual_time(|real| async move {
+        let (world, _dir) = world(Dice::new(1), &real, None).await;
+        let [first, second, third] = &world.up()[..] else { panic!("three instances") };
+        let message = a2a::Message {
+            message_id: "m".into(),
+            role: a2a::Role::User,
+            parts: vec![a2a::Part::text(agents::script(2, 2000, 'c'))],
+            ..a2a::Message::default()
+        };
+        let configuration = a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() };
+        let request = a2a::SendMessageRequest {
+            tenant: "resume".into(),
+            message,
+            configuration: Some(configuration),
+            ..Default::default()
+        };
+        first.exchange.send(&world.call(0), request).await.unwrap();
+        // The turn says its first piece and rests. Only the first instance is there to go on with it, and stands still where it reads
+        // what the turn had kept.
+        tokio::time::sleep(Duration::from_millis(3000)).await;
+        second.line.set(Weather::Stopped);
+        third.line.set(Weather::Stopped);
+        first.line.stop_at("read");
+        while first.line.weather() == Weather::Fine {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        second.line.set(Weather::Fine);
+        third.line.set(Weather::Fine);
+        tokio::time::sleep(world::LEASE * 3).await;
+        first.line.set(Weather::Fine);
+        tokio::time::sleep(world::LEASE).await;
+        let runs = world.runs.all();
+        assert_eq!(farewell(&world).await, Findings::new());
+        runs
+    });
+    let attempts: Vec<(usize, u32)> = runs.values().flatten().map(|run| (run.instance, run.attempt)).collect();
+    let taken_over_by = attempts.last().unwrap().0;
+    assert_ne!(taken_over_by, 1);
+    assert_eq!(attempts, [(1, 1), (taken_over_by, 2)]);
+}
+
 #[test]
 fn what_the_journal_can_never_take_fails_the_turn() {
-    let real = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let virtual_time = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    virtual_time.block_on(async {
-        let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(dir.path());
-        let steady = Steady::new(scratch.virtual_clock());
-        let world = World::new(scratch, steady, Dice::new(1), real.handle().clone()).await;
+    in_virtual_time(|real| async move {
+        let (world, _dir) = world(Dice::new(1), &real, None).await;
         let instance = world.up().remove(0);
         instance.line.choosy.store(true, Relaxed);
         let message = a2a::Message {
@@ -151,8 +245,6 @@ fn what_the_journal_can_never_take_fails_the_turn() {
         let body = serde_json::to_string(&response).unwrap();
         assert!(body.contains("TASK_STATE_FAILED") && body.contains("cannot be stored"), "{body}");
     });
-    virtual_time.shutdown_background();
-    real.shutdown_background();
 }
 
 /// The same stories with one promise broken on purpose must go wrong.

@@ -236,7 +236,7 @@ impl Customer {
             return Try::Nothing;
         }
         let Instance { exchange, line, .. } = self.dice.pick(&up).clone();
-        let (weather, begun) = (line.watch(), Instant::now());
+        let (changes, begun) = (line.changes(), Instant::now());
         let call = self.call(told);
         let mut request =
             SendMessageRequest { tenant: agent.to_owned(), message: message.clone(), ..SendMessageRequest::default() };
@@ -246,7 +246,7 @@ impl Customer {
             0 => match timeout(patience, exchange.stream(&call, request)).await {
                 Ok(Ok(mut frames)) => {
                     let first = timeout(patience, frames.next()).await;
-                    let calm = line.weather() == Weather::Fine && matches!(weather.has_changed(), Ok(false));
+                    let calm = line.weather() == Weather::Fine && line.changes() == changes;
                     // The hub of another instance is heard by looking.
                     if calm && begun.elapsed() > Duration::from_secs(5) {
                         told.unexpected.push(format!("left without an id for {:?}", begun.elapsed()));

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::{
     agents::{self, Runs},
     dice::Dice,
-    line::{Line, Steady, Weather},
+    line::{Line, Steady, Trace, Weather, really},
 };
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
@@ -28,6 +28,7 @@ pub(crate) struct World {
     history: Mutex<Vec<Trouble>>,
     dice: Mutex<Dice>,
     real: Handle,
+    trace: Option<Trace>,
     started: Mutex<usize>,
 }
 
@@ -63,15 +64,21 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl World {
-    pub(crate) async fn new(scratch: Scratch, steady: Steady, mut dice: Dice, real: Handle) -> Arc<Self> {
-        let first = open(&scratch, &steady, &real).await;
+    pub(crate) async fn new(
+        scratch: Scratch,
+        steady: Steady,
+        mut dice: Dice,
+        real: Handle,
+        trace: Option<Trace>,
+    ) -> Arc<Self> {
+        let first = open(&scratch, &steady, &real);
         let mut tenants = Vec::new();
         for name in ["one", "two"] {
             let store = Arc::clone(&first);
-            let made = really(&real, async move { store.create_tenant(name).await }).await;
+            let made = really(&real, async move { store.create_tenant(name).await });
             tenants.push(made.expect("a tenant can be made").id);
         }
-        really(&real, async move { first.close().await }).await;
+        really(&real, async move { first.close().await });
         let world = Arc::new(Self {
             scratch,
             steady,
@@ -81,6 +88,7 @@ impl World {
             history: Mutex::default(),
             dice: Mutex::new(dice.fork()),
             real,
+            trace,
             started: Mutex::new(0),
         });
         for place in 0..INSTANCES {
@@ -95,14 +103,14 @@ impl World {
 
     /// Starts an instance in this place.
     pub(crate) async fn start(&self, place: usize) {
-        let store = open(&self.scratch, &self.steady, &self.real).await;
+        let store = open(&self.scratch, &self.steady, &self.real);
         let number = {
             let mut started = lock(&self.started);
             *started += 1;
             *started
         };
         let dice = lock(&self.dice).fork();
-        let line = Line::new(store, self.steady.clone(), dice, self.real.clone());
+        let line = Line::new(store, self.steady.clone(), dice, self.real.clone(), self.trace.clone());
         let agents = Agents::default();
         agents::entries(number, &self.runs, &self.steady).into_iter().for_each(|entry| agents.insert(entry));
         let options = Options {
@@ -166,17 +174,11 @@ impl World {
 
     /// Another look at the journal, by nobody in particular.
     pub(crate) async fn observer(&self) -> Arc<dyn Store> {
-        let store = open(&self.scratch, &self.steady, &self.real).await;
-        Line::new(store, self.steady.clone(), Dice::new(0), self.real.clone())
+        let store = open(&self.scratch, &self.steady, &self.real);
+        Line::new(store, self.steady.clone(), Dice::new(0), self.real.clone(), self.trace.clone())
     }
 }
 
-async fn open(scratch: &Scratch, steady: &Steady, real: &Handle) -> Arc<dyn Store> {
-    really(real, scratch.opening(Some(Wake::Off), Duration::from_secs(2), steady.ticks())).await
-}
-
-/// Does something on the runtime whose time is real, while virtual time stands still.
-async fn really<T: Send + 'static>(real: &Handle, work: impl Future<Output = T> + Send + 'static) -> T {
-    let real = real.clone();
-    tokio::task::spawn_blocking(move || real.block_on(work)).await.expect("nobody panics")
+fn open(scratch: &Scratch, steady: &Steady, real: &Handle) -> Arc<dyn Store> {
+    really(real, scratch.opening(Some(Wake::Off), Duration::from_secs(2), steady.ticks()))
 }

@@ -14,22 +14,26 @@ use crate::{LeaseTime, Result, clock, fault};
 
 /// Counts milliseconds steadily from some moment on, the same moment for every process of the machine.
 #[derive(Clone)]
-pub struct Ticks(Arc<dyn Fn() -> i64 + Send + Sync>);
+pub struct Ticks {
+    read: Arc<dyn Fn() -> i64 + Send + Sync>,
+    is_machine: bool,
+}
 
 impl Ticks {
-    /// Another clock than the machine's: for tests that make their own time.
+    /// Another clock than the machine's: for tests that make their own time. The store does nothing by itself then: other processes'
+    /// commits are heard of by the next call that writes.
     pub fn new(ticks: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ticks))
+        Self { read: Arc::new(ticks), is_machine: false }
     }
 
     fn now(&self) -> i64 {
-        (self.0)()
+        (self.read)()
     }
 }
 
 impl Default for Ticks {
     fn default() -> Self {
-        Self::new(machine_ticks)
+        Self { read: Arc::new(machine_ticks), is_machine: true }
     }
 }
 
@@ -72,6 +76,11 @@ impl Clock {
             params![boot, clock.offset, begin],
         )?;
         Ok(clock)
+    }
+
+    /// Whether time goes on by itself.
+    pub(super) fn is_machine(&self) -> bool {
+        self.ticks.is_machine
     }
 
     pub(super) fn now(&self) -> LeaseTime {

@@ -367,7 +367,13 @@ where
 impl Thread {
     fn run(mut self) {
         loop {
-            match self.jobs.recv_timeout(POLL) {
+            // A test that makes its own time says when other instances' commits are looked for.
+            let order = if self.clock.is_machine() {
+                self.jobs.recv_timeout(POLL)
+            } else {
+                self.jobs.recv().map_err(RecvTimeoutError::from)
+            };
+            match order {
                 Ok(Order::Run(first)) => {
                     if self.process(first) {
                         break;
