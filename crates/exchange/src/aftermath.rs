@@ -1,29 +1,43 @@
-//! Telling others that a task was canceled: agents that have others work for them are asked to, once their task has ended as CANCELED.
+//! Work that was handed on ends with its task: once a task has ended as CANCELED, FAILED or REJECTED, whatever the reason, its agent is asked
+//! to cancel what others still do for it.
 //!
-//! It is owed from the transaction that ends the task until somebody was told or there is no sense in it any more, over crashes too. More than
-//! one instance may tell: a cancel that comes twice does no harm. Agents do not wait for each other: one whose others hang delays its own.
+//! That is owed from the transaction that ends the task until it is done or there is no sense in it any more, over crashes too. More than
+//! one instance may do it: a cancel that comes twice does no harm. Agents do not wait for each other: one whose others hang delays its own.
+//! What is handed on after the end is refused where it would begin ([`store::Accept::parent`]).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures_util::future::join_all;
-use store::{AgentId, OwedCancel, TaskId, clock};
+use store::{AgentId, EventKind, OwedCancel, Start, TaskId};
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::{Errands, Inner, attempts, scribe::Progress};
+use crate::{Entry, Errands, Inner, OnCrash, attempts, scribe::Progress};
 
 /// How many of an agent are told at once.
 const AT_ONCE: usize = 16;
 /// How long one may take.
 const TIME: Duration = Duration::from_secs(20);
-/// After so long whoever worked on it is not told any more.
+/// After so long of trying, by the steady clock of one instance, whoever works on it is not told any more.
 const GIVE_UP: Duration = Duration::from_secs(86_400);
 /// So many are looked at to know which agents owe anything.
 const LOOK: usize = 256;
 /// How often is looked, where nobody says that there is something.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Those of an agent that could not be told: how often, and when it is tried again.
-type Tried = HashMap<TaskId, (u32, Instant)>;
+/// How many events are read at once.
+const EVENTS: usize = 256;
+
+/// The tasks of an agent whose others could not be told.
+type Tried = HashMap<TaskId, Attempts>;
+
+/// How often it was tried.
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    count: u32,
+    first: Instant,
+    next: Instant,
+}
 
 /// Starts the loop.
 pub(crate) fn start(inner: &Arc<Inner>) {
@@ -43,13 +57,15 @@ async fn tell(inner: Arc<Inner>) {
         }
         let wake = async {
             tokio::select! {
-                () = inner.workers.canceled.notified() => {}
+                biased;
+                () = inner.workers.cut_short.notified() => {}
                 () = tokio::time::sleep(POLL) => {}
             }
         };
         tokio::pin!(wake);
         loop {
             tokio::select! {
+                biased;
                 // What is cut off here is owed still.
                 () = inner.draining.cancelled() => return,
                 Some(ended) = rounds.join_next() => match ended {
@@ -72,12 +88,7 @@ async fn tell(inner: Arc<Inner>) {
 
 /// The agents that owe something, as far as one look shows, but for these.
 async fn owing(inner: &Inner, busy: &[AgentId]) -> Vec<AgentId> {
-    let mut ids = Vec::new();
-    for entry in inner.agents.all() {
-        if entry.profile.tells_cancel && !busy.contains(&entry.profile.id) {
-            ids.push(entry.profile.id.clone());
-        }
-    }
+    let mut ids: Vec<AgentId> = inner.agents.handing_on().into_iter().filter(|id| !busy.contains(id)).collect();
     match inner.store.owed_cancels(&ids, LOOK).await {
         // There may be more of others behind so many.
         Ok(owed) if owed.len() == LOOK => ids,
@@ -86,7 +97,7 @@ async fn owing(inner: &Inner, busy: &[AgentId]) -> Vec<AgentId> {
             ids
         }
         Err(error) => {
-            tracing::warn!(%error, "canceled tasks that others work on cannot be looked for");
+            tracing::warn!(%error, "ended tasks that others work on cannot be looked for");
             Vec::new()
         }
     }
@@ -97,7 +108,7 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
     let all = match inner.store.owed_cancels(std::slice::from_ref(&id), tried.len() + AT_ONCE).await {
         Ok(all) => all,
         Err(error) => {
-            tracing::warn!(%error, "canceled tasks that others work on cannot be looked for");
+            tracing::warn!(%error, "ended tasks that others work on cannot be looked for");
             return (id, tried);
         }
     };
@@ -105,16 +116,16 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
     std::mem::swap(&mut tried, &mut left);
     let now = Instant::now();
     let ready: Vec<&OwedCancel> =
-        all.iter().filter(|owed| tried.get(&owed.task).is_none_or(|(_, again)| *again <= now)).take(AT_ONCE).collect();
+        all.iter().filter(|owed| tried.get(&owed.task).is_none_or(|tried| tried.next <= now)).take(AT_ONCE).collect();
     let told = ready.iter().map(|owed| async { (*owed, tell_one(&inner, owed).await) });
     for (owed, told) in join_all(told).await {
-        let age = clock::now().as_millis().saturating_sub(owed.since.as_millis());
-        let is_old = u128::try_from(age).is_ok_and(|age| age > GIVE_UP.as_millis());
-        let count = tried.get(&owed.task).map_or(0, |(count, _)| *count) + 1;
+        let before = tried.get(&owed.task);
+        let (count, first) = before.map_or((1, now), |before| (before.count + 1, before.first));
         match told {
-            Err(error) if !is_old => {
+            Err(error) if first.elapsed() <= GIVE_UP => {
                 tracing::info!(task.id = %owed.task, agent.name = %id, error, "a cancel cannot be passed on yet");
-                tried.insert(owed.task, (count, Instant::now() + attempts::backoff(owed.task, count)));
+                let next = Instant::now() + attempts::backoff(owed.task, count);
+                tried.insert(owed.task, Attempts { count, first, next });
             }
             told => {
                 if let Err(error) = told {
@@ -132,16 +143,46 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
 
 async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel) -> Result<(), String> {
     // Agents of several tenants may have one id.
-    let entry = inner.agents.get(owed.tenant, &owed.agent).ok_or("there is no such agent any more")?;
-    let kept = match inner.store.events(owed.tenant, owed.task, owed.kept.saturating_sub(1), 1).await {
-        // Nobody knows any more what to say.
-        Err(store::Error::Pruned | store::Error::NotFound) => return Ok(()),
-        kept => kept.map_err(|error| error.to_string())?,
-    };
-    let state = kept.first().and_then(|kept| Progress::open(&kept.body).ok()).and_then(|(_, state)| state);
-    let Some(state) = state else { return Ok(()) };
-    match tokio::time::timeout(TIME, entry.agent.canceled(owed.task, state, &Errands::new(inner, owed.tenant))).await {
-        Ok(told) => told,
+    let entry = inner.agents.get_or_removed(owed.tenant, &owed.agent).ok_or("there is no such agent any more")?;
+    let kept = kept_states(inner, &entry, owed).await.map_err(|error| error.to_string())?;
+    let states = kept.iter().filter_map(|kept| Progress::open(kept).ok()?.1);
+    let errands = Errands::new(inner, owed.tenant);
+    let canceled = join_all(states.map(|state| entry.agent.canceled(owed.task, state, &errands)));
+    match tokio::time::timeout(TIME, canceled).await {
+        Ok(told) => told.into_iter().collect(),
         Err(_) => Err(format!("no answer within {} s", TIME.as_secs())),
     }
+}
+
+/// What each attempt at the task's turns kept last. An attempt that resumes goes on from what the one before kept; any other begins
+/// anew, and what the one before handed on is known by that one's state alone. What was pruned is not known any more.
+async fn kept_states(inner: &Inner, entry: &Entry, owed: &OwedCancel) -> store::Result<Vec<Bytes>> {
+    let known = |read: store::Result<Vec<store::Event>>| match read {
+        Err(store::Error::Pruned | store::Error::NotFound) => Ok(Vec::new()),
+        read => read,
+    };
+    let newest = async || known(inner.store.events(owed.tenant, owed.task, owed.kept.saturating_sub(1), 1).await);
+    if entry.profile.on_crash == OnCrash::Resume && owed.kept > 0 {
+        return Ok(newest().await?.into_iter().map(|event| event.body).collect());
+    }
+    let mut states = Vec::new();
+    let mut last = None;
+    let mut seq = 0;
+    loop {
+        let events = known(inner.store.events(owed.tenant, owed.task, seq, EVENTS).await)?;
+        let Some(end) = events.last().map(|event| event.seq) else { break };
+        seq = end;
+        for event in events {
+            match event.kind {
+                EventKind::Kept => last = Some(event.body),
+                EventKind::Started(Start::Again) => states.extend(last.take()),
+                _ => {}
+            }
+        }
+    }
+    if seq == 0 && owed.kept > 0 {
+        last = newest().await?.pop().map(|event| event.body);
+    }
+    states.extend(last);
+    Ok(states)
 }

@@ -33,9 +33,9 @@ pub trait Agent: Send + Sync + 'static {
     /// Takes one turn.
     async fn run(&self, turn: Turn, out: Output) -> Outcome;
 
-    /// A task of it has ended as CANCELED, and this is what it had kept: tells whoever works on it. Only agents with
-    /// [`Profile::tells_cancel`] are asked, again and again until it works, maybe by several instances at once. An error says why it did
-    /// not.
+    /// Cancels what others do for a task that has ended as CANCELED, FAILED or REJECTED, as far as `state`, which the agent kept, says
+    /// that there is anything. It is called for agents with [`Profile::tells_cancel`], for every attempt at the task's turns that kept
+    /// a state, again and again until it works, and maybe by several instances at once. An error says why it did not work.
     async fn canceled(&self, _task: TaskId, _state: Bytes, _errands: &Errands) -> Result<(), String> {
         Ok(())
     }
@@ -106,7 +106,7 @@ pub struct Profile {
     pub first_text: Duration,
     /// After which a run of its turn is ended as failed. Who rests is not at work: the time begins anew after it.
     pub timeout: Option<Duration>,
-    /// Others work for it, who have to be told when a task is canceled: see [`Agent::canceled`].
+    /// Others work for it, and have to be told when a task of it ends otherwise than as COMPLETED: see [`Agent::canceled`].
     pub tells_cancel: bool,
     /// It is not called by its name in URLs and stands in no list: it is there for those who know it otherwise.
     pub unlisted: bool,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use a2a::Dialect;
-use store::TaskId;
+use store::{Lease, TaskId};
 
 use crate::{Caller, Luggage, Origin};
 
@@ -26,6 +26,8 @@ pub struct Call {
     pub origin: Origin,
     /// The id of a task that it makes, where that had to be known before. No surface lets its callers choose one.
     pub task: Option<TaskId>,
+    /// The lease of the turn that makes the call, if one does. No task begins once that turn is over.
+    pub parent: Option<Lease>,
     /// What it has in flight.
     pub luggage: Arc<Luggage>,
 }
@@ -61,6 +63,7 @@ impl Call {
             rules: Rules::default(),
             origin: Origin::default(),
             task: None,
+            parent: None,
             luggage: Arc::default(),
         }
     }

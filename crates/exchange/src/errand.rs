@@ -8,7 +8,7 @@ use std::{
 };
 
 use a2a::{CancelTaskRequest, ErrorKind, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, TaskState};
-use store::{TaskId, TenantId};
+use store::{Lease, TaskId, TenantId};
 
 use crate::{Call, Caller, Delegation, Entry, Error, Exchange, Inner, Origin, Rules, Trace};
 
@@ -21,6 +21,8 @@ pub(crate) struct Names(Mutex<HashMap<TenantId, Arc<str>>>);
 pub struct Errands {
     inner: Arc<Inner>,
     tenant: TenantId,
+    /// The lease of the turn that hands work on.
+    parent: Option<Lease>,
 }
 
 /// Something to be done by another agent.
@@ -60,7 +62,12 @@ pub struct Answer {
 
 impl Errands {
     pub(crate) fn new(inner: &Arc<Inner>, tenant: TenantId) -> Self {
-        Self { inner: Arc::clone(inner), tenant }
+        Self { inner: Arc::clone(inner), tenant, parent: None }
+    }
+
+    /// For a turn under this lease. When the lease is lost, or the turn's task has ended or is being canceled, no task begins for it.
+    pub(crate) fn of_turn(inner: &Arc<Inner>, lease: &Lease) -> Self {
+        Self { parent: Some(lease.clone()), ..Self::new(inner, lease.tenant) }
     }
 
     /// Whose work it is.
@@ -99,12 +106,13 @@ impl Errands {
         }
     }
 
-    /// Hands an errand on, or finds it where it was handed on before.
+    /// Hands an errand on, or finds it where it was handed on before. [`Error::LeaseLost`] says that the turn that hands it on is over.
     pub async fn hand_on(&self, caller: &Caller, errand: Errand) -> Result<Handed, Error> {
         let exchange = Exchange { inner: Arc::clone(&self.inner) };
         let call = Call {
             agent: Some(errand.agent),
             task: Some(errand.task),
+            parent: self.parent.clone(),
             idempotency_key: Some(errand.key.clone()),
             rules: Rules { always_task: true, ..Rules::default() },
             origin: Origin {
@@ -128,7 +136,11 @@ impl Errands {
             configuration: Some(SendMessageConfiguration { return_immediately: true, ..Default::default() }),
             ..SendMessageRequest::default()
         };
-        let task = exchange.take_in(&call, request).await?.accepted.task;
+        let taken = exchange.take_in(&call, request).await.map_err(|error| match error {
+            Error::Store(store::Error::LeaseLost) => Error::LeaseLost("the turn that hands this on is over".to_owned()),
+            error => error,
+        });
+        let task = taken?.accepted.task;
         Ok(Handed { exchange, call, task })
     }
 

@@ -217,6 +217,7 @@ impl Exchange {
             working,
             push,
             quota: inner.options.quota,
+            parent: call.parent.clone(),
             at,
         };
         Ok((accept, Taking { task, newborn, held, cursor, start: Start { entry, slot, message } }))

@@ -208,7 +208,7 @@ impl Exchange {
                 answered(store.force_cancel(tenant, id)).await?;
             }
         }
-        self.inner.workers.canceled.notify_one();
+        self.inner.workers.cut_short.notify_one();
         errand::wake_parent_of(&self.inner, tenant, id).await;
         Ok(mark)
     }

@@ -5,7 +5,7 @@
 //! two tenants, or a tenant's and a common one, that have the same id by chance, never wait for each other.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -83,6 +83,8 @@ struct Book {
     own: HashMap<TenantId, Arc<Shelf>>,
     /// Agents of tenants that this instance cannot make, and another one may.
     aside: HashSet<(TenantId, AgentId)>,
+    /// Common agents that were removed and hand work on: what others do for their tasks has to be ended still.
+    removed: Shelf,
     offers: Arc<[Offer]>,
 }
 
@@ -267,6 +269,7 @@ impl Agents {
         self.change(|book, lanes| {
             let id = entry.profile.id.clone();
             lanes.insert((None, id.clone()), Arc::downgrade(&entry.lane));
+            book.removed.remove(&id);
             book.common.insert(id, Arc::new(entry));
         });
     }
@@ -274,7 +277,9 @@ impl Agents {
     /// Removes an agent. Its waiting work stays in the journal until an agent of that id is back.
     pub fn remove(&self, id: &AgentId) {
         self.change(|book, _| {
-            book.common.remove(id);
+            if let Some(entry) = book.common.remove(id).filter(|entry| entry.profile.tells_cancel) {
+                book.removed.insert(id.clone(), entry);
+            }
         });
     }
 
@@ -412,6 +417,18 @@ impl Agents {
         let book = self.book.load();
         let own = book.own.values().flat_map(|shelf| shelf.values());
         book.common.values().chain(own).cloned().collect()
+    }
+
+    /// The ids of the agents that hand work on, removed ones included.
+    pub(crate) fn handing_on(&self) -> BTreeSet<AgentId> {
+        let removed = self.book.load().removed.values().cloned().collect::<Vec<_>>();
+        let all = self.all().into_iter().chain(removed);
+        all.filter(|entry| entry.profile.tells_cancel).map(|entry| entry.profile.id.clone()).collect()
+    }
+
+    /// The agent that can end what others do for a task of this agent. It may have been removed.
+    pub(crate) fn get_or_removed(&self, tenant: TenantId, id: &AgentId) -> Option<Arc<Entry>> {
+        self.get(tenant, id).or_else(|| self.book.load().removed.get(id).cloned())
     }
 
     /// The agents that this instance runs.

@@ -190,7 +190,7 @@ async fn run(
         cancel: running.cancel.clone(),
         past: Past::journal(lease.tenant, inner.journal(), context_limit, inner.page_key.clone()),
         ledger: inner.ledger(&lease.agent, &origin),
-        errands: Some(Errands::new(inner, lease.tenant)),
+        errands: Some(Errands::of_turn(inner, lease)),
         origin: origin.clone(),
     };
     let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, output)).catch_unwind());
@@ -511,7 +511,12 @@ async fn write(inner: &Inner, running: &Running, append: Append) -> store::Resul
     loop {
         let asked = Instant::now();
         match inner.store.append(lease, append.clone()).await {
-            Ok(appended) => return Ok(Committed::Written(appended.next, asked, appended.state)),
+            Ok(appended) => {
+                if appended.state.is_terminal() && appended.state != TaskState::Completed {
+                    inner.workers.cut_short.notify_one();
+                }
+                return Ok(Committed::Written(appended.next, asked, appended.state));
+            }
             Err(error) if error.is_refusal() => {
                 tracing::info!(task.id = %lease.task, error = %error, "a write was refused: the task is no longer this worker's");
                 return Ok(Committed::Refused);

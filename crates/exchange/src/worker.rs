@@ -25,8 +25,8 @@ pub(crate) struct Workers {
     tasks: Mutex<Tasks>,
     /// A slot became free that others may be waiting for.
     pub(crate) freed: Notify,
-    /// A task has ended as CANCELED of which others may have to be told.
-    pub(crate) canceled: Notify,
+    /// A task has ended otherwise than as COMPLETED, and others may still work for it.
+    pub(crate) cut_short: Notify,
     /// Set when the grace of a shutdown is over: turns are given back.
     release: CancellationToken,
     /// Set when there is no more time for that either.

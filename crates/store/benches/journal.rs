@@ -144,6 +144,7 @@ fn begin(task: TaskId, agent: &str) -> Outcome<Accept> {
         working: Draft::status(task, CONTEXT, TaskState::Working, None, None, at)?,
         push: None,
         quota: Quota::default(),
+        parent: None,
         at,
     })
 }

@@ -87,6 +87,8 @@ macro_rules! for_each_conformance_case {
             a_cancel_marks_a_running_task,
             the_mark_overrules_every_end,
             a_cancel_is_owed_to_others_until_it_is_told,
+            any_end_but_completion_is_owed_to_others,
+            a_task_begins_for_a_turn_only_while_that_runs,
             a_context_has_the_state_of_its_newest_task,
             the_mark_ends_released_and_due_work,
             a_forced_cancel_voids_the_lease,

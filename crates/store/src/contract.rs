@@ -37,7 +37,7 @@ pub trait Journal: Send + Sync + 'static {
     ///
     /// Races it names: [`Error::NotFound`] (continuation of nothing), [`Error::Terminal`] (it ended
     /// before this message came), [`Error::IdempotencyConflict`] (same key, other content),
-    /// [`Error::InboxFull`], [`Error::TooManyTasks`] and [`Error::TooMuchStored`] (the quota). A repeated key with the same content is `Ok` with `duplicate` set, whatever
+    /// [`Error::LeaseLost`] (the turn that hands it on is over), [`Error::InboxFull`], [`Error::TooManyTasks`] and [`Error::TooMuchStored`] (the quota). A repeated key with the same content is `Ok` with `duplicate` set, whatever
     /// the task's state is by now, and nothing is written.
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted>;
 
@@ -75,11 +75,12 @@ pub trait Journal: Send + Sync + 'static {
     /// Which of the tasks that these holders have carry a cancel mark.
     async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>>;
 
-    /// Up to `limit` tasks of these agents that have ended as CANCELED, whose agents have not told others yet: those with
-    /// [`tells_cancel`](crate::Target::New::tells_cancel) that had kept a state. The oldest are the first.
+    /// Up to `limit` tasks of these agents that have ended as CANCELED, FAILED or REJECTED and whose agents have not ended yet what others
+    /// do for them: those with [`tells_cancel`](crate::Target::New::tells_cancel) that had kept a state in any attempt. The oldest are the
+    /// first. That is owed from the transaction that ends the task.
     async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>>;
 
-    /// Says that others were told of a cancel, or never can be.
+    /// Says that what others did for a task that has ended was ended too, or never can be.
     async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
 
     /// Shows a task whose first output was held back for a direct reply that did not come in time.

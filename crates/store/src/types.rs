@@ -141,6 +141,9 @@ pub struct Accept {
     pub push: Option<NewPush>,
     /// What its tenant may use; checked in the transaction that would use it.
     pub quota: Quota,
+    /// The lease of the turn that hands this on as a new task, if one does. When that turn is not running under it any more, or its task
+    /// carries a cancel mark, no task begins: [`Error::LeaseLost`](crate::Error::LeaseLost). Not together with [`Post::replays`].
+    pub parent: Option<Lease>,
     /// Now, as events tell it to people.
     pub at: Timestamp,
 }
@@ -195,7 +198,8 @@ pub enum Target {
         post: Post,
         /// What it came from, as JSON, for its turns to know.
         origin: Option<Arc<str>>,
-        /// Its agent has to tell others when it is canceled, see [`Journal::owed_cancels`](crate::Journal::owed_cancels).
+        /// Its agent hands work on, and has to end that when the task ends otherwise than as COMPLETED, see
+        /// [`Journal::owed_cancels`](crate::Journal::owed_cancels).
         tells_cancel: bool,
     },
     /// A task that exists.
@@ -375,7 +379,7 @@ pub struct TaskHead {
     pub origin: Option<Arc<str>>,
 }
 
-/// A task that has ended as CANCELED, of which its agent has to tell others.
+/// A task that has ended otherwise than as COMPLETED, and whose agent has not ended yet what others do for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwedCancel {
     /// Whose it is.
@@ -384,10 +388,8 @@ pub struct OwedCancel {
     pub task: TaskId,
     /// Its agent.
     pub agent: AgentId,
-    /// The event with which that last kept its state.
+    /// The event with which the last attempt kept its state; zero when it kept none, or what it kept was undone.
     pub kept: u64,
-    /// Since when.
-    pub since: Timestamp,
 }
 
 /// How much of a task to read.

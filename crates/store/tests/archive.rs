@@ -81,6 +81,7 @@ fn begin(task: TaskId, n: u8, leased: bool) -> Accept {
         working: status(task, TaskState::Working, None),
         push: None,
         quota: Quota::default(),
+        parent: None,
         at: clock::now(),
     }
 }

@@ -83,6 +83,7 @@ fn begin(task: TaskId) -> Accept {
         working: status(task, TaskState::Working, None),
         push: None,
         quota: store::Quota::default(),
+        parent: None,
         at: clock::now(),
     }
 }

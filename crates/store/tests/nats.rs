@@ -120,6 +120,7 @@ impl Instance {
             working: Draft::status(task, "ctx", a2a::TaskState::Working, None, None, at).unwrap(),
             push: None,
             quota: Quota::default(),
+            parent: None,
             at,
         };
         assert_eq!(self.store.accept(self.tenant, accept).await.unwrap().seq, 1);

@@ -71,6 +71,7 @@ impl Story {
             working: Draft::status(task, "one", TaskState::Working, None, None, self.now()).unwrap(),
             push: None,
             quota: Quota { tasks, bytes: None },
+            parent: None,
             at: self.now(),
         }
     }

@@ -178,9 +178,9 @@ fn parked(at_most: Duration) -> Ends {
     Box::new(Outcome::Parked { at_most: Some(at_most) })
 }
 
-/// Whether it is worth another try in a while.
+/// Whether the turn rests and tries again. A turn that is over cannot rest either, and ends with that.
 fn is_passing(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable)
+    matches!(error, Error::LeaseLost(_)) || matches!(error.kind(), ErrorKind::Unavailable)
 }
 
 /// What an agent's end means for the one that asked it.

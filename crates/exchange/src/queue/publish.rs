@@ -124,6 +124,7 @@ impl Exchange {
             working: Draft::status(task, &context, TaskState::Working, None, None, at)?,
             push: None,
             quota: inner.options.quota,
+            parent: None,
             at,
         };
         let accepted = answered(inner.store.accept(call.caller.tenant, accept)).await;

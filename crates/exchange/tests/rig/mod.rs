@@ -148,6 +148,7 @@ impl Rig {
             working,
             push: None,
             quota: store::Quota::default(),
+            parent: None,
             at,
         };
         assert!(store.accept(tenant, accept).await.unwrap().lease.is_some());

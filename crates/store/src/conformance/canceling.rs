@@ -177,3 +177,92 @@ pub(super) async fn a_cancel_is_owed_to_others_until_it_is_told(store: Arc<dyn S
     }
     assert_eq!(world.events(asking).await, before, "that is no event");
 }
+
+pub(super) async fn any_end_but_completion_is_owed_to_others(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let agents = [world.agent.clone()];
+    let owed = async || world.store.owed_cancels(&agents, 10).await.unwrap();
+    let mut expected = Vec::new();
+    for state in [Failed, Rejected] {
+        let (task, lease) = telling(&world).await;
+        world.append(&lease, vec![kept("1")]).await.unwrap();
+        world.end(&lease, state, None).await.unwrap();
+        expected.push(task);
+    }
+    // A dead letter, of a queue too.
+    let (task, mut accept) = world.begin("hello");
+    if let Accept { target: Target::New { tells_cancel, post, .. }, .. } = &mut accept {
+        (*tells_cancel, post.queued) = (true, true);
+    }
+    world.accept(accept).await.unwrap();
+    let term = world.leased(world.begin("x").1).lease.unwrap();
+    let lease = world.store.claim_task(world.tenant, task, term, false).await.unwrap().lease;
+    world.append(&lease, vec![kept("2")]).await.unwrap();
+    let failed = status(task, Failed, None);
+    world
+        .finish(&lease, TurnEnd::GiveUp { status: failed, error: "no more attempts".into(), dead: true })
+        .await
+        .unwrap();
+    expected.push(task);
+    // One whose last attempt has kept nothing, and undone what the one before had kept.
+    let (task, lease) = telling(&world).await;
+    world.append(&lease, vec![kept("3")]).await.unwrap();
+    world.finish(&lease, TurnEnd::Release { begun: true }).await.unwrap();
+    let again = world.lease_one().await;
+    assert_eq!((again.lease.task, again.lease.kept), (task, 0));
+    world.end(&again.lease, Failed, None).await.unwrap();
+    expected.push(task);
+    // Nothing was ever kept, or all is done.
+    let (_, lease) = telling(&world).await;
+    world.end(&lease, Failed, None).await.unwrap();
+    let (_, lease) = telling(&world).await;
+    world.append(&lease, vec![kept("4")]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+
+    let mut found: Vec<TaskId> = owed().await.into_iter().map(|owed| owed.task).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    for task in found {
+        world.store.settle_cancel(world.tenant, task).await.unwrap();
+    }
+    assert_eq!(owed().await, []);
+}
+
+pub(super) async fn a_task_begins_for_a_turn_only_while_that_runs(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let begin = async |parent: &Lease| {
+        let (task, accept) = world.begin("child");
+        let accepted = world.accept(Accept { parent: Some(parent.clone()), ..accept }).await;
+        (task, accepted)
+    };
+    let refused = async |parent: &Lease| {
+        let (task, accepted) = begin(parent).await;
+        assert!(matches!(accepted, Err(Error::LeaseLost)), "{accepted:?}");
+        assert!(matches!(world.store.head(world.tenant, task).await, Err(Error::NotFound)));
+    };
+    let (_, lease) = world.running("hello").await;
+    let (task, accepted) = begin(&lease).await;
+    assert_eq!(accepted.unwrap().task, task);
+    refused(&Lease { generation: lease.generation + 1, ..lease.clone() }).await;
+    refused(&Lease { task: TaskId::mint(), ..lease.clone() }).await;
+    world.end(&lease, Failed, None).await.unwrap();
+    refused(&lease).await;
+    let (task, lease) = world.running("hello").await;
+    world.store.mark_cancel(world.tenant, task).await.unwrap();
+    refused(&lease).await;
+    world.store.force_cancel(world.tenant, task).await.unwrap();
+    refused(&lease).await;
+    // The same message as one that began a task finds it, whatever has become of the turn.
+    let (_, lease) = world.running("hello").await;
+    let (task, accept) = world.begin("child");
+    let accept = Accept { parent: Some(lease.clone()), ..keyed(accept, 7, 7) };
+    world.accept(accept.clone()).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+    let again = world.accept(accept).await.unwrap();
+    assert!(again.duplicate && again.task == task);
+    // A tenant's task does not begin for another tenant's turn.
+    let other = world.other().await;
+    let (_, lease) = other.running("hello").await;
+    refused(&lease).await;
+}

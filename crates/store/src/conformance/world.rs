@@ -68,6 +68,7 @@ impl World {
             working: status(task, TaskState::Working, None),
             push: None,
             quota: crate::Quota::default(),
+            parent: None,
             at,
         };
         (task, accept)
@@ -85,6 +86,7 @@ impl World {
             working: status(task, TaskState::Working, None),
             push: None,
             quota: crate::Quota::default(),
+            parent: None,
             at: clock::now(),
         }
     }

@@ -32,6 +32,17 @@ fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Ac
     else {
         return Err(Error::NotFound);
     };
+    // Whoever ends the parent after this finds the child; whoever has ended it before leaves none behind.
+    if let Some(parent) = &accept.parent {
+        let is_running = match tx.load(tenant, parent.task) {
+            Ok(row) => row.is_held_under(parent) && !row.cancel_mark,
+            Err(Error::NotFound) => false,
+            Err(error) => return Err(error),
+        };
+        if !is_running {
+            return Err(Error::LeaseLost);
+        }
+    }
     let replayed = match post.replays {
         Some(letter) => Some(tx.load(tenant, letter)?.visible()?),
         None => None,
@@ -56,7 +67,7 @@ fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Ac
     row.replays = post.replays.map(|letter| letter.to_string());
     row.origin.clone_from(origin);
     if *tells_cancel {
-        row.aftermath = Aftermath::IfCanceled;
+        row.aftermath = Aftermath::IfKept;
     }
     if let Some(new) = &accept.push {
         push::Room::of(tx, &row, new)?.put(tx, &mut row, new, 0, accept.at)?;

@@ -37,10 +37,8 @@ enum Decision {
 
 pub(crate) fn append(tx: &mut impl Tx, lease: &Lease, append: &Append) -> Result<Appended> {
     let mut row = tx.load(lease.tenant, lease.task)?;
-    // A task that has ended has no owner.
-    let holds = row.generation == lease.generation && row.owner.as_deref() == Some(lease.holder.as_str());
     let unfenced = fault::is_on("no-fence") && !row.state.is_terminal();
-    if !holds && !unfenced {
+    if !row.is_held_under(lease) && !unfenced {
         return Err(Error::LeaseLost);
     }
     let is_so = match append.only {
@@ -240,8 +238,7 @@ fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {
         Content::Note => row.log(tx, draft.at, EventKind::Note, draft.body.clone()),
         Content::Kept => {
             row.log(tx, draft.at, EventKind::Kept, draft.body.clone())?;
-            row.kept = row.seq;
-            row.changed();
+            row.keep();
             Ok(())
         }
         Content::Reply => Err(Error::Illegal(TaskState::Completed)),

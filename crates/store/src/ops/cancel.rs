@@ -69,7 +69,7 @@ pub(crate) fn force(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<
     row.save(tx)
 }
 
-/// Whoever had to be told of a cancel was.
+/// The agent of a task that has ended was asked to end what others do for it.
 pub(crate) fn settle(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
     let mut row = tx.load(tenant, task)?;
     if row.aftermath == Aftermath::Owed {

@@ -74,22 +74,25 @@ impl Dead {
     }
 }
 
-/// Whether an agent has to be told, after its task has ended as CANCELED, so that it can tell others (`a2a_tasks.aftermath`).
+/// Whether an agent is asked, after its task has ended otherwise than as COMPLETED, to end what others do for it (`a2a_tasks.aftermath`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aftermath {
     No = 0,
-    /// It has to, should that happen.
-    IfCanceled = 1,
-    /// It has happened.
+    /// It is, once it has kept a state: without one it has handed nothing on.
+    IfKept = 1,
+    /// The task has ended, and the agent has not been asked yet.
     Owed = 2,
+    /// It has kept a state. That holds even when another attempt has undone the attempt that kept it.
+    IfEnded = 3,
 }
 
 impl Aftermath {
     /// As it is stored.
     pub(crate) fn from_code(code: i64) -> Self {
         match code {
-            1 => Self::IfCanceled,
+            1 => Self::IfKept,
             2 => Self::Owed,
+            3 => Self::IfEnded,
             _ => Self::No,
         }
     }
@@ -333,6 +336,20 @@ impl TaskRow {
         })
     }
 
+    /// Whether this lease of it is the current one. A task that has ended has none.
+    pub(super) fn is_held_under(&self, lease: &Lease) -> bool {
+        self.generation == lease.generation && self.owner.as_deref() == Some(lease.holder.as_str())
+    }
+
+    /// Takes the event that was just logged as the state that its agent keeps.
+    pub(super) fn keep(&mut self) {
+        self.touched_only = false;
+        self.kept = self.seq;
+        if self.aftermath == Aftermath::IfKept {
+            self.aftermath = Aftermath::IfEnded;
+        }
+    }
+
     /// Appends an event to the log.
     pub(super) fn log(&mut self, tx: &mut impl Tx, at: Timestamp, kind: EventKind, body: Bytes) -> Result<()> {
         self.seq += 1;
@@ -354,8 +371,12 @@ impl TaskRow {
         self.touched_only = false;
         self.retire_status_message(tx, draft.at)?;
         self.state = *state;
-        if *state == TaskState::Canceled && self.aftermath == Aftermath::IfCanceled {
-            self.aftermath = if self.kept == 0 { Aftermath::No } else { Aftermath::Owed };
+        if state.is_terminal() {
+            // An agent that completes its work has nothing under way. Any other end may have come over it in the middle.
+            let has_kept =
+                self.aftermath == Aftermath::IfEnded || (self.aftermath == Aftermath::IfKept && self.kept > 0);
+            let is_owed = has_kept && *state != TaskState::Completed;
+            self.aftermath = if is_owed { Aftermath::Owed } else { Aftermath::No };
         }
         self.status_at = draft.at.as_millis();
         self.status_message.clone_from(message);

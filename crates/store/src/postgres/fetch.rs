@@ -111,7 +111,8 @@ impl Need {
         });
         let quota = Quota { tasks: accept.quota.tasks.filter(|_| begins), bytes: accept.quota.bytes };
         Self {
-            task: if begins { replays } else { Some(task) },
+            // A task that a turn hands on repeats no dead letter.
+            task: if begins { replays.or(accept.parent.as_ref().map(|parent| parent.task)) } else { Some(task) },
             inbox: !begins,
             key: reserve,
             quota: (quota != Quota::default()).then_some((tenant, quota)),
@@ -791,6 +792,7 @@ mod tests {
             working: Draft::status(task, "c", a2a::TaskState::Working, None, None, at).unwrap(),
             push: None,
             quota: Quota { tasks: Some(1), bytes: None },
+            parent: None,
             at,
         }
     }

@@ -333,7 +333,7 @@ pub(super) async fn context_state(
 }
 
 pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
-    let sql = "SELECT tenant_id, task_id, agent_id, kept, status_at FROM a2a_tasks
+    let sql = "SELECT tenant_id, task_id, agent_id, kept FROM a2a_tasks
          WHERE aftermath = 2 AND agent_id = ANY($1) ORDER BY status_at LIMIT $2";
     let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -344,7 +344,6 @@ pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) 
             task: task_id(row.try_get(1)?),
             agent: codec::parse_agent(row.try_get(2)?)?,
             kept: codec::unsigned(row.try_get(3)?),
-            since: codec::time(row.try_get(4)?),
         });
     }
     Ok(found)

@@ -89,6 +89,7 @@ pub(crate) fn begin(task: TaskId) -> Accept {
         working: status(task, TaskState::Working),
         push: None,
         quota: store::Quota::default(),
+        parent: None,
         at: clock::now(),
     }
 }

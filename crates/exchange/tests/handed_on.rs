@@ -1,0 +1,314 @@
+//! Work that a turn hands on ends with the turn's task: whatever ends the parent, other than its own completion, cancels the child, and no
+//! child begins once the parent has ended.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use a2a::{Part, TaskState};
+use async_trait::async_trait;
+use bytes::Bytes;
+use exchange::{
+    Agent, Agents, Call, Caller, Entry, Errand, Errands, Exchange, OnCrash, Options,
+    Outcome, Output, Profile, Turn,
+};
+use rig::{Place, Rig, agent, message};
+use store::{Error as StoreError, TaskId};
+use tokio::sync::Notify;
+
+/// Hands work on to `child` and then does what its message says.
+#[derive(Clone, Default)]
+struct Parent {
+    children: Arc<Mutex<Vec<TaskId>>>,
+    /// Calls of [`Agent::canceled`], the first of which fail so often.
+    told: Arc<AtomicU32>,
+    fails: u32,
+    /// What holds the turn up between keeping the child's id and handing on, and what came of handing on after that.
+    thaw: Arc<Notify>,
+    late: Arc<Mutex<Option<Result<TaskId, String>>>>,
+}
+
+impl Parent {
+    fn entry(&self) -> Entry {
+        let mut profile = Profile::new("parent".parse().unwrap(), "test");
+        profile.tells_cancel = true;
+        profile.on_crash = OnCrash::Resume;
+        Entry::new(profile, Arc::new(self.clone()))
+    }
+
+    fn children(&self) -> Vec<TaskId> {
+        self.children.lock().unwrap().clone()
+    }
+
+    async fn until_handed_on(&self) -> TaskId {
+        for _ in 0..500 {
+            if let Some(child) = self.children().first() {
+                return *child;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("nothing was handed on");
+    }
+}
+
+async fn hand_on(turn: &Turn, child: TaskId) -> Result<TaskId, exchange::Error> {
+    let errands = turn.errands.clone().unwrap();
+    let caller = errands.caller().await.unwrap();
+    let errand = Errand {
+        task: child,
+        agent: "child".into(),
+        text: "work".into(),
+        key: format!("{child}"),
+        parent: turn.task,
+        trace: turn.trace(),
+        delegation: turn.ledger.clone().delegate(None).unwrap(),
+    };
+    errands.hand_on(&caller, errand).await.map(|handed| handed.task())
+}
+
+#[async_trait]
+impl Agent for Parent {
+    async fn run(&self, turn: Turn, out: Output) -> Outcome {
+        let text = turn.text();
+        if turn.resumed {
+            return Outcome::Completed(Vec::new());
+        }
+        let child = TaskId::mint();
+        out.keep(child.to_string()).await;
+        out.flush().await;
+        if text == "frozen" {
+            // The process stands still here: what it does next is not stopped by anything that happens to its turn.
+            let (thaw, late) = (Arc::clone(&self.thaw), Arc::clone(&self.late));
+            self.children.lock().unwrap().push(child);
+            tokio::spawn(async move {
+                thaw.notified().await;
+                let handed = hand_on(&turn, child).await.map_err(|error| error.to_string());
+                *late.lock().unwrap() = Some(handed);
+            });
+            return std::future::pending().await;
+        }
+        hand_on(&turn, child).await.unwrap();
+        self.children.lock().unwrap().push(child);
+        match text.as_str() {
+            "panics" => panic!("on purpose"),
+            "breaks" => Outcome::Broken("its protocol".into()),
+            "retries" => Outcome::Retry("again".into()),
+            "fails" => Outcome::Failed(vec![Part::text("by itself")]),
+            "rejects" => Outcome::Rejected(Vec::new()),
+            "completes" => Outcome::Completed(Vec::new()),
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn canceled(&self, _task: TaskId, state: Bytes, errands: &Errands) -> Result<(), String> {
+        if self.told.fetch_add(1, Relaxed) < self.fails {
+            return Err("not now".into());
+        }
+        let child = TaskId::parse(std::str::from_utf8(&state).unwrap()).unwrap();
+        let caller = errands.caller().await.map_err(|error| error.to_string())?;
+        errands.cancel(&caller, child).await.map_err(|error| error.to_string())
+    }
+}
+
+/// Works until it is canceled.
+fn child() -> Entry {
+    agent("child", |turn: Turn, _: Output| async move {
+        turn.cancel.cancelled().await;
+        Outcome::Canceled
+    })
+}
+
+fn soon() -> Options {
+    Options { lease: Duration::from_millis(1500), cancel_grace: Duration::from_millis(100), ..Options::default() }
+}
+
+/// Plays a parent whose profile was changed, and gives the state in which it ended and those in which its children did.
+async fn ends(says: &str, change: impl FnOnce(&mut Profile)) -> (TaskState, Vec<TaskState>) {
+    let parent = Parent::default();
+    let mut entry = parent.entry();
+    change(&mut entry.profile);
+    let rig = Rig::with(soon(), vec![entry, child()]).await;
+    let id = rig.start("parent", message(says)).await;
+    let state = rig.until_terminal(&id).await.status.state;
+    let mut states = Vec::new();
+    for child in parent.children() {
+        states.push(rig.until_terminal(&child.to_string()).await.status.state);
+    }
+    (state, states)
+}
+
+const FAILED_AND_CANCELED: (TaskState, [TaskState; 1]) = (TaskState::Failed, [TaskState::Canceled]);
+
+fn once(ended: &(TaskState, Vec<TaskState>)) -> (TaskState, [TaskState; 1]) {
+    (ended.0, ended.1.clone().try_into().unwrap())
+}
+
+#[tokio::test]
+async fn a_child_ends_with_a_parent_that_took_too_long() {
+    let ended = ends("waits", |profile| profile.timeout = Some(Duration::from_millis(300))).await;
+    assert_eq!(once(&ended), FAILED_AND_CANCELED);
+}
+
+#[tokio::test]
+async fn a_child_ends_with_a_parent_that_panics_or_breaks_its_protocol() {
+    assert_eq!(once(&ends("panics", |_| ()).await), FAILED_AND_CANCELED);
+    assert_eq!(once(&ends("breaks", |_| ()).await), FAILED_AND_CANCELED);
+}
+
+#[tokio::test]
+async fn a_child_ends_with_a_parent_that_gives_up_by_itself() {
+    assert_eq!(once(&ends("fails", |_| ()).await), FAILED_AND_CANCELED);
+    assert_eq!(once(&ends("rejects", |_| ()).await), (TaskState::Rejected, [TaskState::Canceled]));
+}
+
+#[tokio::test]
+async fn the_children_of_every_attempt_end_when_attempts_are_used_up() {
+    assert_eq!(once(&ends("retries", |profile| profile.max_attempts = 1).await), FAILED_AND_CANCELED);
+    let ended = ends("retries", |profile| {
+        profile.max_attempts = 2;
+        profile.on_crash = OnCrash::Retry;
+    })
+    .await;
+    assert_eq!(ended, (TaskState::Failed, vec![TaskState::Canceled; 2]), "also those of the attempt that was undone");
+}
+
+#[tokio::test]
+async fn a_parent_that_completes_leaves_its_child_alone() {
+    let parent = Parent::default();
+    let rig = Rig::with(soon(), vec![parent.entry(), child()]).await;
+    let id = rig.start("parent", message("completes")).await;
+    assert_eq!(rig.until_terminal(&id).await.status.state, TaskState::Completed);
+    assert_eq!(rig.store.owed_cancels(&["parent".parse().unwrap()], 9).await.unwrap(), []);
+    assert_eq!(parent.told.load(Relaxed), 0);
+    assert_eq!(rig.get(&parent.children()[0].to_string()).await.status.state, TaskState::Working);
+}
+
+/// The instance that ran the parent is stopped, and the parent's policy is to fail then. Another instance cancels the child.
+#[tokio::test]
+async fn a_child_ends_with_a_parent_that_was_interrupted() {
+    let place = Place::new();
+    let parent = Parent::default();
+    let failing = || {
+        let mut entry = parent.entry();
+        entry.profile.on_crash = OnCrash::Fail;
+        entry
+    };
+    let first = Rig::at(&place, soon(), vec![failing(), child()]).await;
+    let id = first.start("parent", message("waits")).await;
+    let handed = parent.until_handed_on().await.to_string();
+    first.exchange.shut_down(Duration::ZERO).await;
+    let second = Rig::at(&place, soon(), vec![failing(), child()]).await;
+    assert_eq!(second.until_terminal(&id).await.status.state, TaskState::Failed);
+    assert_eq!(second.until_terminal(&handed).await.status.state, TaskState::Canceled);
+}
+
+/// As above, but the instance is gone without a word: the attempt is undone by whoever takes it over, and fails then.
+#[tokio::test]
+async fn a_child_ends_with_a_parent_whose_instance_is_gone() {
+    let place = Arc::new(Place::new());
+    let parent = Parent::default();
+    let entries = {
+        let parent = parent.clone();
+        move || {
+            let mut entry = parent.entry();
+            entry.profile.on_crash = OnCrash::Fail;
+            vec![entry, child()]
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (its_place, its_entries) = (Arc::clone(&place), entries.clone());
+    let started = runtime.spawn(async move {
+        let rig = Rig::at(&its_place, soon(), its_entries()).await;
+        rig.start("parent", message("waits")).await
+    });
+    let id = started.await.unwrap();
+    let handed = parent.until_handed_on().await.to_string();
+    runtime.shutdown_background();
+    let second = Rig::at(&place, soon(), entries()).await;
+    assert_eq!(second.until_terminal(&id).await.status.state, TaskState::Failed);
+    assert_eq!(second.until_terminal(&handed).await.status.state, TaskState::Canceled);
+}
+
+#[tokio::test]
+async fn a_child_ends_with_a_parent_whose_agent_was_removed() {
+    let place = Place::new();
+    let parent = Parent::default();
+    let store = place.scratch.open().await;
+    let tenant = store.create_tenant("default").await.unwrap().id;
+    let agents = Agents::default();
+    let mut entry = parent.entry();
+    entry.profile.timeout = Some(Duration::from_millis(500));
+    agents.insert(entry);
+    agents.insert(child());
+    let exchange = Exchange::start(Arc::clone(&store), agents.clone(), soon()).await.unwrap();
+    let call = Call::new(Caller::new(tenant, "default"));
+    let configuration = a2a::SendMessageConfiguration { return_immediately: true, ..Default::default() };
+    let request = a2a::SendMessageRequest {
+        tenant: "parent".into(),
+        message: message("waits"),
+        configuration: Some(configuration),
+        ..Default::default()
+    };
+    exchange.send(&call, request).await.unwrap();
+    let handed = parent.until_handed_on().await;
+    agents.remove(&"parent".parse().unwrap());
+    for _ in 0..500 {
+        if store.head(tenant, handed).await.unwrap().state == TaskState::Canceled {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the child goes on");
+}
+
+/// A turn that stands still before it hands work on is no reason to leave a child behind that nobody cancels.
+#[tokio::test]
+async fn no_child_begins_after_its_parent_has_ended() {
+    let parent = Parent::default();
+    let rig = Rig::with(soon(), vec![parent.entry(), child()]).await;
+    let id = rig.start("parent", message("frozen")).await;
+    let handed = parent.until_handed_on().await;
+    assert_eq!(rig.cancel(&id).await.unwrap().status.state, TaskState::Canceled);
+    // The cancel was passed on: to nobody, since there is no child yet.
+    for _ in 0..500 {
+        if rig.store.owed_cancels(&["parent".parse().unwrap()], 9).await.unwrap().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(parent.told.load(Relaxed), 1);
+    parent.thaw.notify_one();
+    let mut late = None;
+    for _ in 0..500 {
+        late = parent.late.lock().unwrap().take();
+        if late.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(late.unwrap().is_err(), "it is refused");
+    let found = rig.store.head(rig.call.caller.tenant, handed).await;
+    assert!(matches!(found, Err(StoreError::NotFound)), "{found:?}");
+}
+
+/// For how long a cancel is tried is not decided by wall clocks, which may be set at any time.
+#[tokio::test]
+async fn a_cancel_that_cannot_be_passed_on_is_tried_again_whatever_the_wall_clock_says() {
+    let parent = Parent { fails: 2, ..Parent::default() };
+    let rig = Rig::with(soon(), vec![parent.entry(), child()]).await;
+    let id = rig.start("parent", message("waits")).await;
+    let handed = parent.until_handed_on().await.to_string();
+    store::clock::bend(Some(|millis| millis - 25 * 3_600_000));
+    rig.cancel(&id).await.unwrap();
+    store::clock::bend(None);
+    assert_eq!(rig.until_terminal(&handed).await.status.state, TaskState::Canceled);
+    assert_eq!(parent.told.load(Relaxed), 3);
+}
