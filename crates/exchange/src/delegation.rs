@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use store::clock;
+use tokio::time::Instant;
 
 /// The longest chain that is read from a caller, and the longest name in it.
 const LONGEST_CHAIN: usize = 64;
@@ -40,12 +41,63 @@ pub struct Delegation {
     pub depth: u32,
     /// Who they are, the first one first: `INSTALLATION/AGENT`.
     pub chain: Vec<String>,
-    /// Until when its caller waits, in milliseconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<i64>,
+    /// Until when its caller waits.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Deadline>,
     /// How many calls may come of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<u32>,
+}
+
+/// A moment of this process's steady clock. No wall clock that is set moves it.
+///
+/// Another installation is told the time that is left (`remaining`, in milliseconds), which does not depend on anybody's clock. Older
+/// versions know only a moment of the sender's wall clock (`deadline`, in milliseconds since 1970). It is sent beside that, and turned into
+/// the time that is left when it arrives. In the journal it stands by the store's clock, see [`Origin`](crate::Origin).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "Told", try_from = "Told")]
+pub struct Deadline(Instant);
+
+/// A deadline as one installation tells it to another.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    #[serde(default)]
+    deadline: Option<i64>,
+    #[serde(default)]
+    remaining: Option<u64>,
+}
+
+/// The longest time to a deadline. Clocks cannot count on for ever.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+impl Deadline {
+    /// So long from now.
+    pub fn after(left: Duration) -> Self {
+        Self(Instant::now() + left.min(LONGEST))
+    }
+
+    /// How long until it has come.
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+impl From<Deadline> for Told {
+    fn from(deadline: Deadline) -> Self {
+        let left = u64::try_from(deadline.left().as_millis()).unwrap_or(u64::MAX);
+        let at = clock::now().as_millis().saturating_add(i64::try_from(left).unwrap_or(i64::MAX));
+        Self { deadline: Some(at), remaining: Some(left) }
+    }
+}
+
+impl TryFrom<Told> for Deadline {
+    type Error = &'static str;
+
+    fn try_from(told: Told) -> Result<Self, Self::Error> {
+        let by_wall_clock = |at: i64| u64::try_from(at.saturating_sub(clock::now().as_millis())).unwrap_or(0);
+        let left = told.remaining.or_else(|| told.deadline.map(by_wall_clock)).ok_or("there is no deadline")?;
+        Ok(Self::after(Duration::from_millis(left)))
+    }
 }
 
 /// Why work is not handed on.
@@ -105,8 +157,7 @@ impl Delegation {
 
     /// How long until its deadline.
     pub fn time_left(&self) -> Option<Duration> {
-        let left = self.deadline?.saturating_sub(clock::now().as_millis());
-        Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
+        self.deadline.map(Deadline::left)
     }
 }
 
@@ -161,10 +212,7 @@ impl Ledger {
         let calls = self.spend();
         let mut chain = self.from.chain.clone();
         chain.push(self.me.clone());
-        let own = self
-            .limits
-            .time
-            .map(|time| clock::now().as_millis().saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)));
+        let own = self.limits.time.map(Deadline::after);
         let deadline = self.from.deadline.into_iter().chain(own).min();
         Ok(Delegation { depth, chain, deadline, calls: Some(calls) })
     }
@@ -247,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_deadline_only_comes_nearer() {
-        let soon = clock::now().as_millis() + 10_000;
+        let soon = Deadline::after(Duration::from_secs(10));
         let from = Delegation { deadline: Some(soon), ..Delegation::default() };
         let limits = |time| DelegationLimits { time: Some(time), ..DelegationLimits::default() };
         let deadline = |time: u64, from: &Delegation| {
@@ -256,8 +304,31 @@ mod tests {
         };
         assert_eq!(deadline(3600, &from), soon);
         assert!(deadline(1, &from) < soon);
-        let late = Delegation { deadline: Some(1), ..Delegation::default() };
+        let late = Delegation { deadline: Some(Deadline::after(Duration::ZERO)), ..Delegation::default() };
         assert_eq!(ledger(late).delegate(None), Err(Refusal::Late));
+    }
+
+    #[test]
+    fn no_wall_clock_moves_a_deadline() {
+        let told = |from: &Delegation| serde_json::to_value(from).unwrap();
+        let heard = |told: serde_json::Value| serde_json::from_value::<Delegation>(told).unwrap();
+        let hour = Duration::from_secs(3600);
+        let is_hour =
+            |left: Option<Duration>| left.is_some_and(|left| left <= hour && left + Duration::from_secs(60) > hour);
+        let given = Delegation { depth: 1, deadline: Some(Deadline::after(hour)), ..Delegation::default() };
+        let on_the_wire = told(&given);
+        let only_wall = serde_json::json!({ "depth": 1, "deadline": on_the_wire["deadline"] });
+        let from_older = heard(only_wall);
+        clock::bend(Some(|millis| millis + 25 * 3_600_000));
+        assert!(is_hour(given.time_left()), "here: {:?}", given.time_left());
+        assert!(is_hour(heard(on_the_wire).time_left()), "at another installation, whose clock differs");
+        assert!(is_hour(from_older.time_left()), "once it has arrived: {:?}", from_older.time_left());
+        clock::bend(None);
+        assert_eq!(heard(serde_json::json!({ "depth": 1 })).deadline, None);
+        assert_eq!(
+            told(&Delegation { depth: 1, ..Delegation::default() }),
+            serde_json::json!({ "depth": 1, "chain": [] })
+        );
     }
 
     #[test]

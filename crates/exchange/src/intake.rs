@@ -15,7 +15,7 @@ use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
 use crate::{
-    Call, Entry, Error, Exchange, Origin, ReplyMode, convert,
+    Call, Entry, Error, Exchange, ReplyMode, convert,
     cursor::Cursor,
     heavy,
     operations::{history_length, in_scope},
@@ -90,10 +90,15 @@ impl Exchange {
         let push = self.inline_push(call, subject.task, configuration.task_push_notification_config).await?;
         let reveal_after = subject.entry.as_ref().map_or(Duration::ZERO, |entry| entry.profile.reveal_after);
         let size = size_of(&message);
+        let now = match origin.delegation.deadline {
+            Some(_) => Some(self.inner.store.next_due(&[]).await?.now),
+            None => None,
+        };
+        let origin = origin.stored(now).map(Into::into);
         let (accept, taking) = heavy(size, || {
             let key = idempotency(call, &subject, &mut message)?;
             let message = subject.address(message);
-            self.compose(call, subject, message, key, push, &origin)
+            self.compose(call, subject, message, key, push, origin)
         })?;
         let Taking { task, mut newborn, held, cursor, start } = taking;
         let accepted = self.accept(call.caller.tenant, accept, start).await;
@@ -170,7 +175,7 @@ impl Exchange {
         message: Message,
         idempotency: Option<IdempotencyKey>,
         push: Option<NewPush>,
-        origin: &Origin,
+        origin: Option<Arc<str>>,
     ) -> Result<(Accept, Taking), Error> {
         let inner = &self.inner;
         let at = clock::now();
@@ -201,7 +206,7 @@ impl Exchange {
                     hold: held,
                     remembers,
                     post,
-                    origin: origin.stored().map(Into::into),
+                    origin,
                     tells_cancel: entry.as_ref().is_some_and(|entry| entry.profile.tells_cancel),
                 };
                 (target, inner.cursor(tenant, task, 0).before_birth(), Some(newborn))

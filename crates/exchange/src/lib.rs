@@ -55,7 +55,7 @@ pub use agent::{
 pub use call::{Call, Rules};
 pub use chat::{Chat, Chatted, REMOTE_FAILED};
 pub use cursor::{Frame, Frames};
-pub use delegation::{Delegation, DelegationLimits, Ledger, Refusal};
+pub use delegation::{Deadline, Delegation, DelegationLimits, Ledger, Refusal};
 pub use errand::{Answer, Errand, Errands, Handed};
 pub use error::Error;
 pub use flight::{Flight, Load, Luggage};

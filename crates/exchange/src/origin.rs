@@ -9,9 +9,9 @@ use a2a::JsonObject;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use store::TaskId;
+use store::{LeaseTime, TaskId};
 
-use crate::delegation::Delegation;
+use crate::delegation::{Deadline, Delegation};
 
 /// Under this key of a request's metadata one Switchboard tells another how far a delegation has come.
 pub const DELEGATION: &str = "urn:switchboard:a2a:delegation:v1";
@@ -44,6 +44,9 @@ pub struct Origin {
     /// How far it has been delegated.
     #[serde(skip_serializing_if = "Delegation::is_first")]
     pub delegation: Delegation,
+    /// The deadline of the delegation by the store's clock, while it stands in the journal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<LeaseTime>,
 }
 
 /// The ids under which something that a task causes is known.
@@ -95,9 +98,28 @@ impl Origin {
         }
     }
 
-    /// As it is stored; nothing where there is nothing to store.
-    pub(crate) fn stored(&self) -> Option<String> {
-        if *self == Self::default() { None } else { serde_json::to_string(self).ok() }
+    /// As it is stored; nothing where there is nothing to store. `now` is the time of the store, which is needed where there is a deadline.
+    pub(crate) fn stored(mut self, now: Option<LeaseTime>) -> Option<String> {
+        if self == Self::default() {
+            return None;
+        }
+        if let (Some(deadline), Some(now)) = (self.delegation.deadline, now) {
+            self.until = Some(now.after(deadline.left()));
+            self.delegation.deadline = None;
+        }
+        serde_json::to_string(&self).ok()
+    }
+
+    /// Whether the time of the store is needed to know how long is left.
+    pub(crate) fn has_stored_deadline(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// Measures the deadline that was stored by this process's steady clock from now on. `now` is the time of the store.
+    pub(crate) fn start_deadline(&mut self, now: LeaseTime) {
+        if let Some(until) = self.until.take() {
+            self.delegation.deadline = Some(Deadline::after(until.since(now)));
+        }
     }
 
     /// What was stored. One that cannot be read says nothing.
@@ -200,8 +222,8 @@ mod tests {
         origin.hear(Some(&metadata));
         assert_eq!((origin.correlation.as_deref(), origin.skill.as_deref()), (Some("header"), Some("s")));
         assert_eq!(origin.parent, None);
-        assert_eq!(Origin::read(origin.stored().as_deref()), origin);
-        assert_eq!(Origin::default().stored(), None, "a plain message stores nothing");
+        assert_eq!(Origin::read(origin.clone().stored(None).as_deref()), origin);
+        assert_eq!(Origin::default().stored(None), None, "a plain message stores nothing");
         assert_eq!(Origin::read(Some("{")), Origin::default());
     }
 }

@@ -149,9 +149,13 @@ async fn run(
     let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt, profile.reply_text);
     let begun = async {
         let resumed = take_up(inner, lease, &mut scribe, left).await?;
-        Ok::<_, store::Error>((resumed, offered(inner, running, turn).await?))
+        let mut origin = Origin::read(lease.origin.as_deref());
+        if origin.has_stored_deadline() {
+            origin.start_deadline(inner.store.next_due(&[]).await?.now);
+        }
+        Ok::<_, store::Error>((resumed, origin, offered(inner, running, turn).await?))
     };
-    let (resumed, message) = match begun.await {
+    let (resumed, origin, message) = match begun.await {
         Ok(begun) => begun,
         Err(error) => {
             if rested && !error.is_permanent() {
@@ -177,7 +181,6 @@ async fn run(
     }
     let (output, mut said) = Output::channel(SAID);
     let context_limit = if lease.remembers { inner.options.context_limit } else { 0 };
-    let origin = Origin::read(lease.origin.as_deref());
     let agent_turn = Turn {
         agent: lease.agent.clone(),
         task: lease.task,

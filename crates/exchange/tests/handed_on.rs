@@ -17,7 +17,7 @@ use a2a::{Part, TaskState};
 use async_trait::async_trait;
 use bytes::Bytes;
 use exchange::{
-    Agent, Agents, Call, Caller, Entry, Errand, Errands, Exchange, OnCrash, Options,
+    Agent, Agents, Call, Caller, DELEGATION, Deadline, Delegation, Entry, Errand, Errands, Exchange, OnCrash, Options,
     Outcome, Output, Profile, Turn,
 };
 use rig::{Place, Rig, agent, message};
@@ -311,4 +311,36 @@ async fn a_cancel_that_cannot_be_passed_on_is_tried_again_whatever_the_wall_cloc
     store::clock::bend(None);
     assert_eq!(rig.until_terminal(&handed).await.status.state, TaskState::Canceled);
     assert_eq!(parent.told.load(Relaxed), 3);
+}
+
+/// The time that a caller waits is measured by the store's clock while the task waits, and by a steady one while it runs.
+#[tokio::test]
+async fn a_turn_knows_how_long_its_caller_waits_whatever_the_wall_clock_says() {
+    let place = Place::new();
+    let left = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&left);
+    let entry = agent("patient", move |turn: Turn, out: Output| {
+        let seen = Arc::clone(&seen);
+        async move {
+            seen.lock().unwrap().push(turn.origin.delegation.time_left());
+            if turn.resumed {
+                return Outcome::Completed(Vec::new());
+            }
+            out.keep("state").await;
+            store::clock::bend(Some(|millis| millis + 25 * 3_600_000));
+            Outcome::Parked { at_most: Some(Duration::from_millis(10)) }
+        }
+    });
+    let rig = Rig::at(&place, soon(), vec![entry]).await;
+    let mut request = rig.request("patient", message("go"));
+    let hour = Duration::from_secs(3600);
+    let told = Delegation { depth: 1, deadline: Some(Deadline::after(hour)), ..Delegation::default() };
+    request.metadata = a2a::JsonObject::from_value(&serde_json::json!({ DELEGATION: told }));
+    rig.exchange.send(&rig.call, request).await.unwrap();
+    store::clock::bend(None);
+    let left = left.lock().unwrap().clone();
+    assert_eq!(left.len(), 2);
+    for left in left {
+        assert!(left.is_some_and(|left| left <= hour && left + Duration::from_secs(60) > hour), "{left:?}");
+    }
 }

@@ -54,10 +54,13 @@
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{AgentId, InstanceId, TaskId, TenantId, Turn, fault};
 
 /// A moment of the store's own clock, in milliseconds. It means something only to the store that it comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct LeaseTime(pub(crate) i64);
 
 /// Whoever has a lease.

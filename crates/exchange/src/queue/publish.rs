@@ -112,7 +112,7 @@ impl Exchange {
             hold: false,
             remembers: true,
             post,
-            origin: call.origin.stored().map(Into::into),
+            origin: call.origin.clone().stored(None).map(Into::into),
             tells_cancel: inner.agents.get(call.caller.tenant, &agent).is_some_and(|entry| entry.profile.tells_cancel),
         };
         let accept = Accept {
