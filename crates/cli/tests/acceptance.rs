@@ -10,6 +10,7 @@ mod cards;
 mod durability;
 mod errors;
 mod faults;
+mod feed;
 mod held;
 mod idempotency;
 mod lists;

@@ -4,13 +4,18 @@ use a2a::{Error, Timestamp};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use store::{Installation, PageKey, TaskId, TenantId};
+use store::{Installation, PageKey, Position, TaskId, TenantId};
 
 /// The installation's key for page tokens.
 #[derive(Clone)]
 pub(crate) struct Key([u8; 32]);
 
 const SEAL: usize = 16;
+
+/// The bytes of a feed's cursor without its seal, and what its seals and masks are for.
+const CURSOR: usize = 24;
+const FEED: &[u8; 32] = b"switchboard feed cursor seal 001";
+const MASK: &[u8; 32] = b"switchboard feed cursor mask 001";
 
 impl Key {
     /// The key of this installation, made by the first instance that asks.
@@ -34,6 +39,45 @@ impl Key {
     /// The same for a list whose places are names.
     pub(crate) fn seal_name(&self, tenant: TenantId, filters: &[u8; 32], name: &str) -> String {
         self.seal_bytes(tenant, filters, name.as_bytes().to_vec())
+    }
+
+    /// A place in the log of all tasks, and the time up to there. Nobody else can read it: how far the log has grown is no
+    /// tenant's business.
+    pub(crate) fn seal_cursor(&self, tenant: TenantId, position: Position, at: Timestamp) -> String {
+        let mut payload = [0; CURSOR];
+        payload[..16].copy_from_slice(&position.to_bytes());
+        payload[16..].copy_from_slice(&at.as_millis().to_be_bytes());
+        let seal = self.mac(tenant, FEED, &payload);
+        self.mask(tenant, &seal, &mut payload);
+        URL_SAFE_NO_PAD.encode([&payload[..], &seal].concat())
+    }
+
+    /// The reverse of [`Key::seal_cursor`].
+    pub(crate) fn open_cursor(&self, tenant: TenantId, cursor: &str) -> Result<(Position, Timestamp), Error> {
+        let why = "is not a cursor of this feed: use the id of one of its events, or 0 for the begin of the log";
+        self.try_open_cursor(tenant, cursor).ok_or_else(|| Error::invalid("after", why))
+    }
+
+    fn try_open_cursor(&self, tenant: TenantId, cursor: &str) -> Option<(Position, Timestamp)> {
+        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
+        let (payload, seal) = bytes.split_first_chunk::<CURSOR>()?;
+        let (mut payload, seal) = (*payload, <[u8; SEAL]>::try_from(seal).ok()?);
+        self.mask(tenant, &seal, &mut payload);
+        let expected = self.mac(tenant, FEED, &payload);
+        if !bool::from(subtle::ConstantTimeEq::ct_eq(&expected[..], &seal[..])) {
+            return None;
+        }
+        let (position, at) = payload.split_first_chunk::<16>()?;
+        let at = i64::from_be_bytes(at.try_into().ok()?);
+        Some((Position::from_bytes(*position), Timestamp::from_millis(at)))
+    }
+
+    /// Hides a cursor or shows it: each seal has a mask of its own.
+    fn mask(&self, tenant: TenantId, seal: &[u8; SEAL], payload: &mut [u8; CURSOR]) {
+        let blocks = [[0_u8], [1]].map(|block| self.mac(tenant, MASK, &[&seal[..], &block].concat()));
+        for (byte, mask) in payload.iter_mut().zip(blocks.iter().flatten()) {
+            *byte ^= mask;
+        }
     }
 
     fn seal_bytes(&self, tenant: TenantId, filters: &[u8; 32], mut token: Vec<u8>) -> String {
@@ -91,6 +135,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_cursor_is_its_tenants_and_says_nothing_to_it() {
+        let key = Key([7; 32]);
+        let place = |pos: u8| {
+            let mut bytes = [0; 16];
+            bytes[15] = pos;
+            (Position::from_bytes(bytes), Timestamp::from_millis(1234))
+        };
+        let (one, two) = (place(1), place(2));
+        let cursor = key.seal_cursor(TenantId(1), one.0, one.1);
+        assert_eq!(key.open_cursor(TenantId(1), &cursor).unwrap(), one);
+        assert!(key.open_cursor(TenantId(2), &cursor).is_err());
+        for wrong in ["", "0", "1", "x", &cursor[1..], &format!("{cursor}A"), &cursor.replace(&cursor[..1], "_")] {
+            if wrong != cursor {
+                assert!(key.open_cursor(TenantId(1), wrong).is_err(), "{wrong}");
+            }
+        }
+        let other = key.seal_cursor(TenantId(1), two.0, two.1);
+        let same = cursor.bytes().zip(other.bytes()).filter(|(a, b)| a == b).count();
+        assert!(same < cursor.len() / 2, "{cursor} {other}");
+    }
 
     proptest! {
         /// Nothing but what was sealed opens, and that as what it was.

@@ -27,7 +27,7 @@ use crate::{
     cards::Cards,
     chat, contexts,
     cors::Cors,
-    grpc, headers,
+    feed, grpc, headers,
     limits::{self, Limits, Peer, RequestSlot, Wire},
     open,
     origin::Names,
@@ -99,6 +99,7 @@ pub(crate) fn router(app: Arc<App>, with_administration: bool) -> Router {
     router = mount::<card_registry::Route>(router, "/v1/cards");
     router = mount::<own_agents::Route>(router, "/v1/agents");
     router = mount::<chat::Route>(router, "/v1/chat");
+    router = mount::<feed::Route>(router, "/v1/feed");
     router = shared(router);
     router = mount::<remotes::Callback>(router, "/v1/callbacks");
     for path in agent_cards::PATHS {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What the events of a chat are called.
-const INBOUND: &str = "agent.chat.inbound";
+pub(crate) const INBOUND: &str = "agent.chat.inbound";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -173,19 +173,7 @@ fn tell(chatted: Chatted, done: bool, begun: Option<Instant>) -> Result<Response
 
 /// What an event tells of a chat.
 fn updates(chatted: &Chatted, seq: u64, event: &StreamResponse) -> Result<Vec<Record>, Error> {
-    let text = |parts: &[Part]| parts.iter().filter_map(Part::as_text).collect::<String>();
-    let state = |state| Some(v03::TaskState(state).as_str());
-    let (kind, text, state) = match event {
-        StreamResponse::Task(Task { status, .. }) => {
-            ("status", status.message.as_ref().map(|said| text(&said.parts)).unwrap_or_default(), state(status.state))
-        }
-        StreamResponse::StatusUpdate(update) => {
-            let said = update.status.message.as_ref().map(|said| text(&said.parts)).unwrap_or_default();
-            ("status", said, state(update.status.state))
-        }
-        StreamResponse::ArtifactUpdate(update) => ("artifact", text(&update.artifact.parts), None),
-        StreamResponse::Message(message) => ("message", text(&message.parts), None),
-    };
+    let (kind, text, state) = plain(event);
     let task = chatted.task.to_string();
     let update = Update {
         kind,
@@ -195,7 +183,24 @@ fn updates(chatted: &Chatted, seq: u64, event: &StreamResponse) -> Result<Vec<Re
         agent: chatted.agent.as_str(),
         correlation_id: &chatted.correlation,
     };
-    Ok(vec![Record { id: Some(seq), event: INBOUND, body: events::json(&update)? }])
+    Ok(vec![Record { id: Some(seq.into()), event: INBOUND, body: events::json(&update)? }])
+}
+
+/// An event in plain words: its type, its text and its state.
+pub(crate) fn plain(event: &StreamResponse) -> (&'static str, String, Option<&'static str>) {
+    let text = |parts: &[Part]| parts.iter().filter_map(Part::as_text).collect::<String>();
+    let state = |state| Some(v03::TaskState(state).as_str());
+    match event {
+        StreamResponse::Task(Task { status, .. }) => {
+            ("status", status.message.as_ref().map(|said| text(&said.parts)).unwrap_or_default(), state(status.state))
+        }
+        StreamResponse::StatusUpdate(update) => {
+            let said = update.status.message.as_ref().map(|said| text(&said.parts)).unwrap_or_default();
+            ("status", said, state(update.status.state))
+        }
+        StreamResponse::ArtifactUpdate(update) => ("artifact", text(&update.artifact.parts), None),
+        StreamResponse::Message(message) => ("message", text(&message.parts), None),
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod contexts;
 mod cors;
 mod encode;
 mod events;
+mod feed;
 mod grpc;
 mod headers;
 mod limits;

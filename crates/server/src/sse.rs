@@ -6,6 +6,7 @@
 
 use std::{
     convert::Infallible,
+    fmt,
     future::Future,
     io::Write,
     pin::Pin,
@@ -40,12 +41,36 @@ pub(crate) struct Envelope {
 /// One event as it goes out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
-    /// The number that its reader has come to, when it has come to one.
-    pub(crate) id: Option<u64>,
+    /// Where its reader has come to, when it has come to a place.
+    pub(crate) id: Option<EventId>,
     /// The type of the event; left out when it is empty, and then `message` to a reader.
     pub(crate) event: &'static str,
     /// The data: JSON without line ends.
     pub(crate) body: Bytes,
+}
+
+/// Where the reader of a stream has come to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum EventId {
+    /// The number of an event in its task.
+    Seq(u64),
+    /// A cursor of a feed.
+    Cursor(String),
+}
+
+impl From<u64> for EventId {
+    fn from(seq: u64) -> Self {
+        Self::Seq(seq)
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seq(seq) => seq.fmt(f),
+            Self::Cursor(cursor) => cursor.fmt(f),
+        }
+    }
 }
 
 /// Events, as they come.
@@ -81,7 +106,7 @@ impl Envelope {
     /// Writes what goes before an event's bytes.
     fn head(&self, out: &mut Vec<u8>, record: &Record) {
         // Writing to a vector does not fail.
-        if let Some(id) = record.id {
+        if let Some(id) = &record.id {
             let _ = writeln!(out, "id: {id}");
         }
         if !record.event.is_empty() {
@@ -108,7 +133,7 @@ impl Envelope {
 impl Record {
     /// A frame in 1.0.
     fn of(frame: &Frame) -> Result<Self, a2a::Error> {
-        Ok(Self { id: Some(frame.seq()), event: "", body: encode::frame(frame)? })
+        Ok(Self { id: Some(frame.seq().into()), event: "", body: encode::frame(frame)? })
     }
 }
 
@@ -237,7 +262,7 @@ mod tests {
     use super::*;
 
     fn frame(seq: u64, body: impl Into<Bytes>) -> Result<Record, Error> {
-        Ok(Record { id: Some(seq), event: "", body: body.into() })
+        Ok(Record { id: Some(seq.into()), event: "", body: body.into() })
     }
 
     fn over(events: Vec<Result<Record, Error>>, envelope: Envelope) -> EventStream {
@@ -260,7 +285,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_may_have_a_type_and_no_number() {
-        let record = |id| Ok(Record { id, event: "message", body: "{}".into() });
+        let record = |id: Option<u64>| Ok(Record { id: id.map(EventId::from), event: "message", body: "{}".into() });
         let stream = over(vec![record(None), record(Some(7))], Envelope::plain());
         let bytes = stream.collect().await.unwrap().to_bytes();
         assert_eq!(bytes, "event: message\ndata: {}\n\nid: 7\nevent: message\ndata: {}\n\n");

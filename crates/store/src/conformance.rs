@@ -136,6 +136,8 @@ macro_rules! for_each_conformance_case {
             what_is_large_is_read_when_there_is_room,
             the_whole_log_is_read_from_a_place,
             a_tail_that_follows_misses_nothing,
+            a_feed_has_the_visible_events_of_one_tenant,
+            a_feed_reads_a_bounded_part_at_a_time,
             a_turn_hears_what_was_said_before,
             lists_are_newest_first_in_pages,
             lists_of_many_agents_are_one,

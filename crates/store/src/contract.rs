@@ -6,10 +6,10 @@ use async_trait::async_trait;
 
 use crate::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
-    Changed, Claim, Claimed, Deleted, Due, Error, Event, Filter, Holder, Hub, InstanceId, Lease, LeaseTime, LeasedTurn,
-    Letters, Most, NewAdminToken, NewPush, NewToken, OwedCancel, Page, Position, PruneStep, Pruned, PushClaim,
-    PushConfig, PushFilter, PushLease, QueueEntry, Removal, Replay, Result, Settlement, Snapshot, Stats, StoredAgent,
-    StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
+    Changed, Claim, Claimed, Deleted, Due, Error, Event, FeedLimit, FeedPage, Filter, Holder, Hub, InstanceId, Lease,
+    LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, NewToken, OwedCancel, Page, Position, PruneStep,
+    Pruned, PushClaim, PushConfig, PushFilter, PushLease, QueueEntry, Removal, Replay, Result, Settlement, Snapshot,
+    Stats, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
 };
 
 /// Who did what nobody asked for, in the audit log.
@@ -119,6 +119,16 @@ pub trait Journal: Send + Sync + 'static {
     /// the same time. Events may come late, never out of the cursor's reach: fewer than `limit` does not say that there
     /// are no more, only that no more can be given yet.
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)>;
+
+    /// The events of one tenant after a place in the log of all tasks, in the order of the log: those that its feed
+    /// [has](crate::EventKind::is_fed), of visible tasks of these agents, of all agents when none is named.
+    ///
+    /// The log has no order by tenant, so a read looks at a bounded number of places and may come back without an event
+    /// and with a place further on. [`Error::Heavy`] when the next event has more bytes than may be read.
+    async fn feed(&self, tenant: TenantId, agents: &[AgentId], after: &Position, limit: FeedLimit) -> Result<FeedPage>;
+
+    /// A place in the log behind everything that can be given now.
+    async fn log_end(&self) -> Result<Position>;
 
     /// The task's messages, oldest first: what its current turn and those before it said and were told. A reply that an
     /// earlier turn gave in artifacts alone is there as a message, its text.

@@ -37,6 +37,8 @@ pub struct Hub {
     due: Arc<watch::Sender<u64>>,
     /// Bumped when a notification may have become due.
     owed: Arc<watch::Sender<u64>>,
+    /// Bumped when the log of all tasks may have grown.
+    log: Arc<watch::Sender<u64>>,
     /// Where other instances are told of this one's commits, beside what the store does by itself.
     others: Arc<OnceLock<NatsHandle>>,
     /// Nothing is announced at all: everything is found by looking.
@@ -103,6 +105,7 @@ impl Hub {
             shards: Arc::new(std::array::from_fn(|_| Mutex::default())),
             due: Arc::new(watch::Sender::new(0)),
             owed: Arc::new(watch::Sender::new(0)),
+            log: Arc::new(watch::Sender::new(0)),
             others: Arc::default(),
             silent,
             look,
@@ -157,6 +160,7 @@ impl Hub {
         if self.silent {
             return;
         }
+        self.log_grew();
         let Some(topic) = self.topic(task) else { return };
         let mut ring = lock(&topic.ring);
         if seq <= ring.latest {
@@ -173,6 +177,7 @@ impl Hub {
         if self.silent {
             return;
         }
+        self.log_grew();
         for shard in self.shards.iter() {
             let topics: Vec<_> = lock(shard).values().map(|watched| Arc::clone(&watched.topic)).collect();
             for topic in topics {
@@ -190,6 +195,23 @@ impl Hub {
         if !self.silent {
             self.due.send_modify(|n| *n += 1);
         }
+    }
+
+    /// Says that the log of all tasks has grown. Costs nothing while nobody follows it.
+    pub(crate) fn log_grew(&self) {
+        if !self.silent && self.log.receiver_count() > 0 {
+            self.log.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Hears when the log of all tasks may have grown.
+    pub fn log(&self) -> watch::Receiver<u64> {
+        self.log.subscribe()
+    }
+
+    /// How long to wait for a word before looking at the log without it.
+    pub fn look(&self) -> Duration {
+        self.look
     }
 
     /// Says that a notification may be due.
@@ -234,7 +256,7 @@ impl Hub {
 
     /// Whether anyone wants to hear of other processes' commits: of a task, or of work that is due.
     pub(crate) fn is_heard(&self) -> bool {
-        !self.silent && (self.due.receiver_count() > 0 || self.is_watched())
+        !self.silent && (self.due.receiver_count() > 0 || self.log.receiver_count() > 0 || self.is_watched())
     }
 
     fn topic(&self, task: TaskId) -> Option<Arc<Topic>> {

@@ -56,11 +56,11 @@ pub use self::{
 };
 use crate::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
-    Changed, Claim, Claimed, Deleted, Due, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease,
-    LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, Outbox, OwedCancel, Page, Position, PruneStep,
-    Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result,
-    Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId,
-    Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
+    Changed, Claim, Claimed, Deleted, Due, Event, FeedLimit, FeedPage, Filter, Holder, Hub, Installation, InstanceId,
+    Journal, Lease, LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, Outbox, OwedCancel, Page, Position,
+    PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay,
+    Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant,
+    TenantId, Term, Token, Usage, View, Wake, Wish, hub::LOOK, ops, waiter::Counters,
 };
 
 /// Connections for what is written beside the journal: tenants, tokens, settings, renewals.
@@ -255,6 +255,14 @@ impl Journal for PostgresStore {
 
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
         tail::tail(&self.readers, *after, limit).await
+    }
+
+    async fn feed(&self, tenant: TenantId, agents: &[AgentId], after: &Position, limit: FeedLimit) -> Result<FeedPage> {
+        tail::feed(&self.readers, tenant, agents, *after, limit).await
+    }
+
+    async fn log_end(&self) -> Result<Position> {
+        tail::log_end(&self.readers).await
     }
 
     async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {

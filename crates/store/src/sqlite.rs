@@ -37,11 +37,11 @@ pub use self::{
 use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
-    Changed, Claim, Claimed, Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease,
-    LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, Outbox, OwedCancel, Page, Position, PruneStep,
-    Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay, Result,
-    Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant, TenantId,
-    Term, Token, Usage, View, Wake, Wish, fair::Cost, hub::LOOK, ops, waiter::Counters,
+    Changed, Claim, Claimed, Deleted, Due, Error, Event, FeedLimit, FeedPage, Filter, Holder, Hub, Installation,
+    InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, Outbox, OwedCancel, Page,
+    Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal,
+    Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId,
+    Tenant, TenantId, Term, Token, Usage, View, Wake, Wish, fair::Cost, hub::LOOK, ops, waiter::Counters,
 };
 
 /// The journal's file in the data directory.
@@ -269,6 +269,15 @@ impl Journal for SqliteStore {
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
         let after = *after;
         self.readers.run(move |conn| read::tail(conn, after, limit)).await
+    }
+
+    async fn feed(&self, tenant: TenantId, agents: &[AgentId], after: &Position, limit: FeedLimit) -> Result<FeedPage> {
+        let (agents, after) = (agents.to_vec(), *after);
+        self.readers.run(move |conn| read::feed(conn, tenant, &agents, after, limit)).await
+    }
+
+    async fn log_end(&self) -> Result<Position> {
+        self.readers.run(read::log_end).await
     }
 
     async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {

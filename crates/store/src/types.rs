@@ -88,6 +88,20 @@ impl EventKind {
         !matches!(self, Self::Revealed | Self::Input | Self::Note | Self::Kept | Self::Other(_))
     }
 
+    /// Whether a tenant's feed has it. A task that was held is in the feed from the event on that shows it.
+    pub fn is_fed(self) -> bool {
+        match self {
+            Self::Created { held } => !held,
+            Self::Revealed | Self::Started(_) | Self::Artifact | Self::Status { .. } => true,
+            Self::Reply | Self::Input | Self::Note | Self::Kept | Self::Other(_) => false,
+        }
+    }
+
+    /// Whether it says more than its kind does. A task's first event repeats its message.
+    pub fn is_fed_with_body(self) -> bool {
+        matches!(self, Self::Artifact | Self::Status { .. })
+    }
+
     /// Whether nothing follows it.
     pub fn ends_task(self) -> bool {
         self == Self::Reply || self.state().is_some_and(TaskState::is_terminal)
@@ -103,12 +117,65 @@ impl Event {
 
 /// A place in the log of all tasks: what [`Journal::tail`](crate::Journal::tail) has given so far. The default is the
 /// beginning. It means something only to the store that it comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The transaction that wrote the last event, where positions alone do not tell what is still to come.
     pub(crate) transaction: u64,
     /// The last event's position.
     pub(crate) pos: i64,
+}
+
+impl Position {
+    /// As bytes, for a cursor that somebody else keeps.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.transaction.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.pos.to_be_bytes());
+        bytes
+    }
+
+    /// The reverse of [`Position::to_bytes`].
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        let [transaction, pos] = [0, 8].map(|at| std::array::from_fn(|n| bytes[at + n]));
+        Self { transaction: u64::from_be_bytes(transaction), pos: i64::from_be_bytes(pos) }
+    }
+}
+
+/// How much one read of a tenant's feed takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedLimit {
+    /// How many events of the log it looks at, those of other tenants included.
+    pub scanned: usize,
+    /// How many of the tenant's own it gives. What is more by itself is [`Error::Heavy`](crate::Error::Heavy).
+    pub most: Most,
+}
+
+/// A part of a tenant's feed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FeedPage {
+    /// In the order of the log.
+    pub events: Vec<FeedEvent>,
+    /// Where the next part begins.
+    pub position: Position,
+    /// A limit was met: there may be more behind it already.
+    pub more: bool,
+}
+
+/// An event of a tenant's feed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedEvent {
+    /// Its place in the log.
+    pub position: Position,
+    /// Its task.
+    pub task: TaskId,
+    /// The task's agent.
+    pub agent: AgentId,
+    /// The task's context.
+    pub context: Arc<str>,
+    /// What the task came from, as JSON.
+    pub origin: Option<Arc<str>>,
+    /// The event. Its body is there where [`EventKind::is_fed_with_body`] says so.
+    pub event: Event,
 }
 
 /// An event of the log of all tasks.

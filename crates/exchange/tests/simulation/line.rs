@@ -18,11 +18,11 @@ use a2a::Message;
 use async_trait::async_trait;
 use store::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
-    Changed, Claim, Claimed, Deleted, Due, Error, Event, Filter, Holder, Hub, Installation, InstanceId, Journal, Lease,
-    LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, NewToken, Outbox, OwedCancel, Page, Position,
-    PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry, Registry, Removal, Replay,
-    Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed, TaskHead, TaskId, Tenant,
-    TenantId, Term, Token, Usage, View, Wish,
+    Changed, Claim, Claimed, Deleted, Due, Error, Event, FeedLimit, FeedPage, Filter, Holder, Hub, Installation,
+    InstanceId, Journal, Lease, LeaseTime, LeasedTurn, Letters, Most, NewAdminToken, NewPush, NewToken, Outbox,
+    OwedCancel, Page, Position, PruneStep, Pruned, PushClaim, PushConfig, PushFilter, PushLease, Queue, QueueEntry,
+    Registry, Removal, Replay, Result, Retention, Settlement, Snapshot, Stats, Store, StoredAgent, StoredCard, Tailed,
+    TaskHead, TaskId, Tenant, TenantId, Term, Token, Usage, View, Wish,
 };
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
@@ -300,6 +300,8 @@ over_the_line! {
         list(tenant: TenantId, filter: Filter) -> Page;
         read(tenant: TenantId, task: TaskId, after: u64, most: Most) -> (Vec<Event>, bool);
         tail(after: &Position, limit: usize) -> (Vec<Tailed>, Position);
+        feed(tenant: TenantId, agents: &[AgentId], after: &Position, limit: FeedLimit) -> FeedPage;
+        log_end() -> Position;
         history(tenant: TenantId, task: TaskId) -> Vec<Message>;
         context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize) -> Vec<Message>;
         context_state(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId) -> Option<Event>;

@@ -72,7 +72,7 @@ impl Run {
             }
         }
         let last = told.len().saturating_sub(1);
-        let record = |(at, (event, body))| Record { id: (at == last).then_some(seq), event, body };
+        let record = |(at, (event, body))| Record { id: (at == last).then(|| seq.into()), event, body };
         Ok(told.into_iter().enumerate().map(record).collect())
     }
 

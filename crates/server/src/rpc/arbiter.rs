@@ -223,7 +223,7 @@ fn translated(app: &App, call: Call, frames: Frames, mut stream: Option<Stream>)
 fn records(stream: &mut Stream, seq: u64, event: StreamResponse) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();
     for frame in stream.feed(seq, event) {
-        records.push(Record { id: frame.id, event: "message", body: events::json(&frame.event)? });
+        records.push(Record { id: frame.id.map(Into::into), event: "message", body: events::json(&frame.event)? });
     }
     Ok(records)
 }

@@ -61,7 +61,7 @@ pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>, params: By
             let extensions = frames.extensions.clone();
             let records = events::records(Events::new(*frames, End::AsItIs), |Told { seq, event, .. }| {
                 let body = events::json(&v03::stream_result(&event))?;
-                Ok(vec![Record { id: Some(seq), event: "", body }])
+                Ok(vec![Record { id: Some(seq.into()), event: "", body }])
             });
             let events = EventStream::over(records, Envelope::jsonrpc(id), app.keep_alive);
             reply::with_extensions_of_03(reply::stream(events), &extensions)

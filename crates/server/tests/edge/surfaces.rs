@@ -24,6 +24,7 @@ const ROUTES: [(&str, &str, Option<&str>); 26] = [
     ("/v1/queue/messages/x/ack", "POST, OPTIONS", Some(ADMIN)),
     ("/v1/chat", "POST, OPTIONS", Some(TOKEN)),
     ("/v1/chat/x", "GET, HEAD, OPTIONS", Some(TOKEN)),
+    ("/v1/feed", "GET, HEAD, OPTIONS", Some(TOKEN)),
     ("/v1/remotes", "GET, HEAD, POST, OPTIONS", Some(TOKEN)),
     ("/v1/remotes/x", "GET, HEAD, DELETE, OPTIONS", Some(ADMIN)),
     ("/v1/remotes/x/probe", "POST, OPTIONS", Some(ADMIN)),

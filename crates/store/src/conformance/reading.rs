@@ -9,8 +9,8 @@ use a2a::{
 
 use super::world::*;
 use crate::{
-    Append, Draft, Error, Filter, Lease, Most, PageKey, Position, Removal, Room, Store, Tailed, TaskId, TurnEnd, View,
-    clock,
+    AgentId, Append, Draft, Error, EventKind, FeedEvent, FeedLimit, Filter, Lease, Most, PageKey, Position, Removal,
+    Room, Store, Tailed, TaskId, TurnEnd, View, clock,
 };
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
@@ -180,6 +180,115 @@ pub(super) async fn a_tail_that_follows_misses_nothing(store: Arc<dyn Store>) {
         assert_eq!(log, [1, 2, 3, 4], "{task}");
     }
     assert_eq!(world.store.tail(&end, 10).await.unwrap().0, []);
+}
+
+/// Reads a feed until so many events have come, and then to the end of the log.
+async fn feed(
+    world: &World,
+    agents: &[AgentId],
+    mut from: Position,
+    limit: FeedLimit,
+    n: usize,
+) -> (Vec<FeedEvent>, Position) {
+    let mut fed = Vec::new();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(tokio::time::Instant::now() < deadline, "{} of {n} events came", fed.len());
+        let page = world.store.feed(world.tenant, agents, &from, limit).await.unwrap();
+        assert!(page.events.len() <= limit.most.events);
+        assert!(page.events.iter().all(|fed| fed.position > from && fed.position <= page.position));
+        fed.extend(page.events);
+        from = page.position;
+        if !page.more && fed.len() >= n {
+            return (fed, from);
+        }
+        if !page.more {
+            tick().await;
+        }
+    }
+}
+
+const WIDE: FeedLimit = FeedLimit { scanned: 1000, most: Most { events: 1000, bytes: u64::MAX } };
+
+pub(super) async fn a_feed_has_the_visible_events_of_one_tenant(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let other = world.other().await;
+    let begin = Position::default();
+    let (task, lease) = world.running("one").await;
+    let (others, others_lease) = other.running("two").await;
+    world
+        .append(&lease, vec![artifact(task, "a", "made", false), Draft::note("{}".into(), clock::now())])
+        .await
+        .unwrap();
+    other.end(&others_lease, Failed, Some("no")).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+    // Not shown, and shown later by its first output.
+    let (hidden, hidden_lease) = world.held("three").await;
+
+    let seen =
+        |fed: &[FeedEvent]| -> Vec<(TaskId, EventKind)> { fed.iter().map(|fed| (fed.task, fed.event.kind)).collect() };
+    let mine = vec![(task, CREATED), (task, STARTED), (task, ARTIFACT), (task, ends(Completed))];
+    let (fed, place) = feed(&world, &[], begin, WIDE, 4).await;
+    assert_eq!(seen(&fed), mine);
+    assert_eq!((&fed[0].agent, &*fed[0].context), (&world.agent, CONTEXT));
+    let log = world.events(task).await;
+    let artifact = log.iter().find(|event| event.kind == ARTIFACT).unwrap();
+    assert_eq!((&fed[2].event, fed[3].event.seq), (artifact, log.len() as u64));
+    assert!(fed[0].event.body.is_empty(), "what a task was begun with is not read");
+    let (theirs, _) = feed(&other, &[], begin, WIDE, 3).await;
+    assert_eq!(seen(&theirs), [(others, CREATED), (others, STARTED), (others, ends(Failed))]);
+    let agents = |name: &str| [agent(name)];
+    assert_eq!(seen(&feed(&world, &agents("echo"), begin, WIDE, 4).await.0), mine);
+    assert_eq!(feed(&world, &agents("another"), begin, WIDE, 0).await.0, []);
+
+    // From there on, and from the end of the log.
+    world.append(&hidden_lease, vec![status(hidden, Working, None)]).await.unwrap();
+    let (fed, place) = feed(&world, &[], place, WIDE, 1).await;
+    assert_eq!(seen(&fed), [(hidden, is(Working))]);
+    assert_eq!(feed(&world, &[], place, WIDE, 0).await.0, []);
+    assert!(place <= world.store.log_end().await.unwrap());
+    let last = fed.last().unwrap().position;
+    assert_eq!(Position::from_bytes(last.to_bytes()), last);
+}
+
+pub(super) async fn a_feed_reads_a_bounded_part_at_a_time(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let other = world.other().await;
+    for _ in 0..20 {
+        other.waiting("somebody else's").await;
+    }
+    let (task, lease) = world.running("mine").await;
+    let large = "x".repeat(5000);
+    world.append(&lease, vec![artifact(task, "a", &large, false), artifact(task, "b", &large, false)]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+
+    // Others' events take pages, and bring the reader on.
+    let narrow = FeedLimit { scanned: 6, ..WIDE };
+    let (fed, _) = feed(&world, &[], Position::default(), narrow, 5).await;
+    assert_eq!(fed.len(), 5);
+    let first = world.store.feed(world.tenant, &[], &Position::default(), narrow).await.unwrap();
+    assert!(first.events.is_empty() && first.more && first.position > Position::default());
+
+    // What is too much by itself is said, and where the reader stands then.
+    let small = FeedLimit { most: Most { events: 1000, bytes: 4000 }, ..WIDE };
+    let mut place = Position::default();
+    let mut met = 0;
+    loop {
+        match world.store.feed(world.tenant, &[], &place, small).await {
+            Ok(page) => {
+                met += page.events.len();
+                place = page.position;
+            }
+            Err(Error::Heavy { bytes }) => {
+                assert!(bytes > 5000 && met == 2, "{bytes} after {met}");
+                let enough = FeedLimit { most: Most { events: 1000, bytes }, ..WIDE };
+                let page = world.store.feed(world.tenant, &[], &place, enough).await.unwrap();
+                assert_eq!((page.events.len(), page.more), (1, true));
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// Tails the log until so many events have come.

@@ -453,6 +453,9 @@ impl Task {
         for (task, event) in &batch.events {
             hub.publish(*task, event);
         }
+        if !batch.events.is_empty() {
+            hub.log_grew();
+        }
         if batch.poke {
             hub.poke();
         }

@@ -8,8 +8,8 @@ use rusqlite::{Connection, Row, Statement, params, params_from_iter, types::Valu
 
 use super::{row, tx::positions};
 use crate::{
-    AgentId, Error, Event, Filter, Most, OwedCancel, Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead,
-    TaskId, TenantId, View, codec,
+    AgentId, Error, Event, FeedEvent, FeedLimit, FeedPage, Filter, Most, OwedCancel, Page, PageKey, Position, Result,
+    Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
     lease::{MANY, among},
     ops::{Hidden, TaskRow},
     retention::refuse_pruned,
@@ -317,6 +317,68 @@ pub(super) fn tail(conn: &Connection, after: Position, limit: usize) -> Result<(
         tailed.push(Tailed { tenant: TenantId(row.get(1)?), task, event: event(row, 3)? });
     }
     Ok((tailed, position))
+}
+
+/// What is looked at of the log for a feed. Bodies stay unread.
+const FEED: &str = "SELECT e.pos, t.tenant_id = ?3 AND t.hidden = 0, e.kind, t.agent_id, length(e.body), e.seq, e.at,
+       t.task_id, t.context_id, t.origin
+     FROM a2a_events e CROSS JOIN a2a_tasks t ON t.pk = e.task
+     WHERE e.pos > ?1 ORDER BY e.pos LIMIT ?2";
+
+pub(super) fn feed(
+    conn: &Connection,
+    tenant: TenantId,
+    agents: &[AgentId],
+    after: Position,
+    limit: FeedLimit,
+) -> Result<FeedPage> {
+    let mut scan = conn.prepare_cached(FEED)?;
+    let mut body_of = conn.prepare_cached("SELECT body FROM a2a_events WHERE pos = ?1")?;
+    let mut rows = scan.query(params![after.pos, i64::try_from(limit.scanned).unwrap_or(i64::MAX), tenant.0])?;
+    let mut page = FeedPage { position: after, ..FeedPage::default() };
+    let (mut room, mut scanned) = (limit.most.bytes, 0);
+    while let Some(row) = rows.next()? {
+        scanned += 1;
+        let pos: i64 = row.get(0)?;
+        let position = Position { pos, ..after };
+        if row.get(1)? {
+            let kind = codec::parse_kind(row.get(2)?)?;
+            let agent = row.get_ref(3)?.as_str().map_err(rusqlite::Error::from)?;
+            if kind.is_fed() && (agents.is_empty() || agents.iter().any(|one| one.as_str() == agent)) {
+                let bytes = if kind.is_fed_with_body() { codec::unsigned(row.get(4)?) } else { 0 };
+                if bytes > room || page.events.len() >= limit.most.events {
+                    if page.position == after {
+                        return Err(Error::Heavy { bytes });
+                    }
+                    page.more = true;
+                    return Ok(page);
+                }
+                room -= bytes;
+                let body = match bytes {
+                    0 => Bytes::new(),
+                    _ => body_of.query_row([pos], |row| row.get::<_, Vec<u8>>(0))?.into(),
+                };
+                let event = Event { seq: codec::unsigned(row.get(5)?), at: codec::time(row.get(6)?), kind, body };
+                page.events.push(FeedEvent {
+                    position,
+                    task: codec::parse_task(row.get_ref(7)?.as_str().map_err(rusqlite::Error::from)?)?,
+                    agent: codec::parse_agent(agent)?,
+                    context: row.get(8)?,
+                    origin: row.get(9)?,
+                    event,
+                });
+            }
+        }
+        page.position = position;
+    }
+    page.more = scanned >= limit.scanned;
+    Ok(page)
+}
+
+pub(super) fn log_end(conn: &Connection) -> Result<Position> {
+    let end = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'a2a_events'";
+    let pos = conn.prepare_cached(end)?.query_row((), |row| row.get(0))?;
+    Ok(Position { pos, ..Position::default() })
 }
 
 /// An event whose columns `seq, at, kind, body` begin at `first`.

@@ -489,6 +489,9 @@ impl Thread {
         for (task, event) in &batch.events {
             self.hub.publish(*task, event);
         }
+        if !batch.events.is_empty() {
+            self.hub.log_grew();
+        }
         if batch.poke {
             self.hub.poke();
         }
@@ -529,6 +532,7 @@ impl Thread {
             self.seen_pos = last_pos(&self.conn)?;
         }
         self.seen_version = version;
+        self.hub.log_grew();
         self.hub.poke();
         self.hub.poke_outbox();
         Ok(())
