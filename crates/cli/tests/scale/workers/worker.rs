@@ -36,6 +36,8 @@ struct Job {
     id: String,
     ticket: String,
     attempt: u32,
+    /// The attempts that counted by then, this one included: one that was given back does not count.
+    tries: u32,
     number: u64,
     is_poisonous: bool,
 }
@@ -96,15 +98,10 @@ impl Worker {
 
     /// Notes what it holds.
     fn take(&self, handed: &Value, got: i64) -> Job {
-        let attempt = |name: &str| u32::try_from(handed[name].as_u64().unwrap_or_default()).unwrap_or_default();
         let id = text(handed, "/id").to_owned();
-        let since: Option<Timestamp> = serde_json::from_value(handed["statusAt"].clone()).ok();
-        // Where the entry has moved on before it was shown, nothing is known of the lease.
-        let is_shown = attempt("attempt") == attempt("attempts") && handed["claimedBy"] == self.name.as_str();
-        let since = since.filter(|_| is_shown).map_or(0, Timestamp::as_millis);
-        let lasts = i64::try_from(LEASE.as_millis()).unwrap_or_default();
-        let sure_until = since + lasts - SLACK;
-        let (worker, attempt) = (self.name.clone(), attempt("attempt"));
+        let (attempt, tries) = (number(handed, "attempt"), number(handed, "attempts"));
+        let sure_until = sure_until(handed, &self.name);
+        let worker = self.name.clone();
         let mut notes = self.site.notes();
         notes.holds.push(Hold { entry: id.clone(), worker, attempt, got, sure_until, writes: Vec::new() });
         Job {
@@ -112,6 +109,7 @@ impl Worker {
             id,
             ticket: text(handed, "/lease").to_owned(),
             attempt,
+            tries,
             number: handed["payload"]["number"].as_u64().unwrap_or(u64::MAX),
             is_poisonous: handed["payload"]["isPoisonous"] == true,
         }
@@ -153,8 +151,7 @@ impl Worker {
         tokio::time::sleep(LEASE).await;
         self.rest(1500).await;
         let entry = self.site.get(&mut self.random, &format!("/v1/queue/messages/{}", job.id)).await;
-        let is_its_own = entry["claimedBy"] == self.name.as_str() && entry["attempts"] == job.attempt;
-        self.ack(job, !is_its_own).await
+        self.ack(job, !is_held_by(&entry, &self.name, job.tries)).await
     }
 
     /// Works for longer than its lease lasts, and says all the while that it does.
@@ -181,5 +178,51 @@ impl Worker {
     async fn write(&mut self, job: &Job, verb: Verb, says: &str, knew: bool) -> Outcome {
         let write = Write::new(verb, says, knew);
         self.site.write(&mut self.random, job.hold, &job.ticket, verb, write).await
+    }
+}
+
+fn number(of: &Value, name: &str) -> u32 {
+    u32::try_from(of[name].as_u64().unwrap_or_default()).unwrap_or_default()
+}
+
+/// Until when the lease of an entry that was handed to `worker` lasts at least. Where the entry has moved on before it was shown, nothing
+/// is known of that.
+fn sure_until(handed: &Value, worker: &str) -> i64 {
+    let since: Option<Timestamp> = serde_json::from_value(handed["statusAt"].clone()).ok();
+    let since = since.filter(|_| handed["claimedBy"] == worker).map_or(0, Timestamp::as_millis);
+    since + i64::try_from(LEASE.as_millis()).unwrap_or_default() - SLACK
+}
+
+/// Whether an entry is shown as held by `worker`, at the attempt that was the `tries`th to count when the worker got it.
+fn is_held_by(entry: &Value, worker: &str, tries: u32) -> bool {
+    entry["claimedBy"] == worker && number(entry, "attempts") == tries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry that was given back once, in the hands of `w1`.
+    fn handed() -> Value {
+        json!({"id": "e", "attempt": 2, "attempts": 1, "claimedBy": "w1", "statusAt": "2026-01-02T03:04:05.000Z"})
+    }
+
+    #[test]
+    fn the_lease_of_an_entry_that_was_given_back_before_is_known() {
+        let since = "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap().as_millis();
+        let lasts = i64::try_from(LEASE.as_millis()).unwrap();
+        assert_eq!(sure_until(&handed(), "w1"), since + lasts - SLACK);
+        assert_eq!(sure_until(&handed(), "w2"), lasts - SLACK, "somebody else has it already");
+    }
+
+    #[test]
+    fn a_worker_knows_an_entry_that_is_its_own_from_one_that_is_not() {
+        assert!(is_held_by(&handed(), "w1", 1));
+        assert!(!is_held_by(&handed(), "w2", 1), "another worker has it");
+        let mut again = handed();
+        again["attempts"] = json!(2);
+        assert!(!is_held_by(&again, "w1", 1), "its lease ran out, and it has another one");
+        let waiting = json!({"id": "e", "attempts": 1});
+        assert!(!is_held_by(&waiting, "w1", 1));
     }
 }
