@@ -21,6 +21,7 @@ use crate::{
     discovery, egress,
     egress::{Request, Response},
     grpc,
+    heavy::heavy,
     stream::{Reader, Until, as_answer},
     v03::{self, FromV03},
 };
@@ -290,7 +291,8 @@ impl Client {
             }
             (Binding::JsonRpc | Binding::Rest, _) => {
                 let status = response.status.as_u16();
-                self.endpoint.binding.decode(status, &response.bytes().await?)?
+                let body = response.bytes().await?;
+                heavy(body.len(), || self.endpoint.binding.decode(status, &body))?
             }
         };
         read(self.endpoint.form(), json)
@@ -389,12 +391,14 @@ fn is_refused(response: &Response) -> bool {
 /// Reads JSON as a type of the protocol and keeps it.
 pub(crate) fn read<T: FromV03>(form: Form, json: Box<RawValue>) -> Result<Received<T>, Error> {
     let bytes = json.get().as_bytes();
-    let strict = match form {
-        Form::V1 => a2a::decode(bytes),
-        Form::V03 => T::read_v03(bytes),
-        Form::V03Proto => T::read_proto(bytes),
-    };
-    let value = T::mend(bytes, strict).map_err(|error| Error::Malformed(error.to_string()))?;
+    let value = heavy(bytes.len(), || {
+        let strict = match form {
+            Form::V1 => a2a::decode(bytes),
+            Form::V03 => T::read_v03(bytes),
+            Form::V03Proto => T::read_proto(bytes),
+        };
+        T::mend(bytes, strict).map_err(|error| Error::Malformed(error.to_string()))
+    })?;
     Ok(Received { value, json })
 }
 

@@ -5,33 +5,49 @@
 //! are not read, fragments are not sent, and bodies and times have caps.
 
 mod guard;
+mod interim;
 mod local;
+mod lookups;
 mod steady;
+mod transport;
 
 use std::{
+    error::Error as StdError,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use http_body::Body as _;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::dns::GaiResolver;
+use percent_encoding::percent_decode_str;
+use tokio::time::{Instant, timeout_at};
 use url::{Host, Url};
 
+pub(crate) use self::interim::Bounded;
 use self::{
     guard::{Checked, Reach},
     local::Local,
+    transport::{Protocol, Resolver, is_refused, is_timeout},
 };
 pub use self::{
     guard::{Guard, Refusal, Resolve},
     local::LocalServer,
+    lookups::{Lookups, for_tenant},
     steady::Steady,
 };
 use crate::{Error, Secret, binding::Endpoint, credential::bearer, wire};
 
 /// How long the check of a URL waits for its name. Whoever registers it waits as long.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+/// What is said of this program.
+const USER_AGENT: &str = concat!("switchboard/", env!("CARGO_PKG_VERSION"));
+/// How often a request is sent again that the other side has refused because its connection was about to end.
+const MAX_REFUSALS: usize = 2;
 
 /// Whose URLs a connector follows.
 #[derive(Debug, Clone)]
@@ -91,11 +107,10 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Clients {
-    // Plain HTTP must work where no root certificates are installed, and should not pay for loading them.
-    plain: OnceLock<reqwest::Client>,
-    tls: OnceLock<reqwest::Client>,
+    plain: OnceLock<transport::Client>,
+    tls: OnceLock<transport::Client>,
     // Without TLS nobody can ask the other side whether it speaks HTTP/2.
-    plain_http2: OnceLock<reqwest::Client>,
+    plain_http2: OnceLock<transport::Client>,
 }
 
 /// A request to send.
@@ -128,7 +143,9 @@ pub struct Response {
     /// Where it came from, for people.
     url: String,
     limits: Limits,
-    body: reqwest::Body,
+    body: Incoming,
+    /// When the whole body has to be there.
+    deadline: Option<Instant>,
     trailers: HeaderMap,
 }
 
@@ -174,43 +191,48 @@ impl Connector {
     pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
         let reach = self.check(request.url)?;
         wire::sent(&request);
-        let origin = request.url.origin().ascii_serialization();
-        let timeout = self.inner.limits.total_timeout;
-        let local = self.inner.local.iter().find_map(|local| local.by_name(request.url, self.inner.limits).transpose());
-        let (url, http) = match local.transpose()? {
-            Some(named) => named,
-            None => (request.url.clone(), self.http(request.url, request.http2, reach)?),
+        let (url, is_stream) = (request.url, request.streaming);
+        let origin = url.origin().ascii_serialization();
+        let limit = self.inner.limits.total_timeout;
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let local = self.inner.local.iter().find_map(|local| local.by_name(url, self.inner.limits).transpose());
+        let (outbound, client) = match local.transpose()? {
+            Some((named, client)) => (outbound(Request { url: &named, ..request })?, client),
+            None => {
+                let client = self.http(url, request.http2, reach)?;
+                (outbound(request)?, client)
+            }
         };
-        let mut outbound = http.request(request.method, url);
-        if let Some(token) = request.token {
-            outbound = outbound.header(header::AUTHORIZATION, bearer(token)?);
-        }
-        for (name, value) in request.headers {
-            outbound = outbound.header(name, value);
-        }
-        if let Some(body) = request.body {
-            outbound = outbound.body(body);
-        }
-        if let Some(limit) = timeout.filter(|_| !request.streaming) {
-            outbound = outbound.timeout(limit);
-        }
-        let sent = outbound.send();
-        let answer = match timeout {
-            Some(limit) => match tokio::time::timeout(limit, sent).await {
-                Ok(answer) => answer,
-                Err(_) => return Err(Error::Timeout { origin, after: limit }),
+        let mut refusals = 0;
+        let sent = async {
+            loop {
+                match client.request(outbound.clone()).await {
+                    Err(error) if is_refused(&error) && refusals < MAX_REFUSALS => refusals += 1,
+                    answered => return answered,
+                }
+            }
+        };
+        let answered = match (deadline, limit) {
+            (Some(deadline), Some(after)) => match timeout_at(deadline, sent).await {
+                Ok(answered) => answered,
+                Err(_) => return Err(Error::Timeout { origin, after }),
             },
-            None => sent.await,
+            _ => sent.await,
         };
-        let inner = answer.map_err(|error| network_error(error, &origin, self.inner.limits))?;
-        wire::answered(inner.status(), inner.headers());
+        let answer = answered.map_err(|error| {
+            let is_connect = error.is_connect();
+            network_error(error, is_connect, &origin, self.inner.limits)
+        })?;
+        let (head, body) = answer.into_parts();
+        wire::answered(head.status, &head.headers);
         Ok(Response {
-            status: inner.status(),
-            headers: inner.headers().clone(),
+            status: head.status,
+            headers: head.headers,
             origin,
-            url: shown(inner.url()),
+            url: shown(url),
             limits: self.inner.limits,
-            body: inner.into(),
+            body,
+            deadline: deadline.filter(|_| !is_stream),
             trailers: HeaderMap::new(),
         })
     }
@@ -227,7 +249,7 @@ impl Connector {
         }
     }
 
-    fn http(&self, url: &Url, http2: bool, reach: Reach) -> Result<&reqwest::Client, Error> {
+    fn http(&self, url: &Url, http2: bool, reach: Reach) -> Result<&transport::Client, Error> {
         let secure = url.scheme() == "https";
         let clients = match reach {
             Reach::Anywhere => &self.inner.anywhere,
@@ -241,37 +263,16 @@ impl Connector {
         if let Some(client) = slot.get() {
             return Ok(client);
         }
-        let mut builder = builder(self.inner.limits);
-        if let Policy::Tenant(guard) = &self.inner.policy {
-            // Who answers there is a stranger: no connection is kept for it once it has answered, which could be many and cost on,
-            // and where it might choose it speaks the simpler protocol.
-            builder = builder.dns_resolver(Checked::new(guard, reach)).pool_max_idle_per_host(0);
-            if secure {
-                builder = builder.http1_only();
-            }
-        }
-        if let Policy::Remote(steady) = &self.inner.policy {
-            builder = builder.dns_resolver(steady::Watched(Arc::clone(steady)));
-        }
-        if !secure {
-            builder = builder.tls_certs_only([]);
-        }
-        if http2 && !secure {
-            builder = builder.http2_prior_knowledge();
-        }
-        let client = builder.build().map_err(|error| Error::Setup(Box::new(error)))?;
+        let resolver = match &self.inner.policy {
+            Policy::Operator => Resolver::System(GaiResolver::new()),
+            Policy::Remote(steady) => Resolver::Steady(steady::Watched(Arc::clone(steady))),
+            Policy::Tenant(guard) => Resolver::Checked(Checked::new(guard, reach)),
+        };
+        let is_stranger = matches!(self.inner.policy, Policy::Tenant(_));
+        let protocol = Protocol { is_secure: secure, is_http2: http2, is_stranger };
+        let client = transport::client(protocol, resolver, self.inner.limits.connect_timeout).map_err(Error::Setup)?;
         Ok(slot.get_or_init(|| client))
     }
-}
-
-/// What all clients have in common.
-fn builder(limits: Limits) -> reqwest::ClientBuilder {
-    reqwest::Client::builder()
-        .user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(limits.connect_timeout)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .tcp_nodelay(true)
 }
 
 impl Response {
@@ -319,8 +320,18 @@ impl Response {
 
     /// The next piece of the body. `None` at its end. Cancel-safe.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        let (Some(deadline), Some(after)) = (self.deadline, self.limits.total_timeout) else {
+            return self.piece().await;
+        };
+        match timeout_at(deadline, self.piece()).await {
+            Ok(piece) => piece,
+            Err(_) => Err(Error::Timeout { origin: self.origin.clone(), after }),
+        }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| network_error(error, &self.origin, self.limits))?;
+            let frame = frame.map_err(|error| network_error(error, false, &self.origin, self.limits))?;
             match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
@@ -346,19 +357,66 @@ pub(crate) fn shown(url: &Url) -> String {
     shown.to_string()
 }
 
-fn network_error(error: reqwest::Error, origin: &str, limits: Limits) -> Error {
-    // The origin is told by our own error; a URL may hold what should not be shown.
-    let error = error.without_url();
+/// The request as it is sent.
+fn outbound(request: Request<'_>) -> Result<http::Request<Full<Bytes>>, Error> {
+    let url = request.url;
+    let unusable = |reason: &dyn std::fmt::Display| Error::Url { url: shown(url), reason: reason.to_string() };
+    let mut bare = url.clone();
+    bare.set_fragment(None);
+    // Fails only for URLs that have no place for credentials.
+    let _ = bare.set_password(None);
+    let _ = bare.set_username("");
+    let uri: Uri = bare.as_str().parse().map_err(|error| unusable(&error))?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in request.headers {
+        headers.append(name, value);
+    }
+    if let Some(token) = request.token {
+        headers.append(header::AUTHORIZATION, bearer(token)?);
+    }
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some(value) = credentials(url)
+    {
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
+    let mut outbound = http::Request::new(Full::from(request.body.unwrap_or_default()));
+    *outbound.method_mut() = request.method;
+    *outbound.uri_mut() = uri;
+    *outbound.headers_mut() = headers;
+    Ok(outbound)
+}
+
+/// What the user name and the password of a URL are sent as.
+fn credentials(url: &Url) -> Option<HeaderValue> {
+    let password = url.password();
+    if url.username().is_empty() && password.is_none() {
+        return None;
+    }
+    let decode = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
+    let pair = [decode(url.username()), b":".to_vec(), decode(password.unwrap_or_default())].concat();
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn network_error(
+    error: impl StdError + Send + Sync + 'static,
+    is_connect: bool,
+    origin: &str,
+    limits: Limits,
+) -> Error {
     let origin = origin.to_owned();
     if let Some(refusal) = guard::refusal_in(&error) {
         return Error::Forbidden(refusal);
     }
-    // Whoever does not even take the connection is not there: what was to be said has not been said.
-    if error.is_timeout() && !error.is_connect() {
-        return Error::Timeout { origin, after: limits.total_timeout.unwrap_or(limits.connect_timeout) };
+    if let Some(flood) = interim::flood_in(&error) {
+        return Error::Malformed(flood);
     }
-    if error.is_builder() {
-        return Error::Setup(Box::new(error));
+    // Whoever does not even take the connection is not there: what was to be said has not been said.
+    if is_timeout(&error) && !is_connect {
+        return Error::Timeout { origin, after: limits.total_timeout.unwrap_or(limits.connect_timeout) };
     }
     Error::Unreachable { origin, source: Box::new(error) }
 }
@@ -383,6 +441,14 @@ mod tests {
     fn a_shown_url_has_no_credentials() {
         let url = Url::parse("https://user:pass@example.org/a?token=t#f").unwrap();
         assert_eq!(shown(&url), "https://example.org/a");
+    }
+
+    #[test]
+    fn credentials_of_a_url_are_sent_as_a_header() {
+        let of = |url: &str| credentials(&Url::parse(url).unwrap());
+        assert_eq!(of("http://h/"), None);
+        assert_eq!(of("http://user:p%40ss@h/").unwrap(), "Basic dXNlcjpwQHNz");
+        assert_eq!(of("http://user@h/").unwrap(), "Basic dXNlcjo=");
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::{error::Error as _, time::Duration};
 
 use a2a::error::{ErrorKind, RemoteError};
+use hyper_util::client::legacy;
 
 use crate::egress::Refusal;
 
@@ -146,7 +147,7 @@ impl Error {
     pub fn never_sent(&self) -> bool {
         match self {
             Self::Unreachable { source, .. } => {
-                source.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect)
+                source.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
             }
             Self::Url { .. }
             | Self::Forbidden(_)

@@ -17,6 +17,7 @@ use crate::{
     Error,
     binding::{Operation, Outbound},
     egress::Response,
+    heavy::heavy,
     sse::Event,
     v03,
 };
@@ -70,7 +71,8 @@ pub(crate) fn metadata(dialect: Dialect) -> Vec<(HeaderName, HeaderValue)> {
 
 /// The one message of an answer.
 pub(crate) async fn read<T: Wire>(response: Response) -> Result<T, Error> {
-    grpc::decode(message(response).await?).map_err(|error| Error::Malformed(error.to_string()))
+    let message = message(response).await?;
+    heavy(message.len(), || grpc::decode(message)).map_err(|error| Error::Malformed(error.to_string()))
 }
 
 /// The bytes of the one message of an answer.
@@ -198,6 +200,15 @@ impl Parser {
             Dialect::V03 => v03::grpc::event,
         };
         Self { read, cap, buffer: BytesMut::new() }
+    }
+
+    /// How many bytes are worked through when this chunk is read: those of a message at its end.
+    pub(crate) fn work(&self, chunk: &[u8]) -> usize {
+        let (held, whole) = (self.buffer.len(), self.buffer.len() + chunk.len());
+        match next_length(&self.buffer, self.cap) {
+            Ok(Some(length)) if whole < PREFIX + length => chunk.len(),
+            _ => held + chunk.len(),
+        }
     }
 
     /// Reads a chunk and adds the events that it completes, as JSON, with their numbers as ids.

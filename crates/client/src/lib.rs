@@ -27,6 +27,7 @@ pub mod egress;
 mod error;
 mod freshness;
 mod grpc;
+mod heavy;
 mod lenient;
 pub mod load;
 mod plain;

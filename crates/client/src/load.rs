@@ -275,7 +275,7 @@ impl Target {
         let unreachable = |source: std::io::Error| Error::Unreachable { origin: origin.clone(), source: source.into() };
         let stream = TcpStream::connect(self.address).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        let (io, binding) = (TokioIo::new(stream), self.endpoint.binding);
+        let (io, binding) = (TokioIo::new(egress::Bounded::new(stream)), self.endpoint.binding);
         // What breaks a connection is told to whoever waits for an answer.
         let sender = if binding == Binding::Grpc {
             let opened = http2::handshake(TokioExecutor::new(), io).await;

@@ -70,6 +70,12 @@ impl Parser {
         self.retry_ms
     }
 
+    /// How many bytes are worked through when this chunk is read: only at the end of a line is what came before it read again.
+    pub fn work(&self, chunk: &[u8]) -> usize {
+        let ends_a_line = chunk.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+        chunk.len() + if ends_a_line { self.line.len() + self.data.len() } else { 0 }
+    }
+
     /// Reads a chunk and adds the events that it completes to `events`. After an error the stream is of no use.
     pub fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Result<(), TooLong> {
         let mut rest = chunk;

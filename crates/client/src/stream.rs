@@ -14,7 +14,9 @@ use crate::{
     binding::Form,
     client::read,
     egress::Response,
-    grpc, lenient,
+    grpc,
+    heavy::heavy,
+    lenient,
     sse::{Event, Parser},
     v03, wire,
 };
@@ -70,8 +72,10 @@ impl Reader {
 
     pub(crate) fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
         match self {
-            Self::Sse(parser) => parser.feed(chunk, events).map_err(|error| Error::TooLarge { cap: error.cap }),
-            Self::Grpc(parser) => parser.feed(chunk, events),
+            Self::Sse(parser) => heavy(parser.work(chunk), || {
+                parser.feed(chunk, events).map_err(|error| Error::TooLarge { cap: error.cap })
+            }),
+            Self::Grpc(parser) => heavy(parser.work(chunk), || parser.feed(chunk, events)),
         }
     }
 }
@@ -207,9 +211,8 @@ impl EventStream {
     fn take(&mut self, event: Event) -> Result<Received<StreamResponse>, Error> {
         self.silent = false;
         wire::came(event.data.as_bytes());
-        let json = self.client.binding().decode_frame(&event.data)?;
-        let is_final = self.client.dialect() == Dialect::V03 && v03::is_final(json.get().as_bytes());
-        let mut received: Received<StreamResponse> = read(self.client.form(), json)?;
+        let (mut received, is_final) =
+            parse(self.client.binding(), self.client.dialect(), self.client.form(), &event.data)?;
         self.complete(&mut received.value);
         // A snapshot may be the same one again; anything else is progress.
         if event.id != self.last_id || !matches!(received.value, StreamResponse::Task(_)) {
@@ -397,11 +400,89 @@ impl EventStream {
     }
 }
 
+/// Reads the data of an event, and whether it says that it is the last one.
+fn parse(
+    binding: Binding,
+    dialect: Dialect,
+    form: Form,
+    data: &str,
+) -> Result<(Received<StreamResponse>, bool), Error> {
+    heavy(data.len(), || {
+        let json = binding.decode_frame(data)?;
+        let is_final = dialect == Dialect::V03 && v03::is_final(json.get().as_bytes());
+        Ok((read(form, json)?, is_final))
+    })
+}
+
 /// The JSON of a task as that of an answer or an event that is a task.
 pub(crate) fn as_answer(form: Form, task: Box<RawValue>) -> Result<Box<RawValue>, Error> {
     match form {
         Form::V1 | Form::V03Proto => RawValue::from_string(format!("{{\"task\":{}}}", task.get()))
             .map_err(|error| Error::Malformed(error.to_string())),
         Form::V03 => Ok(task),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    use super::*;
+
+    /// Runs work on the only thread of a runtime, beside a task that counts its turns. How often it had one meanwhile.
+    fn turns_of_others(work: impl FnOnce() + Send + 'static) -> u64 {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let turns = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&turns);
+        runtime.spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+            }
+        });
+        let worked = runtime.spawn(async move {
+            let before = turns.load(Ordering::SeqCst);
+            work();
+            turns.load(Ordering::SeqCst) - before
+        });
+        let others = runtime.block_on(worked).unwrap();
+        runtime.shutdown_background();
+        others
+    }
+
+    fn event(bytes: usize) -> String {
+        let text = "x\n".repeat(bytes / 3).replace('\n', "\\n");
+        let artifact = format!(r#"{{"artifactId":"a","parts":[{{"text":"{text}"}}]}}"#);
+        let event = format!(r#"{{"artifactUpdate":{{"taskId":"t","contextId":"c","artifact":{artifact}}}}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{event}}}"#)
+    }
+
+    #[test]
+    fn a_large_event_does_not_hold_its_thread() {
+        let read = |data: String| {
+            turns_of_others(move || {
+                parse(Binding::JsonRpc, Dialect::V1, Form::V1, &data).unwrap();
+            })
+        };
+        assert_eq!(read(event(1 << 10)), 0, "a small one is read where it is");
+        assert!(read(event(16 << 20)) > 0);
+    }
+
+    #[test]
+    fn the_end_of_a_large_event_does_not_hold_its_thread() {
+        let fed = |pieces: [Vec<u8>; 2]| {
+            let mut reader = Reader::of(Binding::Rest, Dialect::V1, 64 << 20);
+            reader.feed(&pieces[0], &mut Vec::new()).unwrap();
+            turns_of_others(move || {
+                let mut events = Vec::new();
+                reader.feed(&pieces[1], &mut events).unwrap();
+                assert_eq!(events.len(), 1);
+            })
+        };
+        assert_eq!(fed([b"data: x".to_vec(), b"\n\n".to_vec()]), 0);
+        assert!(fed([["data: ", &"\u{e9}".repeat(16 << 20)].concat().into_bytes(), b"\n\n".to_vec()]) > 0);
     }
 }

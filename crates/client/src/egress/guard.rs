@@ -12,21 +12,15 @@ use std::{
 
 use a2a::Network;
 use async_trait::async_trait;
-use reqwest::dns::{Addrs, Name, Resolving};
-use tokio::sync::Semaphore;
 use url::{Host, Url};
 
-use super::shown;
+use super::{Lookups, shown, transport::BoxError};
 use crate::Error;
 
 /// Ports that may be called at any address that may be called at all: where web servers listen.
 const WEB_PORTS: [u16; 4] = [80, 443, 8080, 8443];
 /// Below it are the ports of a system's own services.
 const FIRST_FREE_PORT: u16 = 1024;
-/// How many names the system resolves at once. Each holds a thread until the system gives up, also when nobody waits for
-/// it any more, and the silent name servers of one tenant must not take all threads that the runtime has.
-const LOOKUPS: usize = 64;
-
 /// The addresses of every machine to itself.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
@@ -72,7 +66,8 @@ pub(super) enum Reach {
     Allowed,
 }
 
-/// A resolver for reqwest that gives it only addresses that were judged.
+/// A resolver that gives only addresses that were judged.
+#[derive(Clone)]
 pub(super) struct Checked {
     guard: Arc<Guard>,
     reach: Reach,
@@ -80,14 +75,11 @@ pub(super) struct Checked {
 
 /// The resolver of the system.
 #[derive(Debug)]
-struct System {
-    lookups: Arc<Semaphore>,
-}
+struct System;
 
 impl Default for Guard {
     fn default() -> Self {
-        let resolver = Arc::new(System { lookups: Arc::new(Semaphore::new(LOOKUPS)) });
-        Self { allow: Vec::new(), ports: None, resolver }
+        Self { allow: Vec::new(), ports: None, resolver: Arc::new(Lookups::new(Arc::new(System))) }
     }
 }
 
@@ -166,34 +158,25 @@ impl Checked {
     pub(super) fn new(guard: &Arc<Guard>, reach: Reach) -> Self {
         Self { guard: Arc::clone(guard), reach }
     }
-}
 
-impl reqwest::dns::Resolve for Checked {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (guard, reach) = (Arc::clone(&self.guard), self.reach);
-        Box::pin(async move {
-            let addresses = guard.look_up(name.as_str()).await?;
-            guard.judge(&addresses, reach)?;
-            // Port 0 stands for the one of the URL.
-            let addresses = addresses.into_iter().map(|address| SocketAddr::new(address.to_canonical(), 0));
-            Ok(Box::new(addresses) as Addrs)
-        })
+    pub(super) async fn resolve(&self, name: &str) -> Result<Vec<SocketAddr>, BoxError> {
+        let addresses = self.guard.look_up(name).await?;
+        self.guard.judge(&addresses, self.reach)?;
+        Ok(with_port_of_url(addresses))
     }
 }
 
 #[async_trait]
 impl Resolve for System {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
-        let host = host.to_owned();
-        // A task of its own keeps the permit as long as the thread is held, whoever stops waiting.
-        let lookup = tokio::spawn(async move {
-            let _permit = permit;
-            let found = tokio::net::lookup_host((host, 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
-        });
-        lookup.await.map_err(io::Error::other)?
+        let found = tokio::net::lookup_host((host, 0)).await?;
+        Ok(found.map(|address| address.ip()).collect())
     }
+}
+
+/// Addresses to connect to. Port 0 stands for the one of the URL.
+pub(super) fn with_port_of_url(addresses: Vec<IpAddr>) -> Vec<SocketAddr> {
+    addresses.into_iter().map(|address| SocketAddr::new(address.to_canonical(), 0)).collect()
 }
 
 /// Whether a name is one of this machine.

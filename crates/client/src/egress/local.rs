@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::OnceLock};
 
 use url::{Host, Url};
 
+use super::transport::{self, Protocol, Resolver};
 use crate::{
     Error, Limits,
     binding::{Binding, Endpoint},
@@ -24,7 +25,7 @@ pub struct LocalServer {
 pub(super) struct Local {
     server: LocalServer,
     // Its certificate is that of the public name, which resolves to the listen address here.
-    client: OnceLock<reqwest::Client>,
+    client: OnceLock<transport::Client>,
 }
 
 impl Local {
@@ -39,7 +40,7 @@ impl Local {
 
     /// The same URL under the name of the certificate, and the client that finds the server by that name. `None` where no
     /// certificate of another name is shown.
-    pub(super) fn by_name(&self, url: &Url, limits: Limits) -> Result<Option<(Url, &reqwest::Client)>, Error> {
+    pub(super) fn by_name(&self, url: &Url, limits: Limits) -> Result<Option<(Url, &transport::Client)>, Error> {
         let LocalServer { listen, public } = &self.server;
         let (Some(Host::Domain(name)), Some(ip)) = (public.host(), address(listen)) else { return Ok(None) };
         if listen.scheme() != "https" || public.scheme() != "https" || !self.is_at(url) {
@@ -52,8 +53,8 @@ impl Local {
         if let Some(client) = self.client.get() {
             return Ok(Some((named, client)));
         }
-        let builder = super::builder(limits).resolve(name, ip);
-        let client = builder.build().map_err(|error| Error::Setup(Box::new(error)))?;
+        let protocol = Protocol { is_secure: true, is_http2: false, is_stranger: false };
+        let client = transport::client(protocol, Resolver::Fixed(ip), limits.connect_timeout).map_err(Error::Setup)?;
         Ok(Some((named, self.client.get_or_init(|| client))))
     }
 

@@ -8,9 +8,11 @@ use std::{
 };
 
 use a2a::Network;
-use reqwest::dns::{Addrs, Name, Resolving};
 
-use super::guard::{Guard, Refusal, Resolve, is_public};
+use super::{
+    guard::{Guard, Refusal, Resolve, is_public, with_port_of_url},
+    transport::BoxError,
+};
 
 /// Remembers which names have led outside. Shared by all who call them.
 #[derive(Debug, Default)]
@@ -51,19 +53,15 @@ impl Steady {
     }
 }
 
-/// The resolver for reqwest.
+/// A resolver that remembers which names have led outside.
+#[derive(Clone)]
 pub(super) struct Watched(pub(super) Arc<Steady>);
 
-impl reqwest::dns::Resolve for Watched {
-    fn resolve(&self, name: Name) -> Resolving {
-        let steady = Arc::clone(&self.0);
-        Box::pin(async move {
-            let addresses = steady.guard.resolver.resolve(name.as_str()).await?;
-            steady.judge(name.as_str(), &addresses)?;
-            // Port 0 stands for the one of the URL.
-            let addresses = addresses.into_iter().map(|address| SocketAddr::new(address.to_canonical(), 0));
-            Ok(Box::new(addresses) as Addrs)
-        })
+impl Watched {
+    pub(super) async fn resolve(&self, name: &str) -> Result<Vec<SocketAddr>, BoxError> {
+        let addresses = self.0.guard.resolver.resolve(name).await?;
+        self.0.judge(name, &addresses)?;
+        Ok(with_port_of_url(addresses))
     }
 }
 

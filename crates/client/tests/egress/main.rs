@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod dns;
+mod interim;
+mod lookups;
 mod names;
 mod ports;
 mod sending;
