@@ -189,7 +189,7 @@ impl Conversation<'_> {
             };
             match self.format {
                 Format::Json => output::line(&output::one_line(event.json.get())),
-                Format::Text => screen.printer.event(&event.value),
+                Format::Text => screen.printer.event(&event.value)?,
             }
             let must_answer = waits(&event.value);
             self.note(event.value, progress);

@@ -43,7 +43,9 @@ impl Turn {
         let key = HeaderValue::from_str(&request.message.message_id).ok().filter(|_| client.resumes());
         let client =
             client.with_headers(key.map(|key| (HeaderName::from_static("idempotency-key"), key)).into_iter().collect());
-        Self { client, request, show, poll, heard: Heard::default(), answer: None, cursor: None }
+        // What is printed as it comes is not kept.
+        let heard = if show.is_live() { Heard::brief() } else { Heard::default() };
+        Self { client, request, show, poll, heard, answer: None, cursor: None }
     }
 
     /// Sends it and waits for the end of its turn.
@@ -83,7 +85,8 @@ impl Turn {
 
     async fn follow(&mut self, stream: &mut EventStream, patience: &mut Patience) -> Result<(), Stop> {
         while let Some(event) = self.show.ended_by(patience.next(stream).await)? {
-            self.hear(&event);
+            let heard = self.hear(&event).map_err(Stop::Broken);
+            self.show.ended_by(heard)?;
             self.cursor = stream.last_id().map(str::to_owned);
             if waits(&event.value) {
                 break;
@@ -92,12 +95,13 @@ impl Turn {
         Ok(())
     }
 
-    fn hear(&mut self, event: &Received<StreamResponse>) {
-        self.show.event(event);
-        self.heard.add(&event.value);
+    fn hear(&mut self, event: &Received<StreamResponse>) -> Result<(), Error> {
+        self.show.event(event)?;
+        self.heard.add(event)?;
         if self.heard.message.is_some() {
             self.answer = Some(output::one_line(event.json.get()));
         }
+        Ok(())
     }
 
     /// The task at its end, in the other side's own words. What was heard is enough where it cannot be had: there are agents that forget a

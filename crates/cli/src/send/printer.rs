@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use a2a::{Artifact, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent};
-use client::{EventStream, Received};
+use client::{Error, EventStream, Received};
 
 use super::{
-    heard::{Heard, attempt},
+    heard::{Heard, MAX_KEPT, PER_ARTIFACT, attempt},
     patience::Stop,
     text::{artifact_text, last_said, message_text, print_reply, repeats, say_silence, task_text, title},
 };
@@ -51,9 +51,9 @@ impl Show {
         matches!(self, Self::Text(_) | Self::Lines)
     }
 
-    pub(crate) fn event(&mut self, event: &Received<StreamResponse>) {
+    pub(crate) fn event(&mut self, event: &Received<StreamResponse>) -> Result<(), Error> {
         match (self, &event.value) {
-            (Self::Text(printer), value) => printer.event(value),
+            (Self::Text(printer), value) => return printer.event(value),
             (Self::Lines, _) => output::line(&output::one_line(event.json.get())),
             (Self::Beside, StreamResponse::StatusUpdate(update)) => {
                 if let Some(number) = attempt(update) {
@@ -64,6 +64,7 @@ impl Show {
             }
             (Self::Beside | Self::Nothing, _) => {}
         }
+        Ok(())
     }
 
     /// Passes on what came; before bad news a line that is open is ended.
@@ -134,7 +135,12 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    pub(crate) fn event(&mut self, event: &StreamResponse) {
+    /// Prints an event, unless there is too much to remember of those before.
+    pub(crate) fn event(&mut self, event: &StreamResponse) -> Result<(), Error> {
+        if self.kept() > MAX_KEPT {
+            self.end();
+            return Err(Error::TooLarge { cap: MAX_KEPT });
+        }
         match event {
             StreamResponse::Message(message) => self.line(&message_text(message)),
             StreamResponse::ArtifactUpdate(update) => self.chunk(update),
@@ -142,6 +148,13 @@ impl Printer {
             StreamResponse::Task(task) => self.task(task),
         }
         self.begun = true;
+        Ok(())
+    }
+
+    /// Bytes of what is remembered of artifacts.
+    fn kept(&self) -> usize {
+        let texts: usize = self.made.iter().map(|made| made.text.len()).sum();
+        texts + (self.made.len() + self.asides.len()) * PER_ARTIFACT
     }
 
     /// The task as it stands: the first of a stream, or what some servers give in the place of the events that a cut has cost.
@@ -333,4 +346,30 @@ fn progress(update: &TaskStatusUpdateEvent) -> Option<String> {
 
 fn say_attempt(number: u64) {
     output::error_line("note", &format!("attempt {number}: the one before was cut off, and the answer begins anew"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_of_an_answer_has_a_bound() {
+        let mut printer = Printer::default();
+        let made = |bytes: usize| Made { id: "a".to_owned(), text: "x".repeat(bytes), shown: true };
+        printer.made.push(made(MAX_KEPT - PER_ARTIFACT));
+        let update = StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+            artifact: Artifact {
+                artifact_id: "a".to_owned(),
+                parts: vec![a2a::Part::text("x")],
+                ..Artifact::default()
+            },
+            append: true,
+            ..TaskArtifactUpdateEvent::default()
+        });
+        assert!(printer.event(&update).is_ok());
+        assert!(matches!(printer.event(&update), Err(Error::TooLarge { cap: MAX_KEPT })));
+        let mut many = Printer::default();
+        many.made.extend((0..=MAX_KEPT / PER_ARTIFACT).map(|_| made(0)));
+        assert!(many.event(&update).is_err());
+    }
 }

@@ -23,7 +23,7 @@ pub(super) struct Subscribe {
 
 pub(super) async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
     let mut patience = Patience::new(args.place.target.timeout.0)?;
-    let mut followed = Followed { show: Show::whole(args.place.output), heard: Heard::default(), cursor: None };
+    let mut followed = Followed { show: Show::whole(args.place.output), heard: Heard::brief(), cursor: None };
     let place = Place::of(args.place.url.as_deref(), &args.place.target);
     if let Err(stop) = followed.follow(args, &mut patience).await {
         let heard = &mut followed.heard;
@@ -68,8 +68,8 @@ impl Followed {
             Err(stop) => return Err(stop),
         };
         while let Some(event) = self.show.ended_by(patience.next(&mut stream).await)? {
-            self.show.event(&event);
-            self.heard.add(&event.value);
+            let heard = self.show.event(&event).and_then(|()| self.heard.add(&event));
+            self.show.ended_by(heard.map_err(Stop::Broken))?;
             self.cursor = stream.last_id().map(str::to_owned);
             if waits(&event.value) {
                 break;
