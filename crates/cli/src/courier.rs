@@ -10,7 +10,7 @@ use agents::settled;
 use async_trait::async_trait;
 use client::{
     Error,
-    egress::{Connector, Guard, Limits, Policy, Request},
+    egress::{Connector, Guard, Limits, Policy, Request, for_tenant},
 };
 use exchange::push::{Answer, Carrier, Parcel, PushOptions};
 use http::{HeaderName, HeaderValue, Method, header};
@@ -93,12 +93,14 @@ impl Carrier for Courier {
     }
 
     async fn carry(&self, parcel: Parcel) -> Result<Answer, String> {
-        apart(post(self.connector.clone(), parcel)).await?
+        // Silent name servers of one tenant delay no notification of another.
+        let tenant = parcel.tenant.0;
+        apart(for_tenant(tenant, post(self.connector.clone(), parcel))).await?
     }
 }
 
 async fn post(connector: Connector, parcel: Parcel) -> Result<Answer, String> {
-    let Parcel { url, headers, body } = parcel;
+    let Parcel { url, headers, body, .. } = parcel;
     let url = Url::parse(&url).map_err(|error| error.to_string())?;
     let header = |(name, value): (&'static str, String)| {
         let mut value = HeaderValue::from_str(&value).ok()?;

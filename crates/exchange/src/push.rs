@@ -15,7 +15,7 @@ use a2a::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use store::{Installation, NewPush, PushConfig, PushFilter, Replay, Scope, TaskId};
+use store::{Installation, NewPush, PushConfig, PushFilter, Replay, Scope, TaskId, TenantId};
 use uuid::Uuid;
 
 pub(crate) use self::delivery::start;
@@ -43,6 +43,8 @@ pub trait Carrier: Send + Sync + 'static {
 
 /// What is posted. It may hold secrets and does not print.
 pub struct Parcel {
+    /// Whose notification it is.
+    pub tenant: TenantId,
     /// Where to.
     pub url: String,
     /// Beside those that the connection makes by itself.

@@ -10,6 +10,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use client::{Secret, egress, sse};
+use exchange::heavy;
 use http::{HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -280,6 +281,10 @@ impl Hearing {
 
     /// Reads the events that a chunk completes.
     fn take(&mut self, chunk: &[u8]) {
+        heavy(self.parser.work(chunk), || self.read_events(chunk));
+    }
+
+    fn read_events(&mut self, chunk: &[u8]) {
         let broken = |message: &str| Some(Error::new(ErrorKind::Broken, &self.provider, message).never());
         self.bytes += chunk.len();
         if self.bytes > ANSWER_BYTES {
@@ -321,7 +326,7 @@ impl Hearing {
             body.extend_from_slice(&chunk);
         }
         self.response = None;
-        let read = match serde_json::from_slice::<Value>(&body) {
+        let read = heavy(body.len(), || match serde_json::from_slice::<Value>(&body) {
             Err(error) => Err(Fault::Garbled(format!("{error}: {}", String::from_utf8_lossy(&body)))),
             Ok(value) if value.get("error").is_some_and(|error| !error.is_null()) => {
                 Err(Fault::Told(Told::of(&value).unwrap_or_default()))
@@ -330,7 +335,7 @@ impl Hearing {
                 Api::Anthropic => anthropic::read_whole(&value, &mut self.progress),
                 Api::Openai | Api::Scripted => openai::read_whole(&value, &mut self.progress),
             },
-        };
+        });
         self.progress.ended = true;
         read.map_err(|fault| self.fault(fault))
     }

@@ -478,7 +478,7 @@ impl<'a> Telling<'a> {
             headers.push(("x-a2a-notification-token", secrets.token.clone()));
             headers.push(("a2a-notification-token", secrets.token));
         }
-        Some(Parcel { url: config.config.url.clone(), headers, body: notice.body.clone() })
+        Some(Parcel { tenant, url: config.config.url.clone(), headers, body: notice.body.clone() })
     }
 
     fn letter(&self, place: Place) -> Letter {
