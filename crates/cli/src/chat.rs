@@ -90,7 +90,7 @@ struct Conversation<'a> {
 enum Peer {
     Agent(Box<Client>),
     /// A remote that the server calls for us.
-    Remote(Plain),
+    Remote(Box<Plain>),
 }
 
 async fn chat(args: &Args) -> Result<(), Failure> {
@@ -159,7 +159,7 @@ async fn connect(args: &Args, agent: Option<&str>) -> Result<Peer, Failure> {
         (Ok(client), _) => Ok(Peer::Agent(Box::new(client))),
         // It may be a remote that is known to the server and not served by it.
         (Err(error), Some(agent)) if error.http_status() == Some(404) => match Plain::find(args, agent).await {
-            Some(plain) => Ok(Peer::Remote(plain)),
+            Some(plain) => Ok(Peer::Remote(Box::new(plain))),
             None => Err(error.into()),
         },
         (Err(error), _) => Err(error.into()),

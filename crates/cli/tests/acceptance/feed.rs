@@ -27,7 +27,7 @@ impl Feed {
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }
-        let response = timeout(PATIENCE, request.send()).await.expect("it answers").unwrap();
+        let response = timeout(PATIENCE, request.send()).await.expect("an answer in time").expect("an answer");
         assert_eq!(response.status().as_u16(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { response, buffer: Vec::new(), last: String::new() }
@@ -40,15 +40,15 @@ impl Feed {
                 if let Some(end) = self.buffer.windows(2).position(|two| two == b"\n\n") {
                     let record: Vec<u8> = self.buffer.drain(..end + 2).collect();
                     let fields: HashMap<&str, &str> = std::str::from_utf8(&record)
-                        .unwrap()
+                        .expect("UTF-8")
                         .lines()
                         .filter_map(|line| line.split_once(": "))
                         .collect();
                     let Some(data) = fields.get("data") else { continue };
                     fields["id"].clone_into(&mut self.last);
-                    return (fields["event"].to_owned(), serde_json::from_str(data).unwrap());
+                    return (fields["event"].to_owned(), serde_json::from_str(data).expect("JSON"));
                 }
-                let chunk = self.response.chunk().await.unwrap().expect("the feed does not end");
+                let chunk = self.response.chunk().await.expect("a chunk").expect("the feed does not end");
                 self.buffer.extend_from_slice(&chunk);
             }
         };

@@ -79,7 +79,8 @@ fn a_variable_is_sent_only_to_the_origin_of_sb_url() {
     home.ok(&["profile", "add", "evil", "--url", &evil.url]);
     let named = [("SB_URL", work.url.as_str())];
     let by_profile = [("SB_PROFILE", "evil")];
-    let attempts: [(&[&str], &[(&str, &str)]); 12] = [
+    type Attempt<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+    let attempts: [Attempt; 12] = [
         (&["send", "--url", &evil.url, "hi"], &named),
         (&["send", "--profile", "evil", "hi"], &named),
         (&["card", "get", &evil.url], &named),

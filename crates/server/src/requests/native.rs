@@ -245,6 +245,7 @@ fn file(artifact: &Artifact, part: &Part) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sse::EventId;
 
     const TOKENS: Tokens = Tokens { input: 142, output: 218 };
 
@@ -262,7 +263,11 @@ mod tests {
         };
         let told = Told { seq: 5, event: serde_json::from_value(event).unwrap(), is_snapshot, tokens: TOKENS };
         let records = run.records(told).unwrap();
-        records.into_iter().map(|it| (it.id, it.event, serde_json::from_slice(&it.body).unwrap())).collect()
+        let seq = |id| match id {
+            Some(EventId::Seq(seq)) => Some(seq),
+            _ => None,
+        };
+        records.into_iter().map(|it| (seq(it.id), it.event, serde_json::from_slice(&it.body).unwrap())).collect()
     }
 
     #[test]

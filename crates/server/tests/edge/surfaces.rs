@@ -5,7 +5,7 @@ use crate::support::{Fixture, TOKEN};
 const ADMIN: &str = "sba_test_of_an_administrator";
 
 /// A path of each surface, the methods that it answers, and the token that opens it.
-const ROUTES: [(&str, &str, Option<&str>); 26] = [
+const ROUTES: [(&str, &str, Option<&str>); 27] = [
     ("/healthz", "GET, HEAD, OPTIONS", None),
     ("/.well-known/agent-card.json", "GET, HEAD, OPTIONS", None),
     ("/.well-known/jwks.json", "GET, HEAD, OPTIONS", None),
