@@ -9,7 +9,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     compiler.include_imports(true).open_files(PROTOS)?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
-    prost_build::Config::new().bytes(["."]).btree_map(["."]).compile_fds(compiler.file_descriptor_set())?;
+    prost_build::Config::new()
+        .bytes(["."])
+        .btree_map(["."])
+        .extern_path(".google.protobuf.Struct", "crate::grpc::Struct")
+        .extern_path(".google.protobuf.Value", "crate::grpc::Value")
+        .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }
 

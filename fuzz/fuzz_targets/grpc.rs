@@ -14,10 +14,16 @@ fuzz_target!(|bytes: &[u8]| {
         a2a::decode::<SendMessageRequest>(&json).expect("what was read is JSON of ours");
         let _ = validate::validate_send(&request, &Limits::default());
     }
+    if let Ok(object) = grpc::Struct::decode_json(&bytes) {
+        // What is deeper than readers follow is a text afterwards, and then stays one.
+        let once = grpc::Struct::decode_json(&grpc::Struct::encode_json(String::from(object))).expect("it was an object");
+        let twice = grpc::Struct::decode_json(&grpc::Struct::encode_json(String::from(once.clone())));
+        assert_eq!(twice.map(|object| object.depth()), Ok(once.depth()));
+    }
     if let Ok(event) = grpc::decode::<StreamResponse>(bytes.into()) {
         let json = serde_json::to_string(&event).expect("wire types serialise");
         assert!(!json.contains('\n'), "an event is one line");
         // The JSON of any event of ours as Struct, and back.
-        grpc::json_of(&grpc::struct_of(&json)).expect("what was JSON is JSON");
+        grpc::Struct::decode_json(&grpc::Struct::encode_json(json)).expect("what was JSON is JSON");
     }
 });

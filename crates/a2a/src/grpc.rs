@@ -1,22 +1,23 @@
 //! The messages of the gRPC binding, and conversions between them and the types of this crate.
 //!
 //! JSON never passes through protobuf types: whoever speaks gRPC converts here, at the edge. What a sender left out or got
-//! wrong is told with the same kinds of errors and the same paths as [`crate::decode`] tells it.
+//! wrong is told with the same kinds of errors and the same paths as [`crate::decode`] tells it. [`Struct`] and [`Value`] are kept as
+//! bytes: no tree is built out of what callers send.
 //!
 //! `google.protobuf.Value` has one kind of number, a double. A number that is whole becomes JSON without a fraction; of
 //! JSON's own numbers, those that a double cannot hold are rounded, and what is beyond its range becomes the largest one.
 
 mod convert;
+mod dynamic;
 mod field;
-mod tree;
 
 use bytes::Bytes;
 use prost::Message;
 
 use crate::{Error, ErrorKind};
 
+pub use self::dynamic::{Struct, Value};
 use self::field::Field;
-pub use self::tree::{json_of, struct_of};
 
 /// The messages as `prost` makes them of the proto.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
@@ -30,6 +31,8 @@ pub const SERVICE: &str = "lf.a2a.v1.A2AService";
 pub const STRUCT_SERVICE: &str = "secondbrain.a2a.A2AGateway";
 /// Both services and what they are made of, as a `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+const NO_MESSAGE: &str = "not a message of the method that was called";
 
 /// Where, in the metadata of an event, its number stands for whoever activated the extension.
 pub fn sequence_key() -> String {
@@ -55,7 +58,7 @@ pub fn decode<T: Wire>(bytes: Bytes) -> Result<T, Error> {
 
 /// Reads the bytes of any message of protobuf.
 pub fn parse<M: Message + Default>(bytes: Bytes) -> Result<M, Error> {
-    M::decode(bytes).map_err(|_| Error::new(ErrorKind::ParseError, "not a message of the method that was called"))
+    M::decode(bytes).map_err(|_| Error::new(ErrorKind::ParseError, NO_MESSAGE))
 }
 
 /// How many entries a repeated field of messages has, by the numbers of the fields that lead to it, without making any of them.

@@ -81,6 +81,20 @@ impl JsonObject {
         &self.0
     }
 
+    /// The same object with a member more. It stands last, and counts where the name is there already.
+    pub fn with_member(self, name: &str, value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        let mut text = String::from(self);
+        text.truncate(text.trim_ascii_end().len() - 1);
+        if text.trim_ascii_end().len() > 1 {
+            text.push(',');
+        }
+        text += &serde_json::to_string(name)?;
+        text.push(':');
+        text += &serde_json::to_string(value)?;
+        text.push('}');
+        RawValue::from_string(text).map(|raw| Self(Json(raw)))
+    }
+
     /// The JSON of something that is written as an object.
     #[cfg(feature = "grpc")]
     pub(crate) fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
@@ -112,6 +126,18 @@ impl Eq for JsonObject {}
 impl From<JsonObject> for Json {
     fn from(object: JsonObject) -> Self {
         object.0
+    }
+}
+
+impl From<Json> for String {
+    fn from(json: Json) -> Self {
+        Box::<str>::from(json.0).into()
+    }
+}
+
+impl From<JsonObject> for String {
+    fn from(object: JsonObject) -> Self {
+        object.0.into()
     }
 }
 

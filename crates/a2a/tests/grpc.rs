@@ -57,9 +57,7 @@ proptest! {
     fn noise_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = grpc::decode::<a2a::SendMessageRequest>(bytes.clone().into());
         let _ = grpc::decode::<a2a::StreamResponse>(bytes.clone().into());
-        if let Ok(object) = grpc::parse::<prost_types::Struct>(bytes.into()) {
-            let _ = grpc::json_of(&object);
-        }
+        let _ = grpc::Struct::decode_json(&bytes);
     }
 
     /// A valid request with one byte changed never panics.
@@ -76,14 +74,49 @@ proptest! {
     }
 }
 
+/// A message as the types of the binding keep it.
+fn as_kept<T: prost::Message + Default>(message: &impl prost::Message) -> T {
+    T::decode(message.encode_to_vec().as_slice()).expect("it is the same message")
+}
+
+/// A `Struct` or a `Value` is kept as bytes, and read when its JSON is made.
+#[test]
+fn broken_values_are_no_message_of_the_method() {
+    // A part whose data is a text that is not UTF-8.
+    let part = [&[0x22, 4, 0x1a, 2][..], b"\xff\xfe"].concat();
+    let message = [&[0x2a, part.len() as u8][..], &part].concat();
+    let request = [&[0x12, message.len() as u8][..], &message].concat();
+    let error = grpc::decode::<a2a::SendMessageRequest>(request.into()).unwrap_err();
+    assert_eq!(error.kind, a2a::ErrorKind::ParseError);
+}
+
+/// A message that is there twice is one: its fields are merged, and of entries with the same name the last counts.
+#[test]
+fn metadata_that_comes_twice_is_merged() {
+    let metadata = |json: &str| {
+        [
+            &[0x22, grpc::Struct::from_text(json.to_owned()).encoded_len() as u8][..],
+            &grpc::Struct::from_text(json.to_owned()).encode_to_vec(),
+        ]
+        .concat()
+    };
+    let message = [&[0x12, 0][..], &metadata(r#"{"a":1,"b":{"x":1}}"#), &metadata(r#"{"b":{"y":2}}"#)].concat();
+    let request = grpc::decode::<a2a::SendMessageRequest>(message.into()).unwrap();
+    assert_eq!(request.metadata.unwrap().get(), r#"{"a":1,"b":{"y":2}}"#);
+    // An empty object is not the same as none.
+    let request = grpc::decode::<a2a::SendMessageRequest>(vec![0x12, 0, 0x22, 0].into()).unwrap();
+    assert_eq!(request.metadata.unwrap().get(), "{}");
+    assert!(grpc::decode::<a2a::SendMessageRequest>(vec![0x12, 0].into()).unwrap().metadata.is_none());
+}
+
 #[test]
 fn what_is_wrong_is_named_as_in_json() {
     let part = || wire::Part { content: Some(wire::part::Content::Text("a".into())), ..Default::default() };
     let message = || wire::Message { parts: vec![part()], ..Default::default() };
     let request = |message| wire::SendMessageRequest { message: Some(message), ..Default::default() };
     let endless = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(f64::INFINITY)) };
-    let content = Some(wire::part::Content::Data(endless.clone()));
-    let metadata = Some(prost_types::Struct { fields: [("n".to_owned(), endless)].into() });
+    let content = Some(wire::part::Content::Data(as_kept(&endless)));
+    let metadata = Some(as_kept(&prost_types::Struct { fields: [("n".to_owned(), endless)].into() }));
     for (request, field) in [
         (wire::SendMessageRequest::default(), "message"),
         (request(wire::Message { role: 9, ..message() }), "message.role"),
@@ -113,7 +146,7 @@ fn depth_is_bounded_before_anything_is_made_of_it() {
         value = prost_types::Value { kind: Some(prost_types::value::Kind::ListValue(list)) };
     }
     let deep = prost_types::Struct { fields: [("n".to_owned(), value)].into() };
-    let error = grpc::parse::<prost_types::Struct>(deep.encode_to_vec().into()).unwrap_err();
+    let error = grpc::Struct::decode_json(&deep.encode_to_vec()).unwrap_err();
     assert_eq!(error.kind, a2a::ErrorKind::ParseError);
 }
 

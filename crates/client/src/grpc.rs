@@ -242,16 +242,13 @@ fn take_number(message: &mut grpc::wire::StreamResponse) -> Option<u64> {
         Payload::StatusUpdate(update) => &mut update.metadata,
         Payload::ArtifactUpdate(update) => &mut update.metadata,
     };
-    let fields = &mut metadata.as_mut()?.fields;
-    let number = fields.remove(&grpc::sequence_key())?;
-    if fields.is_empty() {
+    let members = metadata.as_mut()?;
+    let number = members.take_number(&grpc::sequence_key())?;
+    if members.is_empty() {
         *metadata = None;
     }
-    match number.kind {
-        // Exact: it is whole and not negative, and logs do not reach 2^53.
-        Some(prost_types::value::Kind::NumberValue(number)) if number >= 0.0 => Some(number as u64),
-        _ => None,
-    }
+    // Exact: it is whole and not negative, and logs do not reach 2^53.
+    (number >= 0.0).then_some(number as u64)
 }
 
 #[cfg(test)]
@@ -280,7 +277,7 @@ mod tests {
         let mut message = StreamResponse::StatusUpdate(update.clone()).into_message();
         let plain = grpc::encode(StreamResponse::StatusUpdate(update));
         if let Some(grpc::wire::stream_response::Payload::StatusUpdate(update)) = &mut message.payload {
-            update.metadata = Some(grpc::struct_of(&format!("{{\"{}\": 7}}", grpc::sequence_key())));
+            update.metadata = Some(grpc::Struct::from_text(format!("{{\"{}\": 7}}", grpc::sequence_key())));
         }
         let numbered = prost::Message::encode_to_vec(&message);
         let mut bytes = Vec::new();

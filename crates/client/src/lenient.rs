@@ -10,7 +10,10 @@
 mod words;
 
 use a2a::{Error as ProtocolError, Message, Role, SendMessageResponse, StreamResponse, Task};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{self, DeserializeOwned},
+};
 use serde_json::{Value, value::RawValue};
 
 pub(crate) use self::words::Place;
@@ -88,12 +91,39 @@ fn beside(json: &[u8]) -> Option<Message> {
         message: Option<&'a RawValue>,
     }
     let found: Beside<'_> = serde_json::from_slice(json).ok()?;
-    let found: Value = serde_json::from_str(found.message?.get()).ok()?;
+    let found = tree(found.message?.get().as_bytes()).ok()?;
     serde_json::from_value(words::message(&found)?).ok()
 }
 
+/// How many values a tree may have. One takes up to 700 bytes, whatever it takes as text.
+const MOST_VALUES: usize = 100_000;
+
+/// The JSON of others as a tree, if it has no more values than may stand in one.
+pub(crate) fn tree(json: &[u8]) -> Result<Value, serde_json::Error> {
+    if values(json) > MOST_VALUES {
+        return Err(de::Error::custom(format!("more than {MOST_VALUES} values, which are not put into other words")));
+    }
+    serde_json::from_slice(json)
+}
+
+/// How many values there are in some JSON, names not counted.
+fn values(json: &[u8]) -> usize {
+    let (mut values, mut in_string, mut is_escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            // Each value but the first of all follows one of these.
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
 fn again<T: DeserializeOwned>(json: &[u8], place: Place) -> Option<T> {
-    let found: Value = serde_json::from_slice(json).ok()?;
+    let found = tree(json).ok()?;
     serde_json::from_value(words::of(&found, place)?).ok()
 }
 
@@ -122,6 +152,25 @@ mod tests {
             SendMessageResponse::Task(task) => task,
             SendMessageResponse::Message(message) => panic!("a message: {message:?}"),
         }
+    }
+
+    #[test]
+    fn a_tree_has_a_bound() {
+        assert_eq!(values(br#"{"a[,":[1,"\",{"],{}]}"#), 6);
+        let list = |count: usize| format!("[{}]", vec![r#"{"":null}"#; count].join(","));
+        assert!(tree(list(MOST_VALUES / 2 - 1).as_bytes()).is_ok());
+        let many = list(MOST_VALUES);
+        assert!(tree(many.as_bytes()).is_err());
+        // What can be read as it is needs no tree.
+        let task = format!(
+            r#"{{"task":{{"id":"t","contextId":"c","status":{{"state":"TASK_STATE_COMPLETED"}},
+            "artifacts":[{{"artifactId":"a","parts":[{{"data":{many}}}]}}]}}}}"#
+        );
+        let json = RawValue::from_string(task).unwrap();
+        assert!(read(Form::V1, json).is_ok_and(|received: Received<SendMessageResponse>| matches!(
+            received.value,
+            SendMessageResponse::Task(_)
+        )));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Cursor {
     ready: VecDeque<Arc<Event>>,
     read_log: bool,
     flight: Flight,
+    /// What its events need room by, if not by themselves.
+    luggage: Option<Arc<Luggage>>,
     /// Room for a large event that is to be read next, and how large it is.
     room: Option<(Load, u64)>,
     /// The same of the event that was given last: its reader has it.
@@ -83,6 +85,7 @@ impl Cursor {
             ready: VecDeque::new(),
             read_log: true,
             flight,
+            luggage: None,
             room: None,
             load: None,
         }
@@ -130,7 +133,8 @@ impl Cursor {
                 match self.store.read(self.tenant, self.task, self.after, Most { bytes, ..BATCH }).await {
                     Err(store::Error::Heavy { bytes }) => {
                         self.room = None;
-                        self.room = Some((self.flight.wait(self.tenant, bytes).await, bytes));
+                        let room = self.luggage.as_ref().map_or(bytes, |luggage| luggage.room(bytes));
+                        self.room = Some((self.flight.wait(self.tenant, room).await, bytes));
                         continue;
                     }
                     read => read?,
@@ -205,7 +209,8 @@ impl Frames {
 
     /// Keeps what the call has in flight until its first frames are read.
     pub(crate) fn with_luggage(self, luggage: &Arc<Luggage>) -> Self {
-        Self { luggage: Some(Arc::clone(luggage)), ..self }
+        let cursor = self.cursor.map(|cursor| Cursor { luggage: Some(Arc::clone(luggage)), ..cursor });
+        Self { luggage: Some(Arc::clone(luggage)), cursor, ..self }
     }
 
     pub(crate) fn with_extensions(self, extensions: Vec<String>) -> Self {

@@ -52,8 +52,11 @@ pub struct Load {
 }
 
 /// What one call has in flight. It is given back when the call is done and its answer is read.
-#[derive(Debug, Default)]
-pub struct Luggage(Mutex<Vec<Load>>);
+#[derive(Debug)]
+pub struct Luggage {
+    loads: Mutex<Vec<Load>>,
+    weight: u64,
+}
 
 /// Whose bound was met.
 #[derive(Clone, Copy)]
@@ -155,7 +158,32 @@ impl Drop for Load {
     }
 }
 
+impl Default for Luggage {
+    fn default() -> Self {
+        Self::weighing(1)
+    }
+}
+
 impl Luggage {
+    /// For a binding that holds each byte so many times, in its own form and in that of the journal.
+    pub fn weighing(weight: u64) -> Self {
+        Self { loads: Mutex::default(), weight }
+    }
+
+    /// The room that so many bytes of the journal or of a body need.
+    pub fn room(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(self.weight)
+    }
+
+    /// Gives back what is more than that: an answer has got its last form.
+    pub fn keep(&self, mut bytes: u64) {
+        self.lock().retain_mut(|load| {
+            load.keep(bytes);
+            bytes = bytes.saturating_sub(load.bytes);
+            load.bytes > 0
+        });
+    }
+
     /// Keeps it until the call is done.
     pub fn put(&self, load: Load) {
         if load.bytes > 0 {
@@ -174,7 +202,7 @@ impl Luggage {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Load>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,6 +244,20 @@ mod tests {
         let load = waiting.await.unwrap();
         drop((first, load));
         assert!(flight.0.lock().tenants.is_empty());
+        assert_eq!(flight.0.lock().all, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_gives_back_what_its_last_form_does_not_need() {
+        let flight = Flight::new(Some(8 * MIB));
+        let luggage = Luggage::weighing(2);
+        for _ in 0..2 {
+            luggage.put(flight.take(ONE, luggage.room(MIB)).await.unwrap());
+        }
+        assert_eq!(flight.0.lock().all, 4 * MIB);
+        luggage.keep(3 * MIB);
+        assert_eq!(flight.0.lock().all, 3 * MIB);
+        luggage.keep(FREE);
         assert_eq!(flight.0.lock().all, 0);
     }
 

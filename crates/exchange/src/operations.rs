@@ -154,13 +154,13 @@ impl Exchange {
         let tenant = call.caller.tenant;
         let mut room = if filter.view.history == Some(0) && !filter.view.artifacts { BARE_PAGE } else { PAGE };
         loop {
-            let mut load = self.inner.flight.take(tenant, room).await?;
+            let mut load = self.inner.flight.take(tenant, call.luggage.room(room)).await?;
             let filter = Filter { view: View { most: room, ..filter.view }, ..filter.clone() };
             match self.inner.store.list(tenant, filter).await {
                 Err(store::Error::Heavy { bytes }) => room = bytes,
                 Err(error) => return Err(error.into()),
                 Ok(page) => {
-                    load.keep(page.tasks.iter().map(|task| task.size_hint() as u64).sum());
+                    load.keep(call.luggage.room(page.tasks.iter().map(|task| task.size_hint() as u64).sum()));
                     call.luggage.put(load);
                     return Ok(page);
                 }
@@ -303,7 +303,7 @@ impl Exchange {
         let tenant = call.caller.tenant;
         let mut room = if view.history == Some(0) && !view.artifacts { BARE } else { SNAPSHOT };
         loop {
-            let mut load = self.inner.flight.take(tenant, room).await?;
+            let mut load = self.inner.flight.take(tenant, call.luggage.room(room)).await?;
             match self.inner.store.task(tenant, id, View { most: room, ..view }).await {
                 Err(store::Error::Heavy { bytes }) => room = bytes,
                 Err(error) => return Err(Error::of_task(error, id)),
@@ -311,7 +311,7 @@ impl Exchange {
                     return Err(Error::TaskNotFound(id.to_string()));
                 }
                 Ok(snapshot) => {
-                    load.keep(snapshot.size_hint() as u64);
+                    load.keep(call.luggage.room(snapshot.size_hint() as u64));
                     call.luggage.put(load);
                     return Ok(snapshot);
                 }

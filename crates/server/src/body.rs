@@ -49,12 +49,14 @@ pub(crate) struct Hold<'a> {
     pub(crate) flight: &'a Flight,
     pub(crate) tenant: TenantId,
     pub(crate) luggage: &'a Luggage,
+    /// The length of a body by its first bytes, where no header tells it.
+    pub(crate) promised: fn(&[u8]) -> Option<usize>,
 }
 
 impl Hold<'_> {
     /// Room for so many bytes more. Where there is none, nothing of the body is kept, and the rest is read and forgotten.
     async fn take(&self, body: &mut Body, bounds: Bounds, bytes: usize) -> Result<(), Error> {
-        match self.flight.take(self.tenant, bytes as u64).await {
+        match self.flight.take(self.tenant, self.luggage.room(bytes as u64)).await {
             Ok(load) => self.luggage.put(load),
             Err(refused) => {
                 self.luggage.leave();
@@ -85,6 +87,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds, h
     let mut piece = Bytes::new();
     let mut pieces = BytesMut::new();
     let mut room = AT_FIRST;
+    let mut promised = length;
     // What is promised is asked for at once: of many who have half of what they need, none would get the rest.
     if let Some(length) = length.filter(|length| *length > room) {
         hold.take(body, bounds, length).await?;
@@ -109,8 +112,11 @@ pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds, h
             return Err(too_large(bounds.limit));
         }
         let total = piece.len() + pieces.len() + data.len();
+        if received == 0 && promised.is_none() {
+            promised = (hold.promised)(&data).map(|length| length.min(bounds.limit));
+        }
         if total > room {
-            let more = (total - room).max(room / 4).max(STEP);
+            let more = (total - room).max(room / 4).max(STEP).max(promised.unwrap_or(0).saturating_sub(room));
             if let Err(refused) = hold.take(body, bounds, more).await {
                 drop((piece, pieces));
                 return Err(refused);
@@ -122,7 +128,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds, h
             continue;
         }
         if pieces.is_empty() {
-            pieces.reserve(length.unwrap_or(0).min(room));
+            pieces.reserve(promised.unwrap_or(0).min(room));
             pieces.extend_from_slice(&piece);
             piece = Bytes::new();
         }
@@ -176,7 +182,13 @@ mod tests {
 
     async fn read(headers: &HeaderMap, body: &mut Body, bounds: Bounds) -> Result<Bytes, Error> {
         let (flight, luggage) = (Flight::new(None), Luggage::default());
-        super::read(headers, body, bounds, Hold { flight: &flight, tenant: TenantId(1), luggage: &luggage }).await
+        super::read(
+            headers,
+            body,
+            bounds,
+            Hold { flight: &flight, tenant: TenantId(1), luggage: &luggage, promised: |_| None },
+        )
+        .await
     }
 
     fn chunks(pieces: &'static [&'static str]) -> Body {

@@ -38,6 +38,14 @@ pub(crate) trait Surface: Sized + Send + 'static {
     /// Who may call.
     type Caller: Admit;
 
+    /// How often each byte of a request or an answer is in memory at once. What is more than one stands for another form of it.
+    const WEIGHT: u64 = 1;
+
+    /// The length of a body by its first bytes, where they tell it.
+    fn promised(_first: &[u8]) -> Option<usize> {
+        None
+    }
+
     /// Reads the segments of a path, which are decoded. `None` is no route.
     fn at(segments: &[&str]) -> Option<Self>;
 
@@ -99,6 +107,7 @@ pub(crate) struct Visit<'a, C> {
     /// What the request and its answer have in flight.
     pub(crate) luggage: &'a Arc<Luggage>,
     body: &'a mut Body,
+    promised: fn(&[u8]) -> Option<usize>,
 }
 
 /// Adds a surface to the routes: everything at this path and below it.
@@ -113,7 +122,7 @@ pub(crate) fn mount<S: Surface>(mut router: Router<Arc<App>>, below: &str) -> Ro
 /// Answers whatever comes to a surface.
 pub(crate) async fn serve<S: Surface>(State(app): State<Arc<App>>, request: Request) -> Response {
     let (parts, mut body) = request.into_parts();
-    let luggage = Arc::default();
+    let luggage = Arc::new(Luggage::weighing(S::WEIGHT));
     let answered = enter::<S>(&app, &parts, &luggage, &mut body).await;
     let mut response = answered.unwrap_or_else(|error| S::refuse(&parts, &error));
     S::mark(response.headers_mut());
@@ -151,11 +160,14 @@ async fn enter<S: Surface>(
     }
     let (pass, tenant) = (caller.pass(), caller.tenant());
     let answered = async {
-        let response = route.answer(Visit { app, caller, parts, luggage, body }).await?;
-        if let Some(tenant) = tenant.filter(|_| luggage.is_empty()) {
-            // What was gathered without being weighed waits here for whoever reads slowly.
-            let bytes = response.body().size_hint().exact().unwrap_or(0);
-            luggage.put(app.exchange.flight().take(tenant, bytes).await?);
+        let response = route.answer(Visit { app, caller, parts, luggage, body, promised: S::promised }).await?;
+        if let Some(bytes) = response.body().size_hint().exact() {
+            // What the answer was made of is gone.
+            luggage.keep(bytes);
+            if let Some(tenant) = tenant.filter(|_| luggage.is_empty()) {
+                // What was gathered without being weighed waits here for whoever reads slowly.
+                luggage.put(app.exchange.flight().take(tenant, bytes).await?);
+            }
         }
         Ok(response)
     };
@@ -243,15 +255,9 @@ impl<C: Admit> Visit<'_, C> {
     }
 
     async fn read_within(&mut self, bounds: Bounds) -> Result<Bytes, Error> {
-        let hold = Hold { flight: self.app.exchange.flight(), tenant: self.tenant(), luggage: self.luggage };
-        body::read(&self.parts.headers, self.body, bounds, hold).await
-    }
-
-    /// Takes room for what reading a body takes beside it.
-    pub(crate) async fn weigh(&mut self, bytes: usize) -> Result<(), Error> {
         let (flight, tenant) = (self.app.exchange.flight(), self.tenant());
-        self.luggage.put(flight.take(tenant, bytes as u64).await?);
-        Ok(())
+        let hold = Hold { flight, tenant, luggage: self.luggage, promised: self.promised };
+        body::read(&self.parts.headers, self.body, bounds, hold).await
     }
 
     /// Cancelled when an anonymous request has to end because there are too many.

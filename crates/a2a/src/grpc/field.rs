@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use prost_types::{Struct, Value};
 
-use crate::{Error, Json, JsonObject, Role, TaskState, Timestamp, timestamp::Zoned};
+use crate::{Error, ErrorKind, Json, JsonObject, Role, TaskState, Timestamp, timestamp::Zoned};
 
-use super::tree;
+use super::dynamic::{Struct, Value};
 
 /// A value of ours that stands in a field of type `P`.
 pub(crate) trait Field<P>: Sized {
@@ -20,15 +19,26 @@ pub(crate) trait Field<P>: Sized {
 pub(crate) struct Misfit {
     path: String,
     description: String,
+    /// The bytes are no message at all.
+    is_malformed: bool,
 }
 
 impl Misfit {
     pub(crate) fn new(description: impl Into<String>) -> Self {
-        Self { path: String::new(), description: description.into() }
+        Self { path: String::new(), description: description.into(), is_malformed: false }
+    }
+
+    pub(crate) fn malformed() -> Self {
+        Self { is_malformed: true, ..Self::new(super::NO_MESSAGE) }
     }
 
     pub(crate) fn missing() -> Self {
         Self::new("is required")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_malformed(&self) -> bool {
+        self.is_malformed
     }
 
     /// The same, seen from the message that has the field.
@@ -45,6 +55,9 @@ impl Misfit {
     }
 
     pub(crate) fn into_error(self) -> Error {
+        if self.is_malformed {
+            return Error::new(ErrorKind::ParseError, self.description);
+        }
         Error::invalid(self.path, self.description)
     }
 }
@@ -166,20 +179,20 @@ impl Field<prost_types::Timestamp> for Zoned {
 
 impl Field<Struct> for JsonObject {
     fn read(wire: Struct) -> Result<Self, Misfit> {
-        tree::json_of(&wire).map_err(|error| Misfit::new(error.message))
+        wire.read()
     }
 
     fn write(self) -> Struct {
-        tree::struct_of(self.get())
+        Struct::from_text(String::from(self))
     }
 }
 
 impl Field<Value> for Json {
     fn read(wire: Value) -> Result<Self, Misfit> {
-        Self::of(&tree::Written(&wire)).map_err(|error| Misfit::new(error.to_string()))
+        wire.read()
     }
 
     fn write(self) -> Value {
-        tree::value_of(self.get())
+        Value::from_text(String::from(self))
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::send_params;
+use crate::lenient::tree;
 
 /// What goes before the id in the name of a task.
 const TASKS: &str = "tasks/";
@@ -64,20 +65,20 @@ pub(super) fn push_name(task: &str, id: &str) -> String {
 
 /// An answer or an event with its data where the other JSON has it. What else differs can be read as it is.
 pub(super) fn answer(json: &[u8]) -> Result<Vec<u8>, ProtocolError> {
-    let mut answer: Value = serde_json::from_slice(json).map_err(|error| unreadable(&error.to_string()))?;
+    let mut answer = tree(json).map_err(|error| unreadable(&error.to_string()))?;
     raise_data(&mut answer);
     serde_json::to_vec(&answer).map_err(|error| unreadable(&error.to_string()))
 }
 
 /// A webhook as the other JSON has it.
 pub(super) fn push_config(json: &[u8]) -> Result<v03::TaskPushNotificationConfig, ProtocolError> {
-    let found: Value = serde_json::from_slice(json).map_err(|error| unreadable(&error.to_string()))?;
+    let found = tree(json).map_err(|error| unreadable(&error.to_string()))?;
     named_config(&found)
 }
 
 /// A list of webhooks as the other JSON has it.
 pub(super) fn push_configs(json: &[u8]) -> Result<Vec<v03::TaskPushNotificationConfig>, ProtocolError> {
-    let found: Value = serde_json::from_slice(json).map_err(|error| unreadable(&error.to_string()))?;
+    let found = tree(json).map_err(|error| unreadable(&error.to_string()))?;
     let configs = found["configs"].as_array().map(Vec::as_slice).unwrap_or_default();
     configs.iter().map(named_config).collect()
 }
@@ -95,7 +96,8 @@ fn named_config(found: &Value) -> Result<v03::TaskPushNotificationConfig, Protoc
 }
 
 fn value(written: &impl Serialize) -> Result<Value, ProtocolError> {
-    serde_json::to_value(written).map_err(|error| ProtocolError::internal(error.to_string()))
+    let json = serde_json::to_vec(written).map_err(|error| ProtocolError::internal(error.to_string()))?;
+    tree(&json).map_err(|error| ProtocolError::invalid("message", format!("cannot go to an agent of A2A 0.3: {error}")))
 }
 
 fn message(found: Value) -> Value {

@@ -2,10 +2,7 @@
 //!
 //! Only what 0.3 needs: no maps, no numbers but small ones. Fields that a table does not know are skipped.
 
-use a2a::{
-    Timestamp,
-    grpc::{json_of, struct_of},
-};
+use a2a::{Timestamp, grpc::Struct};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use prost::{
@@ -13,6 +10,8 @@ use prost::{
     encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field},
 };
 use serde_json::{Map, Value};
+
+use crate::lenient::tree;
 
 /// A message, by its fields.
 pub(super) type Table = &'static [Field];
@@ -102,7 +101,7 @@ fn put(field: &Field, value: &Value, message: &mut Vec<u8>) {
     let bytes = match (field.kind, value) {
         (Kind::Text, Value::String(text)) => Some(text.clone().into_bytes()),
         (Kind::Bytes, Value::String(text)) => STANDARD.decode(text).ok(),
-        (Kind::Struct, value @ Value::Object(_)) => Some(struct_of(&value.to_string()).encode_to_vec()),
+        (Kind::Struct, value @ Value::Object(_)) => Some(Struct::encode_json(value.to_string())),
         (Kind::Message(table), value @ Value::Object(_)) => Some(encode(table, value)),
         // No request has a time.
         _ => None,
@@ -136,8 +135,8 @@ fn take(kind: Kind, message: &mut Bytes) -> Result<Value, Malformed> {
         Kind::Bytes => Ok(STANDARD.encode(bytes).into()),
         Kind::Message(table) => decode(table, bytes),
         Kind::Struct => {
-            let found = prost_types::Struct::decode(bytes).map_err(|_| Malformed)?;
-            json_of(&found).ok().and_then(|json| json.parse().ok()).ok_or(Malformed)
+            let json = Struct::decode_json(&bytes).map_err(|_| Malformed)?;
+            tree(json.get().as_bytes()).map_err(|_| Malformed)
         }
         Kind::Time => {
             let found = prost_types::Timestamp::decode(bytes).map_err(|_| Malformed)?;

@@ -1,13 +1,14 @@
 //! Answers of gRPC: messages, streams of them, and errors as google.rpc.Status with their details.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use a2a::Error;
 use axum::{body::Body, response::Response};
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use http_body_util::{BodyExt, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use prost::Message;
 use tonic::{
     Code, Status,
@@ -24,15 +25,35 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// One message.
 pub(crate) fn message(message: &impl Message) -> Response {
-    let length = message.encoded_len();
-    let mut frame = BytesMut::with_capacity(5 + length);
-    frame.put_u8(0);
-    // No answer is as long as four bytes can count: what it is made of was read under a bound.
-    frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    message.encode_raw(&mut frame);
-    let trailers = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
-    let body = Full::new(Bytes::from(frame)).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let mut body = BytesMut::new();
+    frame(message, &mut body);
+    let body = Full::new(Bytes::from(body)).with_trailers(std::future::ready(Some(Ok(trailers(None)))));
     with_body(Body::new(body))
+}
+
+/// Adds a message to a body, in its frame.
+pub(crate) fn frame(message: &impl Message, body: &mut BytesMut) {
+    let length = message.encoded_len();
+    body.reserve(5 + length);
+    body.put_u8(0);
+    // No answer is as long as four bytes can count: what it is made of was read under a bound.
+    body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message.encode_raw(body);
+}
+
+/// The end of an answer: well, or with an error.
+pub(crate) fn trailers(error: Option<&Error>) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    let status = error.map_or_else(|| Status::new(Code::Ok, ""), status);
+    if status.add_header(&mut trailers).is_err() {
+        trailers.insert(GRPC_STATUS, HeaderValue::from(Code::Internal as i32));
+    }
+    trailers
+}
+
+/// Messages in their frames, and trailers after them. The connection pulls them, one after the other.
+pub(crate) fn frames(frames: impl Stream<Item = Frame<Bytes>> + Send + 'static) -> Response {
+    with_body(Body::new(StreamBody::new(frames.map(Ok::<_, Infallible>))))
 }
 
 /// Messages as they come. The connection pulls them: a reader that stalls is a cursor that nobody moves.

@@ -14,6 +14,15 @@ use crate::{
     surface::{Admit, Visit},
 };
 
+/// A message is in memory as protobuf and as JSON.
+pub(crate) const WEIGHT: u64 = 2;
+
+/// The length of a body with one message.
+pub(crate) fn promised(first: &[u8]) -> Option<usize> {
+    let (&[_, a, b, c, d], _) = first.split_first_chunk::<PREFIX>()?;
+    Some(PREFIX.saturating_add(u32::from_be_bytes([a, b, c, d]) as usize))
+}
+
 /// Before each message stand a byte that says whether it is compressed, and its length in four.
 const PREFIX: usize = 5;
 
@@ -101,6 +110,12 @@ mod tests {
     fn one_whole_message_is_read() {
         assert_eq!(unframe(Bytes::from_static(b"\0\0\0\0\x02ab")).unwrap(), "ab");
         assert_eq!(unframe(Bytes::from_static(b"\0\0\0\0\0")).unwrap(), "");
+    }
+
+    #[test]
+    fn the_length_of_a_body_stands_in_its_first_bytes() {
+        assert_eq!(promised(b"\0\0\0\x01\x02ab"), Some(5 + 258));
+        assert_eq!(promised(b"\0\0\0\x01"), None);
     }
 
     #[test]

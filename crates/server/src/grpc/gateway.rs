@@ -3,9 +3,9 @@
 
 use a2a::{Error, GetExtendedAgentCardRequest, JsonObject, grpc};
 use axum::response::Response;
-use exchange::{Call, Caller};
+use bytes::Bytes;
+use exchange::{Call, Caller, heavy};
 use http::{HeaderMap, request::Parts};
-use prost_types::Struct;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{answer, call, stream};
@@ -49,6 +49,12 @@ impl Gateway {
 impl Surface for Gateway {
     type Caller = Caller;
 
+    const WEIGHT: u64 = call::WEIGHT;
+
+    fn promised(first: &[u8]) -> Option<usize> {
+        call::promised(first)
+    }
+
     fn at(segments: &[&str]) -> Option<Self> {
         let [grpc::STRUCT_SERVICE, name] = segments else { return None };
         match *name {
@@ -71,11 +77,9 @@ impl Surface for Gateway {
         // Who reads a card may not know yet which versions there are.
         let call = call::open(&visit, self != Self::GetAgentCard)?;
         let message = call::message(&mut visit).await?;
-        // An empty value has two bytes, and a place of its own in the tree.
-        visit.weigh(message.len()).await?;
         let (app, headers) = (visit.app, &visit.parts.headers);
         let (object, operation) = app.reading(message.len(), || {
-            let object = grpc::json_of(&grpc::parse::<Struct>(message.clone())?)?;
+            let object = grpc::Struct::decode_json(&message)?;
             let operation = self.operation(&object, headers)?;
             Ok::<_, Error>((object, operation))
         })?;
@@ -85,11 +89,11 @@ impl Surface for Gateway {
         };
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await?.encode()? {
-            Encoded::Json(body, extensions) => reply::with_extensions(object_of(&body), &extensions),
-            Encoded::Card(card) => object_of(&card.bytes),
+            Encoded::Json(body, extensions) => reply::with_extensions(object_of(body), &extensions),
+            Encoded::Card(card) => object_of(card.bytes),
             Encoded::Stream(frames) => {
                 let extensions = frames.extensions.clone();
-                reply::with_extensions(answer::stream(stream::objects(*frames, numbered)), &extensions)
+                reply::with_extensions(stream::objects(*frames, numbered), &extensions)
             }
         })
     }
@@ -107,8 +111,8 @@ impl Surface for Gateway {
 async fn card(app: &App, call: &Call, object: &JsonObject) -> Result<Response, Error> {
     let request: GetExtendedAgentCardRequest = decode(object)?;
     Ok(match app.exchange.target(call, &request.tenant)? {
-        Some(entry) => object_of(&app.cards.agent(&entry.profile).await?.bytes),
-        None => object_of(&app.gateway_card().await?.bytes),
+        Some(entry) => object_of(app.cards.agent(&entry.profile).await?.bytes),
+        None => object_of(app.gateway_card().await?.bytes),
     })
 }
 
@@ -130,6 +134,6 @@ fn cursor(object: &JsonObject, headers: &HeaderMap) -> Result<Option<u64>, Error
     }
 }
 
-fn object_of(json: &[u8]) -> Response {
-    answer::message(&grpc::struct_of(&String::from_utf8_lossy(json)))
+fn object_of(json: Bytes) -> Response {
+    heavy(json.len(), || answer::message(&grpc::Struct::from_text(json)))
 }

@@ -7,8 +7,9 @@ use a2a::{
 };
 use axum::response::Response;
 use bytes::Bytes;
-use exchange::{Caller, Listing, Reply, Sent};
+use exchange::{Caller, Listing, Reply, Sent, heavy};
 use http::{HeaderMap, request::Parts};
+use store::Snapshot;
 
 use super::{answer, call, stream};
 use crate::{
@@ -27,6 +28,12 @@ impl Operations {
 
 impl Surface for Operations {
     type Caller = Caller;
+
+    const WEIGHT: u64 = call::WEIGHT;
+
+    fn promised(first: &[u8]) -> Option<usize> {
+        call::promised(first)
+    }
 
     fn at(segments: &[&str]) -> Option<Self> {
         match segments {
@@ -51,14 +58,26 @@ impl Surface for Operations {
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await? {
             Performed::Sent(sent) => {
-                let extensions = sent.extensions.clone();
-                reply::with_extensions(answer::message(&sent_of(*sent)?.into_message()), &extensions)
+                let Sent { reply, extensions } = *sent;
+                let size = match &reply {
+                    Reply::Task(snapshot) => snapshot.size_hint(),
+                    Reply::Direct(event) => event.body.len(),
+                };
+                let answer = heavy(size, || Ok::<_, Error>(answer::message(&sent_of(reply)?.into_message())))?;
+                reply::with_extensions(answer, &extensions)
             }
-            Performed::Task(snapshot) => answer::message(&encode::typed(&snapshot)?.into_message()),
-            Performed::Listing(found) => answer::message(&listing(&found)?.into_message()),
+            Performed::Task(snapshot) => heavy(snapshot.size_hint(), || {
+                let task = encode::typed(&snapshot)?;
+                drop(snapshot);
+                Ok::<_, Error>(answer::message(&task.into_message()))
+            })?,
+            Performed::Listing(found) => {
+                let size = found.tasks.iter().map(Snapshot::size_hint).sum();
+                heavy(size, || Ok::<_, Error>(answer::message(&listing(found)?.into_message())))?
+            }
             Performed::Stream(frames) => {
                 let extensions = frames.extensions.clone();
-                reply::with_extensions(answer::stream(stream::events(*frames, numbered)), &extensions)
+                reply::with_extensions(stream::events(*frames, numbered), &extensions)
             }
             Performed::Push(config, extensions) => {
                 reply::with_extensions(answer::message(&config.into_message()), &extensions)
@@ -116,8 +135,8 @@ fn operation(method: Method, message: Bytes, headers: &HeaderMap, limits: &Limit
     })
 }
 
-fn sent_of(sent: Sent) -> Result<SendMessageResponse, Error> {
-    Ok(match sent.reply {
+fn sent_of(reply: Reply) -> Result<SendMessageResponse, Error> {
+    Ok(match reply {
         Reply::Task(snapshot) => SendMessageResponse::Task(encode::typed(&snapshot)?),
         Reply::Direct(event) => {
             let event = event.response().map_err(|cause| encode::unreadable(&cause))?;
@@ -126,10 +145,11 @@ fn sent_of(sent: Sent) -> Result<SendMessageResponse, Error> {
     })
 }
 
-fn listing(found: &Listing) -> Result<ListTasksResponse, Error> {
+fn listing(found: Listing) -> Result<ListTasksResponse, Error> {
     Ok(ListTasksResponse {
-        tasks: found.tasks.iter().map(encode::typed).collect::<Result<_, _>>()?,
-        next_page_token: found.next_page_token.clone(),
+        // Each goes when it has been read.
+        tasks: found.tasks.into_iter().map(|task| encode::typed(&task)).collect::<Result<_, _>>()?,
+        next_page_token: found.next_page_token,
         page_size: found.page_size,
         total_size: i32::try_from(found.total).unwrap_or(i32::MAX),
     })
