@@ -2,6 +2,7 @@
 //! whoever called live on.
 
 mod cards;
+mod endless;
 mod frames;
 mod odd;
 mod streams;

@@ -76,6 +76,8 @@ pub(super) fn client(protocol: Protocol, resolver: Resolver, timeout: Duration) 
     let mut http = HttpConnector::new_with_resolver(resolver);
     http.enforce_http(false);
     http.set_nodelay(true);
+    // Each address of a name has its share, so that one that does not answer leaves time for the next.
+    http.set_connect_timeout(Some(timeout));
     http.set_keepalive(Some(KEEP_ALIVE));
     http.set_keepalive_interval(Some(KEEP_ALIVE));
     http.set_keepalive_retries(Some(KEEP_ALIVE_RETRIES));

@@ -14,7 +14,7 @@ use tokio::{
 use crate::{send, url};
 
 const INTERIM: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+pub(crate) const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const ACK: u8 = 1;
@@ -56,29 +56,40 @@ async fn talk_one(mut socket: TcpStream, interim: Option<usize>) -> std::io::Res
     }
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 async fn talk_two(mut socket: TcpStream, interim: Option<usize>) -> std::io::Result<()> {
+    // `:status` by the name that HPACK numbers 8, and 200 by its own number.
+    let hint = |stream| frame(HEADERS, END_HEADERS, stream, &[8, 3, b'1', b'0', b'3']);
+    let last = |stream| [frame(HEADERS, END_HEADERS, stream, &[0x88]), frame(0, END_STREAM, stream, b"ok")].concat();
+    open_two(&mut socket).await?;
+    loop {
+        let stream = next_request_two(&mut socket).await?;
+        answer(&mut socket, &hint(stream), interim, &last(stream)).await?;
+    }
+}
+
+/// Opens a connection on HTTP/2 as its server.
+pub(crate) async fn open_two(socket: &mut TcpStream) -> std::io::Result<()> {
     socket.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
     socket.read_exact(&mut [0; 24]).await?;
+    Ok(())
+}
+
+/// The stream of the next request on HTTP/2.
+pub(crate) async fn next_request_two(socket: &mut TcpStream) -> std::io::Result<u32> {
     loop {
         let mut head = [0; 9];
         socket.read_exact(&mut head).await?;
         let [a, b, c, kind, flags, stream @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
         socket.read_exact(&mut payload).await?;
-        let stream = u32::from_be_bytes(stream);
         match kind {
             SETTINGS if flags & ACK == 0 => socket.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
-            HEADERS => {
-                // `:status` by the name that HPACK numbers 8, and 200 by its own number.
-                let hint = frame(HEADERS, END_HEADERS, stream, &[8, 3, b'1', b'0', b'3']);
-                let last = [frame(HEADERS, END_HEADERS, stream, &[0x88]), frame(0, END_STREAM, stream, b"ok")].concat();
-                answer(&mut socket, &hint, interim, &last).await?;
-            }
+            HEADERS => return Ok(u32::from_be_bytes(stream)),
             _ => {}
         }
     }

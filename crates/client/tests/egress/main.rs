@@ -9,6 +9,7 @@ mod names;
 mod ports;
 mod sending;
 mod site;
+mod transport;
 mod urls;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};

@@ -1,0 +1,62 @@
+//! Interim responses without end, for the server and for the command line, and answers without end for the command line.
+
+use std::{process::Output, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{Rig, TAKEN};
+use crate::harness::{
+    Home, failed,
+    remote::{Answer, Remote, Step, card_03, task_03},
+};
+
+/// Interim responses as fast as they are read.
+fn flood() -> Answer {
+    Answer::Raw(vec![Step::Forever(b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000), Duration::ZERO)])
+}
+
+#[tokio::test]
+async fn interim_responses_without_an_end_fail_the_call() {
+    let rig = Rig::answering(flood()).await;
+    let said = rig.task_fails("a message").await;
+    assert!(said.contains("interim responses (1xx)"), "{said}");
+    let said = rig.tool_fails("/a2a").await;
+    assert!(said.contains("interim responses (1xx)"), "{said}");
+    rig.lives("interim responses").await;
+}
+
+/// A command against a remote that means no good. It gives up by itself, long before its timeout.
+fn run(remote: &Remote, args: &[&str]) -> Output {
+    let (home, url) = (Home::on_sqlite(), remote.base.as_str());
+    let args = [args, &["--url", url, "--timeout", "30s"]].concat();
+    tokio::task::block_in_place(|| home.run(&args))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interim_responses_without_an_end_fail_a_command() {
+    let remote = Remote::with_card(card_03).await;
+    remote.says("message/send", flood());
+    let said = failed(&run(&remote, &["send", "hello"]), 1);
+    assert!(said.contains("interim responses (1xx)"), "{said}");
+    assert!(remote.said() < TAKEN, "{} MiB were listened to", remote.said() >> 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_an_end_fails_a_command() {
+    let streaming = |url: &str| -> Value {
+        let mut card = card_03(url);
+        card["capabilities"]["streaming"] = json!(true);
+        card
+    };
+    let remote = Remote::with_card(streaming).await;
+    let artifact = json!({"artifactId": "a-1", "parts": [{"kind": "text", "text": "x".repeat(1 << 20)}]});
+    let more =
+        json!({"kind": "artifact-update", "taskId": "rt-1", "contextId": "rc-1", "artifact": artifact, "append": true});
+    let begin = Step::Event(task_03("rt-1", "rc-1", "working", ""));
+    let endless = || Answer::Stream(vec![begin.clone(), Step::Events(more.clone(), 1, Duration::ZERO)]);
+    for args in [&["send", "hello"][..], &["send", "--stream", "hello"]] {
+        remote.says("message/stream", endless());
+        let said = failed(&run(&remote, args), 1);
+        assert!(said.contains("the answer is larger than 67108864 bytes"), "{args:?}: {said}");
+    }
+}
