@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 mod remote;
 
-pub use remote::RemoteError;
+pub use remote::{RemoteError, parse_error_body};
 
 /// The `domain` of every `google.rpc.ErrorInfo` that A2A defines.
 pub const DOMAIN: &str = "a2a-protocol.org";

@@ -260,7 +260,7 @@ fn response(body: &[u8]) -> Result<(Id, Result<Option<&RawValue>, RemoteError>),
     };
     // Some servers write `"error": null` beside a result.
     if let Some(error) = envelope.error.filter(|raw| raw.get() != "null") {
-        let remote = serde_json::from_str(error.get()).map_err(|_| no_response("the error could not be read"))?;
+        let remote = RemoteError::from_member(error.get()).map_err(|_| no_response("the error could not be read"))?;
         return Ok((id, Err(remote)));
     }
     Ok((id, Ok(envelope.result)))

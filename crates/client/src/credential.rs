@@ -5,8 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use a2a::error::{RemoteError, excerpt};
+use a2a::error::{RemoteError, excerpt, parse_error_body};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -20,6 +21,8 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
 const MARGIN: Duration = Duration::from_secs(30);
 /// A lifetime that nobody means.
 const LONGEST_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long the answer of a token endpoint may be.
+const GRANT_BYTES: usize = 64 << 10;
 
 /// What to authenticate with.
 #[derive(Clone, Debug)]
@@ -121,7 +124,11 @@ impl ClientCredentials {
         };
         let response = connector.send(request).await?;
         let status = response.status;
-        let body = response.bytes().await?;
+        let body = match response.capped(GRANT_BYTES).bytes().await {
+            // The status says enough.
+            Err(Error::TooLarge { .. }) if !status.is_success() => Bytes::new(),
+            body => body?,
+        };
         if !status.is_success() {
             return Err(Error::told(status.as_u16(), refusal(status.as_u16(), &body)));
         }
@@ -177,7 +184,7 @@ fn granted(body: &[u8]) -> Result<Token, Error> {
 /// Reads why a token endpoint refuses (RFC 6749, section 5.2).
 fn refusal(status: u16, body: &[u8]) -> RemoteError {
     let mut remote = RemoteError::from_status_body(status, body);
-    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let said = parse_error_body(body);
     if let (Some(error), Some(why)) = (said["error"].as_str(), said["error_description"].as_str()) {
         remote.message = format!("{}: {}", excerpt(error), excerpt(why));
     }

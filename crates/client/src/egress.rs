@@ -282,6 +282,12 @@ impl Response {
         value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
+    /// The same answer with a smaller cap for its body.
+    pub(crate) fn capped(mut self, cap: usize) -> Self {
+        self.limits.body_cap = self.limits.body_cap.min(cap);
+        self
+    }
+
     /// The whole body, up to the cap.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         self.read().await

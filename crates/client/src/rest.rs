@@ -2,7 +2,7 @@
 
 use a2a::{
     Json, ListTaskPushNotificationConfigsRequest, ListTasksRequest, TaskState,
-    error::{RemoteError, excerpt},
+    error::{RemoteError, excerpt, parse_error_body},
 };
 use http::Method;
 use serde::Serialize;
@@ -66,7 +66,7 @@ pub(crate) fn decode_frame(data: &str) -> Result<Box<RawValue>, Error> {
 /// Servers of 0.3 say what is wrong in a `message` that stands by itself.
 fn refused(status: u16, body: &[u8]) -> Error {
     let mut remote = RemoteError::from_status_body(status, body);
-    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let said = parse_error_body(body);
     if let (Value::Null, Some(message)) = (&said["error"], said["message"].as_str()) {
         remote.message = excerpt(message);
     }
@@ -216,6 +216,16 @@ mod tests {
         let url = list(&endpoint(), &request);
         assert_eq!(url.query(), Some("contextId=a+b&status=TASK_STATE_WORKING&pageSize=5"));
         assert_eq!(list(&endpoint(), &ListTasksRequest::default()).query(), None);
+    }
+
+    #[test]
+    fn a_very_long_error_is_told_by_its_status() {
+        let body = format!(r#"{{"message":"Task not found","more":"{}"}}"#, "x".repeat(64 << 10));
+        let error = decode(404, body.as_bytes()).unwrap_err();
+        assert!(
+            matches!(&error, Error::Protocol(remote) if remote.message.starts_with("HTTP status 404: {")),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! The JSON-RPC binding, as a caller.
 
+use std::fmt;
+
 use a2a::{Method, error::RemoteError, jsonrpc};
-use serde::{Deserialize, Serialize, de::IgnoredAny};
-use serde_json::{Map, Value, value::RawValue};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
 use url::Url;
 
 use crate::{
@@ -49,12 +54,33 @@ pub(crate) fn decode(status: u16, body: &[u8]) -> Result<Box<RawValue>, Error> {
 
 /// The result in an event of a stream. Some agents leave the envelope away there.
 pub(crate) fn decode_frame(data: &str) -> Result<Box<RawValue>, Error> {
-    decode(200, data.as_bytes()).or_else(|error| match (&error, serde_json::from_str::<Map<String, Value>>(data)) {
-        (Error::Malformed(_), Ok(object)) if !ENVELOPE.iter().any(|name| object.contains_key(*name)) => {
-            RawValue::from_string(data.to_owned()).map_err(|_| error)
-        }
+    decode(200, data.as_bytes()).or_else(|error| match &error {
+        Error::Malformed(_) if is_bare_object(data) => RawValue::from_string(data.to_owned()).map_err(|_| error),
         _ => Err(error),
     })
+}
+
+/// Whether the text is a JSON object without a member of an envelope. The values are skipped, not kept.
+fn is_bare_object(text: &str) -> bool {
+    struct Bare;
+    impl<'de> Visitor<'de> for Bare {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<bool, A::Error> {
+            let mut is_bare = true;
+            while let Some(name) = members.next_key::<String>()? {
+                is_bare &= !ENVELOPE.contains(&name.as_str());
+                members.next_value::<IgnoredAny>()?;
+            }
+            Ok(is_bare)
+        }
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    json.deserialize_map(Bare).is_ok_and(|is_bare| is_bare && json.end().is_ok())
 }
 
 /// The result in an envelope that does not say that it is one of JSON-RPC.
@@ -98,6 +124,18 @@ mod tests {
         assert!(matches!(decode(401, b"{}"), Err(Error::Auth(_))));
         assert!(matches!(decode(502, b"<html>"), Err(Error::Protocol(_))));
         assert!(matches!(decode(200, b"<html>"), Err(Error::Malformed(_))));
+    }
+
+    #[test]
+    fn a_frame_without_an_envelope_is_kept_as_its_bytes() {
+        // A number that no value in memory holds shows that none is made.
+        for frame in [r#"{"task":{"metadata":{"n":1e999}}}"#, r#" {"statusUpdate":{"taskId":"t"}}"#, "{}"] {
+            assert_eq!(decode_frame(frame).unwrap().get(), frame.trim(), "{frame}");
+        }
+        for frame in [r#"{"jsonrpc":null,"task":{}}"#, r#"{"task":{},"error":null}"#, "[]", "1", r#"{"task":{}}}"#, "{"]
+        {
+            assert!(matches!(decode_frame(frame), Err(Error::Malformed(_))), "{frame}");
+        }
     }
 
     #[test]

@@ -4,13 +4,24 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{DOMAIN, Error, ErrorKind, FieldViolation, clean, excerpt};
 
 /// How long a message of somebody else's may be, in characters.
 const MESSAGE_CHARS: usize = 1000;
+
+/// How long an error may be to be parsed: a parsed error takes many times the memory of its bytes.
+const PARSED_BYTES: usize = 64 << 10;
+
+/// Parses the body of an HTTP response with an error status. A body of more than 64 KiB is null, and so is one that is not JSON.
+pub fn parse_error_body(body: &[u8]) -> Value {
+    if body.len() > PARSED_BYTES {
+        return Value::Null;
+    }
+    serde_json::from_slice(body).unwrap_or_default()
+}
 
 /// What a remote agent answered instead of a result.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,18 +36,28 @@ pub struct RemoteError {
 }
 
 impl RemoteError {
-    /// Reads the body of an HTTP response with an error status.
+    /// Reads the body of an HTTP response with an error status. Only the status counts where the body has more than 64 KiB.
     pub fn from_status_body(status: u16, body: &[u8]) -> Self {
-        let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+        let parsed = parse_error_body(body);
         let mut remote = Self::from_json(&parsed["error"], "details");
         remote.code = status.into();
         if remote.message.is_empty() {
+            let start = &body[..body.len().min(PARSED_BYTES)];
             remote.message = match &parsed["error"] {
                 Value::String(text) => clean(text, MESSAGE_CHARS),
-                _ => format!("HTTP status {status}: {}", excerpt(&String::from_utf8_lossy(body))),
+                _ => format!("HTTP status {status}: {}", excerpt(&String::from_utf8_lossy(start))),
             };
         }
         remote
+    }
+
+    /// Reads the `error` member of a JSON-RPC response. Only the code and the message count where it has more than 64 KiB.
+    pub(crate) fn from_member(json: &str) -> Result<Self, serde_json::Error> {
+        if json.len() <= PARSED_BYTES {
+            return serde_json::from_str(json);
+        }
+        let Brief { code, message } = serde_json::from_str(json).unwrap_or_default();
+        Ok(Self { code, message: clean(&message, MESSAGE_CHARS), ..Self::default() })
     }
 
     /// The kind of error it is, when it is one we know.
@@ -84,6 +105,14 @@ impl RemoteError {
         }
         remote
     }
+}
+
+/// The members of a JSON-RPC error that are read without its details.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Brief {
+    code: i64,
+    message: String,
 }
 
 impl<'de> Deserialize<'de> for RemoteError {

@@ -168,3 +168,15 @@ fn a_remote_error_of_any_shape_is_read() {
     let remote: RemoteError = serde_json::from_str(r#"{"code":1}"#).unwrap();
     assert_eq!(remote.into_error().kind, ErrorKind::InvalidAgentResponse);
 }
+
+#[test]
+fn a_remote_error_is_parsed_up_to_64_kib() {
+    let body = |size: usize| {
+        let start = r#"{"error":{"code":404,"message":"no such task"},"more":""#;
+        format!("{start}{}\"}}", "x".repeat(size - start.len() - 2)).into_bytes()
+    };
+    assert_eq!(RemoteError::from_status_body(404, &body(64 << 10)).message, "no such task");
+    let remote = RemoteError::from_status_body(404, &body((64 << 10) + 1));
+    assert!(remote.message.starts_with("HTTP status 404: {"), "{}", remote.message);
+    assert_eq!(remote.kind(), Some(ErrorKind::NotFound));
+}

@@ -161,3 +161,17 @@ fn an_acknowledgement_has_whatever_result_or_none() {
         );
     }
 }
+
+#[test]
+fn the_details_of_a_very_long_error_are_not_read() {
+    let response = |padding: usize| {
+        let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_FOUND","domain":"a2a-protocol.org"}"#;
+        let data = format!(r#"[{info},"{}"]"#, "x".repeat(padding));
+        format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32001,"message":"no such task","data":{data}}}}}"#)
+    };
+    for (padding, reason) in [(0, Some("TASK_NOT_FOUND")), (64 << 10, None)] {
+        let remote = decode_response(response(padding).as_bytes()).unwrap().result.unwrap_err();
+        assert_eq!((remote.code, remote.message.as_str()), (-32001, "no such task"));
+        assert_eq!(remote.reason.as_deref(), reason, "{padding}");
+    }
+}

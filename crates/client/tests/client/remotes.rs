@@ -219,6 +219,19 @@ async fn a_token_that_is_not_granted_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
+async fn the_answer_of_a_token_endpoint_is_bounded() {
+    let long = format!(r#"{{"access_token":"t","error":"no","more":"{}"}}"#, "x".repeat(64 << 10));
+    let script = Script::start(|_| vec![json(200, &long), json(503, &long)]);
+    let client = without_card(&script, granting(&script));
+    let error = client.send(user_message("m", "hi")).await.unwrap_err();
+    let Error::Grant { source, .. } = &error else { panic!("{error}") };
+    assert!(matches!(**source, Error::TooLarge { cap: 65536 }) && !error.is_passing(), "{error}");
+    let error = client.send(user_message("m", "hi")).await.unwrap_err();
+    assert!(matches!(error, Error::Grant { .. }) && error.is_passing(), "{error}");
+    assert!(!error.chain().contains("xxx"), "{error}");
+}
+
+#[tokio::test]
 async fn a_body_that_drips_and_an_event_that_is_too_long_are_cut_off() {
     let drip = with(&json(200, "{}").replace("content-length: 2", "content-length: 9"), "x-held: yes");
     let script = Script::start(|_| vec![drip, held(&[format!("data: {}\n\n", "x".repeat(600))])]);
