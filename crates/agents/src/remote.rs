@@ -36,7 +36,7 @@ use self::files::Files;
 pub use self::{
     peer::Peer,
     spec::{Registry, Sees, Spec},
-    tool::{Session, roster},
+    tool::Session,
     yaml::Entry as RemoteEntry,
 };
 use crate::{

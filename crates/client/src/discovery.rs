@@ -79,14 +79,19 @@ pub fn card_beside(url: &Url) -> Vec<Url> {
     vec![below(url, &["agent-card.json"])]
 }
 
-/// Where a card is by the conventions of 1.0 and, after that, of those before: below the agent's URL without a trailing `/a2a`.
+/// Where a card is by the conventions of 1.0 and, after that, of those before: below the agent's URL. The URL of a JSON-RPC endpoint may be
+/// below the agent's: a trailing `/jsonrpc` and a trailing `/a2a` are left out, and what is below the endpoint itself comes last.
 pub fn card_well_known(url: &Url) -> Vec<Url> {
-    let mut base = url.clone();
     let path = url.path().trim_end_matches('/');
-    if let Some(shorter) = path.strip_suffix("/a2a") {
-        base.set_path(shorter);
+    let agent = path.strip_suffix("/jsonrpc").unwrap_or(path);
+    let mut base = url.clone();
+    base.set_path(agent.strip_suffix("/a2a").unwrap_or(agent));
+    let mut places =
+        vec![below(&base, &[".well-known", "agent-card.json"]), below(&base, &[".well-known", "agent.json"])];
+    if agent != path {
+        places.push(below(url, &[".well-known", "agent-card.json"]));
     }
-    vec![below(&base, &[".well-known", "agent-card.json"]), below(&base, &[".well-known", "agent.json"])]
+    places
 }
 
 /// The card at the first of these places that has one, if it is to be believed. With one from before the place that it came from is asked
@@ -303,6 +308,17 @@ mod tests {
             let places: Vec<String> = card_well_known(&url(text)).iter().map(Url::to_string).collect();
             let expected = ["agent-card.json", "agent.json"].map(|name| format!("{base}/.well-known/{name}"));
             assert_eq!(places, expected, "{text}");
+        }
+        for (text, base) in [
+            ("http://h/a2a/agents/x/jsonrpc", "http://h/a2a/agents/x"),
+            ("http://h/a2a/agents/x/jsonrpc/", "http://h/a2a/agents/x"),
+            ("http://h/a2a/jsonrpc", "http://h"),
+            ("http://h/jsonrpc", "http://h"),
+        ] {
+            let places: Vec<String> = card_well_known(&url(text)).iter().map(Url::to_string).collect();
+            let own = format!("{}/.well-known/agent-card.json", text.trim_end_matches('/'));
+            let expected = ["agent-card.json", "agent.json"].map(|name| format!("{base}/.well-known/{name}"));
+            assert_eq!(places, [expected.as_slice(), &[own]].concat(), "{text}");
         }
     }
 

@@ -3,16 +3,28 @@
 //! The guard is asked before any call, be it to an agent of this installation or to a remote, and what it refuses is an error that the calling
 //! agent can answer. What it knows travels with the task. **The budget is kept without asking anybody:** a call costs one, and gives half of
 //! what is left to the one called, so that all calls that come of a task, wherever they are made, are no more than its budget.
+//!
+//! Another Switchboard that is known as one is told all of it in the metadata of the request. That does not reach every remote: some are told
+//! nothing beside the text, and of some no card is known. So the id of each message that is sent to a remote says how deep the work is and how
+//! many calls are left ([`message_id`]). A message needs an id in every binding and dialect, and it arrives under whatever URL is called.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use store::clock;
 use tokio::time::Instant;
 
 /// The longest chain that is read from a caller, and the longest name in it.
 const LONGEST_CHAIN: usize = 64;
 const LONGEST_NAME: usize = 128;
+
+/// Stands between the begin of a message id and what it says about the delegation.
+const TELLS: char = '~';
+/// Number of hexadecimal digits of a mark in a message id.
+const MARK: usize = 12;
+/// Maximum number of marks in a message id. The agents that were called last have theirs in it.
+const MOST_MARKS: usize = 8;
 
 /// How far work may be handed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,10 +167,60 @@ impl Delegation {
         said
     }
 
+    /// Takes over what another source says about the same work. The stricter of the two counts.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.depth = self.depth.max(other.depth);
+        self.deadline = self.deadline.into_iter().chain(other.deadline).min();
+        self.calls = self.calls.into_iter().chain(other.calls).min();
+        let room = LONGEST_CHAIN.saturating_sub(self.chain.len());
+        let fresh: Vec<String> = other.chain.into_iter().filter(|name| !self.chain.contains(name)).collect();
+        self.chain.extend(fresh.into_iter().take(room));
+        self.depth = self.depth.max(u32::try_from(self.chain.len()).unwrap_or(u32::MAX));
+    }
+
+    /// What the id of a message says about its delegation; `None` for an id that says nothing. `own` are the agents of this installation, as
+    /// `INSTALLATION/AGENT`. They are only asked for when the id has marks, and those whose mark it has are the chain.
+    pub(crate) fn of_message<I: IntoIterator<Item = String>>(id: &str, own: impl FnOnce() -> I) -> Option<Self> {
+        let (base, told) = id.rsplit_once(TELLS)?;
+        let mut told = told.splitn(3, '.');
+        let depth = told.next()?.parse().ok()?;
+        let calls = told.next()?.parse().ok()?;
+        let marks = told.next()?;
+        if !marks.is_ascii() || marks.len() % MARK != 0 || marks.len() / MARK > MOST_MARKS {
+            return None;
+        }
+        let mut chain = Vec::new();
+        if !marks.is_empty() {
+            let own: Vec<(String, String)> = own().into_iter().map(|name| (mark(base, &name), name)).collect();
+            for at in (0..marks.len()).step_by(MARK) {
+                let is_it = |(mark, _): &&(String, String)| marks[at..at + MARK] == *mark;
+                chain.extend(own.iter().find(is_it).map(|(_, name)| name.clone()));
+            }
+        }
+        Some(Self::bounded(Self { depth, chain, deadline: None, calls: Some(calls) }))
+    }
+
     /// How long until its deadline.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline.map(Deadline::left)
     }
+}
+
+/// The id of a message that goes to a remote: `base`, which no other message has, and what the remote's work may cost. `base~1.499.MARKS` is
+/// work that is one agent deep, with 499 calls left.
+///
+/// The agents that stand before it have a mark each: a digest of their names and of `base`. An installation recognizes its own agents by them.
+/// To everybody else they are random, and no two messages have the same.
+pub fn message_id(base: &str, delegation: &Delegation) -> String {
+    let Delegation { depth, chain, calls, .. } = delegation;
+    let last = &chain[chain.len().saturating_sub(MOST_MARKS)..];
+    let marks: String = last.iter().map(|name| mark(base, name)).collect();
+    format!("{base}{TELLS}{depth}.{}.{marks}", calls.unwrap_or(u32::MAX))
+}
+
+fn mark(base: &str, name: &str) -> String {
+    let digest = Sha256::digest(format!("{base}\0{name}"));
+    digest.iter().take(MARK / 2).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Of a turn that nobody handed on, with the usual limits.
@@ -329,6 +391,59 @@ mod tests {
             told(&Delegation { depth: 1, ..Delegation::default() }),
             serde_json::json!({ "depth": 1, "chain": [] })
         );
+    }
+
+    #[test]
+    fn the_id_of_a_message_says_how_far_it_was_handed_on() {
+        let given = ledger(Delegation::default()).delegate(None).unwrap();
+        let id = message_id("m-1", &given);
+        let own = || ["here/other", "here/me"].map(str::to_owned);
+        let told = Delegation::of_message(&id, own).unwrap();
+        assert_eq!((told.depth, told.calls), (1, Some(499)));
+        assert_eq!(told.chain, ["here/me"], "the installation knows its own agents");
+        assert_eq!(ledger(told).delegate(None), Err(Refusal::Circle { agent: "here/me".to_owned() }));
+        let elsewhere = Delegation::of_message(&id, || ["there/me".to_owned()]).unwrap();
+        assert_eq!((elsewhere.depth, elsewhere.chain.len()), (1, 0));
+        assert!(!id.contains("here") && !id.contains("me"), "it names nobody: {id}");
+        assert_ne!(mark("m-1", "here/me"), mark("m-2", "here/me"), "two messages have nothing in common");
+        let deep = Delegation { depth: 12, chain: (0..12).map(|n| format!("here/{n}")).collect(), ..given };
+        let id = message_id("m-1", &deep);
+        assert!(id.len() < 128, "{id}");
+        let told = Delegation::of_message(&id, || (0..12).map(|n| format!("here/{n}"))).unwrap();
+        assert_eq!((told.depth, told.chain.len(), told.chain[0].as_str()), (12, 8, "here/4"));
+    }
+
+    #[test]
+    fn an_id_of_somebody_elses_says_nothing() {
+        for id in [
+            "",
+            "m-1",
+            "a~b",
+            "a~1",
+            "a~1.2",
+            "a~x.2.",
+            "a~1.x.",
+            "a~-1.2.",
+            "a~1.2.abc",
+            "a~1.2.öööööö",
+            "a~9999999999.1.",
+        ] {
+            assert_eq!(Delegation::of_message(id, || [String::from("here/me")]), None, "{id}");
+        }
+        let many = format!("a~1.2.{}", "0".repeat(MARK * (MOST_MARKS + 1)));
+        assert_eq!(Delegation::of_message(&many, Vec::new), None);
+        assert_eq!(Delegation::of_message("a~b~3.7.", Vec::new).unwrap().depth, 3);
+    }
+
+    #[test]
+    fn of_two_sources_the_stricter_counts() {
+        let deadline = Some(Deadline::after(Duration::from_secs(9)));
+        let mut one = Delegation { depth: 1, chain: vec!["a/b".to_owned()], deadline, calls: None };
+        let other =
+            Delegation { depth: 3, chain: vec!["a/b".to_owned(), "c/d".to_owned()], deadline: None, calls: Some(7) };
+        one.join(other);
+        let chain = vec!["a/b".to_owned(), "c/d".to_owned()];
+        assert_eq!(one, Delegation { depth: 3, chain, deadline, calls: Some(7) });
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Errands {
 
     /// What an agent is called in chains of delegations.
     pub fn name_of(&self, agent: &str) -> String {
-        format!("{}/{agent}", self.inner.installation)
+        self.inner.name_of(agent)
     }
 
     /// Whether an errand was handed on.

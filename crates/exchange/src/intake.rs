@@ -83,6 +83,10 @@ impl Exchange {
         let mut origin = call.origin.clone();
         origin.hear(metadata.as_ref());
         origin.hear(message.metadata.as_ref());
+        // A key may arrive where the message was rewritten on its way.
+        for id in [Some(message.message_id.as_str()), call.idempotency_key.as_deref()].into_iter().flatten() {
+            self.inner.delegation_of(id).into_iter().for_each(|told| origin.delegation.join(told));
+        }
         let configuration = configuration.unwrap_or_default();
         let history = history_length(configuration.history_length)?;
         let subject = self.subject(call, &tenant, &message, target).await?;

@@ -56,7 +56,7 @@ pub use agent::{
 pub use call::{Call, Rules};
 pub use chat::{Chat, Chatted, REMOTE_FAILED};
 pub use cursor::{Frame, Frames};
-pub use delegation::{Deadline, Delegation, DelegationLimits, Ledger, Refusal};
+pub use delegation::{Deadline, Delegation, DelegationLimits, Ledger, Refusal, message_id};
 pub use errand::{Answer, Errand, Errands, Handed};
 pub use error::Error;
 pub use feed::{Fed, FedEvent, Feed, FeedItem};
@@ -183,7 +183,18 @@ impl Inner {
 
     /// What an agent may hand on of a task that came from there.
     pub(crate) fn ledger(&self, agent: &store::AgentId, origin: &Origin) -> Ledger {
-        Ledger::new(self.options.delegation, format!("{}/{agent}", self.installation), origin.delegation.clone())
+        Ledger::new(self.options.delegation, self.name_of(agent.as_str()), origin.delegation.clone())
+    }
+
+    /// The name of an agent of this installation in chains of delegations.
+    pub(crate) fn name_of(&self, agent: &str) -> String {
+        format!("{}/{agent}", self.installation)
+    }
+
+    /// What the id of a message, or a key that was made of it, says about how far the work was handed on.
+    pub(crate) fn delegation_of(&self, id: &str) -> Option<Delegation> {
+        let own = || self.agents.all().into_iter().map(|entry| self.name_of(entry.profile.id.as_str()));
+        Delegation::of_message(id, own)
     }
 }
 

@@ -94,7 +94,7 @@ impl Origin {
         self.parent = self.parent.take().or_else(|| text(said.parent_id));
         self.skill = self.skill.take().or_else(|| text(said.skill_hint));
         if let Some(delegation) = said.delegation.and_then(|value| serde_json::from_str(value.get()).ok()) {
-            self.delegation = Delegation::bounded(delegation);
+            self.delegation.join(Delegation::bounded(delegation));
         }
     }
 

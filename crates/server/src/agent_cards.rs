@@ -1,6 +1,7 @@
 //! The cards of agents at their well-known paths, for whoever may see the agent: everybody, where every tenant may.
 //!
-//! Most clients fetch the card before they have anything to authenticate with, or without thinking of it.
+//! Most clients fetch the card before they have anything to authenticate with, or without thinking of it. Some look for it below the URL that
+//! they call, so it is below every URL that it names.
 
 use a2a::{Error, PROTOCOL_VERSION};
 use axum::response::Response;
@@ -19,8 +20,13 @@ pub(crate) enum AgentCard {
 }
 
 /// Where they are.
-pub(crate) const PATHS: [&str; 2] =
-    ["/a2a/agents/{id}/.well-known/agent-card.json", "/v1/a2a/agents/{id}/.well-known/agent-card.json"];
+pub(crate) const PATHS: [&str; 5] = [
+    "/a2a/agents/{id}/.well-known/agent-card.json",
+    "/a2a/agents/{id}/agent-card.json",
+    "/a2a/agents/{id}/jsonrpc/.well-known/agent-card.json",
+    "/a2a/agents/{id}/jsonrpc/agent-card.json",
+    "/v1/a2a/agents/{id}/.well-known/agent-card.json",
+];
 
 impl Surface for AgentCard {
     type Caller = Guest;
@@ -81,6 +87,8 @@ mod tests {
     fn paths_name_agents() {
         let agent = || "a b".to_owned();
         let at = |path: &str| route(&path.replace("{id}", "a%20b"), AgentCard::at);
-        assert_eq!(PATHS.map(at), [Some(AgentCard::Protocol(agent())), Some(AgentCard::Arbiter(agent()))]);
+        let [protocol @ .., arbiter] = PATHS.map(at);
+        assert!(protocol.into_iter().all(|card| card == Some(AgentCard::Protocol(agent()))));
+        assert_eq!(arbiter, Some(AgentCard::Arbiter(agent())));
     }
 }

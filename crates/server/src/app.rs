@@ -105,6 +105,9 @@ pub(crate) fn router(app: Arc<App>, with_administration: bool) -> Router {
     for path in agent_cards::PATHS {
         router = router.route(path, any(serve::<AgentCard>));
     }
+    for path in open::CARD_PATHS {
+        router = router.route(path, any(serve::<open::Open>));
+    }
     finish(router, app)
 }
 

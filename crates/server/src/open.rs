@@ -17,6 +17,14 @@ use crate::{
 /// How long a probe waits for the journal.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Where the gateway's card is beside its well-known path: below the URLs that it names, for clients that look there.
+pub(crate) const CARD_PATHS: [&str; 4] = [
+    "/a2a/agent-card.json",
+    "/a2a/.well-known/agent-card.json",
+    "/a2a/jsonrpc/agent-card.json",
+    "/a2a/jsonrpc/.well-known/agent-card.json",
+];
+
 pub(crate) enum Open {
     /// Answers as long as the process does.
     Live,
@@ -35,6 +43,10 @@ impl Surface for Open {
             ["healthz"] => Some(Self::Live),
             ["readyz"] => Some(Self::Ready),
             [".well-known", "agent-card.json"] => Some(Self::PublicCard),
+            ["a2a", "agent-card.json"] | ["a2a", "jsonrpc", "agent-card.json"] => Some(Self::PublicCard),
+            ["a2a", ".well-known", "agent-card.json"] | ["a2a", "jsonrpc", ".well-known", "agent-card.json"] => {
+                Some(Self::PublicCard)
+            }
             path if path == KEYS_PATH => Some(Self::Keys),
             _ => None,
         }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     frame::{clean, disarmed},
     model::{Content, Message, Role},
-    remote::{Remotes, roster},
+    remote::Remotes,
 };
 
 /// Ends what an agent that works for another is told of that.
@@ -83,8 +83,14 @@ fn manner(constitution: &Constitution) -> &'static str {
     }
 }
 
-/// Who else there is: this installation's agents, then the remotes. It stands before what the user asks.
-pub(super) fn preamble(own: &str, errands: &Errands, caller: &Caller, remotes: &Remotes) -> String {
+/// Who else there is: this installation's agents, then the remotes, as `roster` lists them. It stands before what the user asks.
+pub(super) fn preamble(
+    own: &str,
+    errands: &Errands,
+    caller: &Caller,
+    remotes: &Remotes,
+    roster: Option<String>,
+) -> String {
     let far = remotes.names(caller);
     let mut lines = Vec::new();
     for entry in errands.agents(caller) {
@@ -105,7 +111,7 @@ pub(super) fn preamble(own: &str, errands: &Errands, caller: &Caller, remotes: &
     } else {
         format!("AGENTS — delegate with /agent <id> <task>:\n{}", lines.join("\n"))
     };
-    if let Some(remote) = roster(remotes, caller) {
+    if let Some(remote) = roster {
         text = format!("{text}\n\n{remote}");
     }
     text

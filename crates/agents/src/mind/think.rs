@@ -174,16 +174,20 @@ impl Thinking<'_> {
     }
 
     /// Whom it thinks with, and of what.
-    async fn context(&self) -> Result<Context, Ends> {
+    async fn context(&mut self) -> Result<Context, Ends> {
         let constitution = &self.mind.constitution;
         let found = self.mind.models.find_or_look(&constitution.model, &self.caller.name).await;
-        let model = found.map_err(|unset| Box::new(Outcome::Unset(unset.to_string())))?;
+        let model = found.map_err(|unset| {
+            // What is missing is for the operator to know.
+            tracing::warn!(agent.name = %self.mind.id, task.id = %self.turn.task, cause = %unset, "no model can be asked");
+            Box::new(Outcome::Unset(unset.told()))
+        })?;
         let conversation = self.conversation(&model).await?;
         Ok(Context { system: prompt::system(self.mind.id.as_str(), constitution), model, conversation })
     }
 
     /// What came before this turn, and its message.
-    async fn conversation(&self, model: &Model) -> Result<Vec<Message>, Ends> {
+    async fn conversation(&mut self, model: &Model) -> Result<Vec<Message>, Ends> {
         let turn = self.turn;
         let unread =
             |error: store::Error| Box::new(Outcome::Retry(format!("what was said before cannot be read: {error}")));
@@ -205,7 +209,10 @@ impl Thinking<'_> {
         messages.drain(..first);
         let mut query = prompt::spoken(&turn.message, model.takes_images());
         if self.mind.routes() {
-            let preamble = prompt::preamble(self.mind.id.as_str(), self.errands, self.caller, &self.mind.remotes);
+            let is_new = !self.turn.resumed && self.state.rests == 0;
+            let roster = self.session.roster(is_new).await;
+            let preamble =
+                prompt::preamble(self.mind.id.as_str(), self.errands, self.caller, &self.mind.remotes, roster);
             prompt::introduce(&mut query, &format!("{preamble}\n\nQUERY: "));
         }
         prompt::push(&mut messages, query);

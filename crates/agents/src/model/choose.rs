@@ -11,13 +11,14 @@ use super::{
 };
 use crate::{breaker::Breaker, units::nearest};
 
-/// Why no model can be asked. Its text is for callers, and says what to set.
+/// Why no model can be asked. Its text is for operators, and says what to set. Callers are told [`Unset::told`], which names no variable, no
+/// file and no provider that they have not named themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unset(Box<Missing>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Missing {
-    problem: String,
+    problem: Problem,
     /// Providers that can be asked.
     set: Vec<String>,
     /// Something is wrong with the file. What, is the operator's business.
@@ -25,6 +26,14 @@ struct Missing {
     /// The file's name.
     file: String,
     local: Option<Local>,
+}
+
+/// What is in the way of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Problem {
+    told: String,
+    /// The same with what the operator can do about it.
+    detail: String,
 }
 
 /// What can be asked.
@@ -53,7 +62,10 @@ impl Known {
     pub(super) fn choose(&self, model: &str, tenant: &str) -> Result<Chosen, Unset> {
         let model = model.trim();
         let chosen = match (model, &self.default) {
-            ("", Some(default)) => self.find(default, tenant),
+            // Its name is the operator's choice, and no caller has said it.
+            ("", Some(default)) => self
+                .find(default, tenant)
+                .map_err(|problem| Problem { told: "the default model cannot be asked".to_owned(), ..problem }),
             ("", None) => Err(self.nothing()),
             // Not where there is a provider whose key is missing, or that does not offer this: that would be another's money.
             (model, Some(default)) if self.fallback && !self.has_provider_of(model) => {
@@ -78,11 +90,12 @@ impl Known {
         self.providers.contains_key(first) || maker(name).is_some_and(|maker| self.providers.contains_key(maker))
     }
 
-    fn find(&self, name: &str, tenant: &str) -> Result<Chosen, String> {
+    fn find(&self, name: &str, tenant: &str) -> Result<Chosen, Problem> {
         let (first, rest) = name.split_once('/').map_or((name, None), |(first, rest)| (first, Some(rest)));
         if let Some(provider) = self.providers.get(first) {
             let Some(model) = rest.filter(|model| !model.is_empty()) else {
-                return Err(format!("model `{name}` names a provider and no model: write `{first}/MODEL`"));
+                let why = format!("model `{name}` names a provider and no model: write `{first}/MODEL`");
+                return Err(Problem { told: why.clone(), detail: why });
             };
             return self.take(provider, model, name, tenant);
         }
@@ -103,13 +116,17 @@ impl Known {
         Err(self.missing(name, first, rest))
     }
 
-    fn take(&self, provider: &Arc<Provider>, model: &str, name: &str, tenant: &str) -> Result<Chosen, String> {
+    fn take(&self, provider: &Arc<Provider>, model: &str, name: &str, tenant: &str) -> Result<Chosen, Problem> {
         let whose = &provider.spec.name;
-        let unusable =
-            |why: String| format!("model `{name}` needs the provider `{whose}`, which cannot be asked: {why}");
+        let unusable = |why: String| Problem {
+            told: unusable(name),
+            detail: format!("model `{name}` needs the provider `{whose}`, which cannot be asked: {why}"),
+        };
         if let Some(offered) = provider.spec.models.as_ref().filter(|_| !provider.spec.offers(model)) {
             let offered = offered.join(", ");
-            return Err(format!("model `{name}` may not be asked here: of `{whose}` there are {offered}"));
+            let told = format!("model `{name}` may not be asked here");
+            let detail = format!("{told}: of `{whose}` there are {offered}");
+            return Err(Problem { told, detail });
         }
         let key = provider.spec.key_for(tenant).map_err(unusable)?;
         if let Some(script) = provider.script.as_ref().filter(|script| script.loaded().is_none()) {
@@ -119,31 +136,36 @@ impl Known {
         Ok(Chosen { provider: Arc::clone(provider), model: model.to_owned(), key, circuit })
     }
 
-    fn nothing(&self) -> String {
+    fn nothing(&self) -> Problem {
         let variables: Vec<&str> = WELL_KNOWN.iter().filter_map(|known| known.key.or(known.base)).collect();
         let file = &self.file;
+        let told = "no model is named, and there is no default".to_owned();
         if self.providers.is_empty() {
             let variables = variables.join(", ");
-            format!(
+            let detail = format!(
                 "no model provider is set: set one of {variables} in the server's environment, or describe one in `{file}`"
-            )
+            );
+            Problem { told, detail }
         } else {
-            format!(
+            let detail = format!(
                 "no model is named and there is no default: add the line `default = \"PROVIDER/MODEL\"` to `{file}`"
-            )
+            );
+            Problem { told, detail }
         }
     }
 
-    fn missing(&self, name: &str, first: &str, rest: Option<&str>) -> String {
+    fn missing(&self, name: &str, first: &str, rest: Option<&str>) -> Problem {
         let file = &self.file;
         let whose = if rest.is_some() { Some(first) } else { maker(name) };
         let Some(whose) = whose else {
             // Whoever is there already is the likeliest.
             let whose = self.providers.keys().next().map_or("ollama", String::as_str);
-            return format!("model `{name}` does not say whose it is: write PROVIDER/MODEL, such as `{whose}/{name}`");
+            let told = format!("model `{name}` does not say whose it is: write PROVIDER/MODEL");
+            let detail = format!("{told}, such as `{whose}/{name}`");
+            return Problem { told, detail };
         };
         let needs = format!("model `{name}` needs the provider `{whose}`");
-        match well_known(whose) {
+        let detail = match well_known(whose) {
             Some(known) => match known.key.or(known.base) {
                 Some(variable) => format!(
                     "{needs}: set {variable} in the server's environment, or add `[providers.{whose}]` to `{file}`"
@@ -158,11 +180,22 @@ impl Known {
                     "{needs}, which nobody has described{meant}: add `[providers.{whose}]` with `api` and `url` to `{file}`"
                 )
             }
-        }
+        };
+        Problem { told: unusable(name), detail }
     }
 }
 
+/// A caller cannot tell a provider that is not there from one that is not set up.
+fn unusable(name: &str) -> String {
+    format!("model `{name}` cannot be asked")
+}
+
 impl Unset {
+    /// The sentence for callers.
+    pub fn told(&self) -> String {
+        format!("{}: `sb doctor`, run by the operator of this server, says what to set", self.0.problem.told)
+    }
+
     /// With what was seen on this machine.
     #[must_use]
     pub(super) fn with_local(mut self, local: Option<Local>) -> Self {
@@ -173,7 +206,7 @@ impl Unset {
 
 impl fmt::Display for Unset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.problem)?;
+        f.write_str(&self.0.problem.detail)?;
         if self.0.broken {
             write!(f, "; `{}` is broken, and its operator finds how in the log and by `sb doctor`", self.0.file)?;
         }

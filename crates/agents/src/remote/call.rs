@@ -54,7 +54,7 @@ pub(super) async fn cancel(peer: &Peer, state: &State) -> Result<(), String> {
     let id = match &state.task {
         Some(id) => id.clone(),
         // The message was sent and not answered. It may be there all the same.
-        None => match find(&client, state).await {
+        None => match find(&peer.finder().map_err(|refused| refused.to_string())?, state).await {
             Found::Yes(task) => task.id,
             Found::No if may_arrive(state) => {
                 return Err("the remote does not have the message yet, and may still get it".to_owned());
@@ -156,12 +156,12 @@ pub(super) async fn find(client: &Client, state: &State) -> Found {
     Found::TooMany
 }
 
-pub(super) fn headers(peer: &Peer, turn: &Turn) -> Vec<(HeaderName, HeaderValue)> {
+pub(super) fn headers(peer: &Peer, turn: &Turn, message: &str) -> Vec<(HeaderName, HeaderValue)> {
     if peer.spec.sees == Sees::Text {
         return Vec::new();
     }
     let trace = turn.trace();
-    let key = Some(message_id(turn)).filter(|_| !store::fault::is_on("remote-forgets"));
+    let key = Some(message.to_owned()).filter(|_| !store::fault::is_on("remote-forgets"));
     let all = [
         ("x-correlation-id", Some(trace.correlation)),
         ("x-parent-id", trace.parent),
@@ -174,9 +174,16 @@ pub(super) fn headers(peer: &Peer, turn: &Turn) -> Vec<(HeaderName, HeaderValue)
     all.into_iter().filter_map(header).collect()
 }
 
-/// The id of a turn's message there: the same at each attempt.
-pub(super) fn message_id(turn: &Turn) -> String {
-    format!("{}.{}", turn.task, turn.number)
+/// The id of a turn's message there: the same at each attempt, since what was sent is kept. A turn that may hand nothing on sends nothing.
+pub(super) fn message_id(turn: &Turn, state: &State) -> String {
+    if !state.message.is_empty() {
+        return state.message.clone();
+    }
+    let base = format!("{}.{}", turn.task, turn.number);
+    match turn.ledger.clone().delegate(None) {
+        Ok(delegation) => exchange::message_id(&base, &delegation),
+        Err(_) => base,
+    }
 }
 
 /// Whether a remote refuses to stream, and has not taken the message.
@@ -215,7 +222,16 @@ pub(super) fn said(error: &Error) -> String {
             }
             format!("HTTP {status}: {message}")
         }
-        (Error::Unreachable { .. }, _) => format!("the remote cannot be reached: {}", root_cause(error)),
+        (Error::Unreachable { origin, .. }, _) => {
+            let cause = root_cause(error);
+            // A certificate for another name is told with the name that was called.
+            let host = url::Url::parse(origin).ok().and_then(|url| url.host_str().map(str::to_owned));
+            if host.is_some_and(|host| cause.contains(&host)) {
+                return "the remote cannot be reached".to_owned();
+            }
+            format!("the remote cannot be reached: {cause}")
+        }
+        (Error::Forbidden(_), _) => "the remote's address may not be called".to_owned(),
         (Error::Timeout { after, .. }, _) => format!("the remote did not answer within {} s", after.as_secs_f64()),
         (Error::Grant { .. }, _) => "the token for the remote cannot be had".to_owned(),
         (Error::NoCard { .. }, _) => "there is no card where cards are".to_owned(),
@@ -226,5 +242,23 @@ pub(super) fn said(error: &Error) -> String {
         (Error::Malformed(why), _) if why.contains("://") => "malformed answer".to_owned(),
         (Error::Cut { .. }, _) => "the connection was cut before the answer was complete".to_owned(),
         _ => told(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_are_not_told_where_a_remote_is() {
+        let unreachable = |cause: &str| {
+            let origin = "https://far.internal:8443".to_owned();
+            said(&Error::Unreachable { origin, source: std::io::Error::other(cause.to_owned()).into() })
+        };
+        assert_eq!(unreachable("Connection refused"), "the remote cannot be reached: Connection refused");
+        let certificate = "invalid peer certificate: certificate not valid for name \"far.internal\"";
+        assert_eq!(unreachable(certificate), "the remote cannot be reached");
+        let forbidden = Error::Forbidden(client::egress::Refusal::Address("10.0.0.3".parse().unwrap()));
+        assert_eq!(said(&forbidden), "the remote's address may not be called");
     }
 }

@@ -96,6 +96,8 @@ struct Follow<'a> {
     /// For questions.
     asking: Client,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// The id of the turn's message there.
+    message: String,
     /// What has come in this run, as far as it is known whole.
     made: Vec<Made>,
     /// The state as it was last kept.
@@ -126,6 +128,8 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
     };
     state.wake(clock::now());
     let share = peer.share(turn.tenant());
+    let message = message_id(&turn, &state);
+    let headers = headers(peer, &turn, &message);
     let (client, asking) = match clients(peer, &share, &turn, &mut state, options, started).await {
         Ok(clients) => clients,
         Err(outcome) => {
@@ -139,9 +143,10 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
     // A state that is of this turn already is kept.
     let last = Some(state.clone()).filter(|_| state == State::read(turn.state.as_ref()));
     let mut follow = Follow {
-        headers: headers(peer, &turn),
-        client,
-        asking,
+        client: client.with_headers(headers.clone()),
+        asking: asking.with_headers(headers.clone()),
+        headers,
+        message,
         peer,
         share: &share,
         options,
@@ -212,9 +217,8 @@ async fn clients(
             }
         }
     }
-    let headers = headers(peer, turn);
     match (peer.client(), peer.asking()) {
-        (Ok(client), Ok(asking)) => Ok((client.with_headers(headers.clone()), asking.with_headers(headers))),
+        (Ok(client), Ok(asking)) => Ok((client, asking)),
         (Err(refused), _) | (_, Err(refused)) => Err(match state.phase {
             Phase::Working => rest(state, options, options.poll),
             Phase::Sending => later(state, share, turn, options, refused.said()),
@@ -304,7 +308,7 @@ impl Follow<'_> {
             Sees::Trace => turn.message.parts.clone(),
         };
         let message = Message {
-            message_id: message_id(turn),
+            message_id: self.message.clone(),
             role: Role::User,
             parts,
             task_id: self.state.task.clone().unwrap_or_default(),
@@ -349,7 +353,7 @@ impl Follow<'_> {
         self.called = Instant::now();
         self.may_have = self.state.phase == Phase::Sending;
         self.state.phase = Phase::Sending;
-        self.state.message = message_id(&self.turn);
+        self.state.message = self.message.clone();
         self.state.carded = self.peer.card().is_some();
         self.state.sent = Some(clock::now().as_millis());
         self.keep().await;

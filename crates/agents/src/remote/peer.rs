@@ -143,6 +143,16 @@ impl Peer {
         self.client_over(&self.asker)
     }
 
+    /// Asks which tasks there are. Only 1.0 has a method for that, and some that are called in 0.3 know it too.
+    pub(super) fn finder(&self) -> Result<Client, Refused> {
+        let client = self.asking()?;
+        if client.dialect() == Dialect::V1 {
+            return Ok(client);
+        }
+        let at = self.spec.url.clone().map_err(Refused::Nowhere)?;
+        Ok(Client::without_card(self.asker.clone(), at, Dialect::V1, self.options()))
+    }
+
     fn client_over(&self, connector: &Connector) -> Result<Client, Refused> {
         let at = self.spec.url.clone().map_err(Refused::Nowhere)?;
         let card = self.seen().card.clone();
@@ -250,6 +260,11 @@ impl Peer {
                 Err(Refused::Card(error))
             }
         }
+    }
+
+    /// Whether its card was last asked for so recently, and was not had.
+    pub(super) fn failed_within(&self, time: Duration) -> bool {
+        self.seen().looked.as_ref().is_some_and(|(at, failed)| failed.is_some() && at.elapsed() < time)
     }
 
     /// The card at the first of these places that has one, which is not kept.

@@ -6,18 +6,25 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use a2a::{CancelTaskRequest, GetTaskRequest, SendMessageRequest, SendMessageResponse, Task, TaskState};
 use client::{Client, Error};
 use exchange::{Caller, Ledger};
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     Remotes,
-    call::said,
+    call::{Found, find, said},
     peer::{Peer, Refused, told},
+    state::State,
 };
 use crate::frame::{self, clean};
 
 /// How long between two looks at a task that is under way.
 const LOOK: Duration = Duration::from_millis(250);
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// How long a prompt waits for the cards of all remotes together.
+const ROSTER_TIME: Duration = Duration::from_secs(2);
+/// How long a prompt does not wait for a remote again whose card could not be fetched.
+const ROSTER_PAUSE: Duration = Duration::from_secs(30);
+/// The pauses before each look for the task of a message that has not been answered.
+const FIND_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2)];
 /// How long a remote that nobody waits for any more may take to hear of it.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
 
@@ -38,6 +45,31 @@ impl<'a> Session<'a> {
     /// What is left to hand on.
     pub fn ledger(&mut self) -> &mut Ledger {
         &mut self.ledger
+    }
+
+    /// The part of a prompt that says which remotes there are; `None` where there are none. `is_new` is whether this is the first prompt of the
+    /// request: then a card that is not fresh is fetched again, as a call would do it.
+    pub async fn roster(&mut self, is_new: bool) -> Option<String> {
+        let peers = self.remotes.visible_to(self.caller);
+        if peers.is_empty() || !self.remotes.is_enabled() {
+            return None;
+        }
+        let mut looks = JoinSet::new();
+        for peer in peers.iter().filter(|peer| !peer.is_watched() && !peer.failed_within(ROSTER_PAUSE)) {
+            let first = self.asked.insert(peer.spec.name.clone()) && is_new;
+            let peer = Arc::clone(peer);
+            looks.spawn(async move { ensure(&peer, first).await });
+        }
+        let all = async { while looks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(ROSTER_TIME, all).await;
+        // A look that takes longer goes on, and a call of this request shares what it finds.
+        looks.detach_all();
+        let mut lines = vec![
+            "REMOTE A2A AGENTS — delegate with /a2a call <name> <message> (distinct trust boundary; no shared memory):"
+                .to_owned(),
+        ];
+        lines.extend(peers.iter().map(|peer| format!("  {}", line_of(peer))));
+        Some(lines.join("\n"))
     }
 
     /// What an agent is told when it says this line: `list`, `card NAME` or `call NAME TEXT`, with or without `/a2a` before it.
@@ -92,20 +124,19 @@ impl<'a> Session<'a> {
         self.look_at(&peer).await.map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
         let Some(card) = peer.card() else { return Err("card fetch failed: there is none".to_owned()) };
         let card = &card.found.card;
-        // What stands behind a question mark may be a secret.
-        let bare = |url: &url::Url| {
-            let mut url = url.clone();
-            url.set_query(None);
-            url.to_string()
-        };
-        let url = peer.spec.url.as_ref().map_or_else(|_| "not known".to_owned(), bare);
         let mut lines = vec![
             format!("name: {}", clean(&card.name)),
             format!("description: {}", clean(&card.description)),
             format!("version: {}", clean(&card.version)),
-            format!("url: {url}"),
-            "skills:".to_owned(),
         ];
+        // The URL that the card gives to everybody. Where this server finds the remote is for the operator alone.
+        let public = card.supported_interfaces.first().and_then(|interface| url::Url::parse(&interface.url).ok());
+        if let Some(mut url) = public {
+            // A query may hold a secret.
+            url.set_query(None);
+            lines.push(format!("url: {}", clean(url.as_str())));
+        }
+        lines.push("skills:".to_owned());
         for skill in peer.skills() {
             lines.push(format!(
                 "  {} — {}",
@@ -118,11 +149,7 @@ impl<'a> Session<'a> {
 
     async fn call(&mut self, name: &str, text: &str) -> Result<String, String> {
         let peer = self.find(name)?;
-        if self.remotes.is_here(&peer) {
-            // What is said to a remote says nothing of who has handed it on: a circle would have no end.
-            return Err(format!("'{}' is this server: its agents are asked with /agent", clean(name)));
-        }
-        self.ledger.delegate(None).map_err(|refusal| refusal.to_string())?;
+        let delegation = self.ledger.delegate(None).map_err(|refusal| refusal.to_string())?;
         let share = peer.share(Some(self.caller.tenant));
         let begun = std::time::Instant::now();
         if !share.breaker.admit() {
@@ -149,8 +176,11 @@ impl<'a> Session<'a> {
             return Err(format!("{name} has as many calls as it may have at once: try again"));
         };
         let client = peer.client().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
-        let request = client::user_message(uuid(), text);
-        match tokio::time::timeout(peer.spec.timeout, converse(&client, request)).await {
+        let finder = peer.finder().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
+        // No other message has this id, and it says no more than how far the work was handed on.
+        let message = exchange::message_id(&store::TaskId::mint().to_string(), &delegation);
+        let request = client::user_message(message, text);
+        match tokio::time::timeout(peer.spec.timeout, converse(&client, finder, request)).await {
             Ok(Ok(answer)) => {
                 peer.worked(&share);
                 answer
@@ -192,30 +222,10 @@ impl<'a> Session<'a> {
 }
 
 impl Remotes {
-    /// Whether a remote is this very server.
-    fn is_here(&self, peer: &Peer) -> bool {
-        let ours = self.inner.options.base.get().and_then(|base| url::Url::parse(base).ok());
-        matches!((ours, &peer.spec.url), (Some(ours), Ok(theirs)) if ours.origin() == theirs.origin())
-    }
-
     /// The names of those that this caller sees.
     pub(crate) fn names(&self, caller: &Caller) -> Vec<String> {
         self.visible_to(caller).iter().map(|peer| peer.spec.name.clone()).collect()
     }
-}
-
-/// The part of a prompt that tells which remotes there are; nothing where there are none.
-pub fn roster(remotes: &Remotes, caller: &Caller) -> Option<String> {
-    let peers = remotes.visible_to(caller);
-    if peers.is_empty() || !remotes.is_enabled() {
-        return None;
-    }
-    let mut lines = vec![
-        "REMOTE A2A AGENTS — delegate with /a2a call <name> <message> (distinct trust boundary; no shared memory):"
-            .to_owned(),
-    ];
-    lines.extend(peers.iter().map(|peer| format!("  {}", line_of(peer))));
-    Some(lines.join("\n"))
 }
 
 /// Makes sure that a card is known, fresh if it was not asked for in this request.
@@ -236,9 +246,21 @@ pub(super) fn sees(peer: &Peer, caller: &Caller) -> bool {
 }
 
 /// Sends a message and waits for the whole answer.
-async fn converse(client: &Client, request: SendMessageRequest) -> Result<Result<String, String>, Error> {
-    let mut task = match client.send(request).await?.value {
+async fn converse(
+    client: &Client,
+    finder: Client,
+    request: SendMessageRequest,
+) -> Result<Result<String, String>, Error> {
+    let sent = State { message: request.message.message_id.clone(), ..State::default() };
+    let mut watched = Watched { client: client.clone(), finder, sent: Some(sent) };
+    let answer = client.send(request).await;
+    // After a timeout the remote may still be at work. What else has failed is over, as far as that is known.
+    if answer.as_ref().is_err_and(|error| !matches!(error, Error::Timeout { .. })) {
+        watched.sent = None;
+    }
+    let mut task = match answer?.value {
         SendMessageResponse::Message(message) => {
+            watched.sent = None;
             let answer = SendMessageResponse::Message(message);
             return Ok(Ok(
                 client::reply_text(&answer).unwrap_or_else(|| "(the remote answered without words)".to_owned())
@@ -246,7 +268,9 @@ async fn converse(client: &Client, request: SendMessageRequest) -> Result<Result
         }
         SendMessageResponse::Task(task) => task,
     };
-    let mut watched = Watched { client: client.clone(), task: task.id.clone() };
+    if let Some(sent) = &mut watched.sent {
+        sent.task = Some(task.id.clone()).filter(|id| !id.is_empty());
+    }
     let mut wait = LOOK;
     while matches!(task.status.state, TaskState::Submitted | TaskState::Working | TaskState::Unspecified) {
         if task.id.is_empty() {
@@ -264,29 +288,45 @@ async fn converse(client: &Client, request: SendMessageRequest) -> Result<Result
             }
         }
     }
-    watched.task.clear();
+    watched.sent = None;
     Ok(verdict(task))
 }
 
-/// A task elsewhere that somebody waits for. Whoever stops waiting before it has ended has it canceled, as far as that can be said.
+/// A message to a remote whose answer is awaited. If the wait is given up before the task there has ended, that task is canceled. While the
+/// remote has not answered, its task is looked for by the id of the message.
 struct Watched {
     client: Client,
-    /// Empty once nobody has to be told.
-    task: String,
+    finder: Client,
+    /// `None` once nothing has to be canceled.
+    sent: Option<State>,
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        if self.task.is_empty() {
-            return;
-        }
-        let (client, id) = (self.client.clone(), std::mem::take(&mut self.task));
+        let Some(sent) = self.sent.take() else { return };
+        let (client, finder) = (self.client.clone(), self.finder.clone());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                let request = CancelTaskRequest { id, ..CancelTaskRequest::default() };
-                let _ = tokio::time::timeout(CANCEL_TIME, client.cancel(request)).await;
-            });
+            runtime.spawn(tokio::time::timeout(CANCEL_TIME, cancel(client, finder, sent)));
         }
+    }
+}
+
+async fn cancel(client: Client, finder: Client, sent: State) {
+    let mut task = sent.task.clone();
+    for wait in FIND_AFTER {
+        if task.is_some() {
+            break;
+        }
+        tokio::time::sleep(wait).await;
+        match find(&finder, &sent).await {
+            Found::Yes(found) => task = Some(found.id),
+            // It may have to be taken in first.
+            Found::No | Found::NotNow(_) => {}
+            Found::TooMany | Found::Unknown => return,
+        }
+    }
+    if let Some(id) = task {
+        let _ = client.cancel(CancelTaskRequest { id, ..CancelTaskRequest::default() }).await;
     }
 }
 
@@ -303,31 +343,30 @@ fn verdict(task: Task) -> Result<String, String> {
     }
 }
 
-/// An id for a message that nobody asks for again.
-fn uuid() -> String {
-    store::TaskId::mint().to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn s1_19_20_the_roster_is_there_when_somebody_is() {
+    #[tokio::test]
+    async fn s1_19_20_the_roster_is_there_when_somebody_is() {
         let home = tempfile::tempdir().unwrap();
         let yaml = home.path().join("agents.yaml");
         let options = super::super::Options { yaml: Some(yaml.clone()), ..Default::default() };
         let remotes = Remotes::new(options, exchange::Agents::default());
         let caller = |name: &str| Caller::new(store::TenantId(1), name);
+        let roster = async |name: &str| {
+            let caller = caller(name);
+            Session::new(&remotes, &caller, Ledger::default()).roster(true).await
+        };
         remotes.inner.look();
-        assert_eq!(roster(&remotes, &caller("acme")), None);
+        assert_eq!(roster("acme").await, None);
         let entry = "  - {name: far, url: \"http://127.0.0.1:1/a2a\", skills: [one, two], tenants: [acme]}\n";
         std::fs::write(&yaml, format!("agents:\n{entry}")).unwrap();
         remotes.inner.look();
         let head =
             "REMOTE A2A AGENTS — delegate with /a2a call <name> <message> (distinct trust boundary; no shared memory):";
-        let text = roster(&remotes, &caller("acme")).unwrap();
+        let text = roster("acme").await.unwrap();
         assert_eq!(text, format!("{head}\n  far —  (skills: one, two)"));
-        assert_eq!(roster(&remotes, &caller("other")), None, "who does not see one has none");
+        assert_eq!(roster("other").await, None, "who does not see one has none");
     }
 }

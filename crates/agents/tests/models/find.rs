@@ -105,6 +105,28 @@ fn what_to_set_is_said() {
 }
 
 #[test]
+fn callers_are_told_neither_variables_nor_files_nor_other_providers() {
+    let end = "`sb doctor`, run by the operator of this server, says what to set";
+    let told = |rig: &Rig, name: &str| rig.models.find(name, "acme").err().unwrap().told();
+    let none = Rig::new("", &[]);
+    assert_eq!(told(&none, ""), format!("no model is named, and there is no default: {end}"));
+    let toml = "default = \"anthropic/claude-sonnet-5\"\n[providers.anthropic]\nkey_env = \"OURS\"\n\
+                [providers.gateway]\napi = \"openai\"\nurl = \"https://g.example/v1\"\nkey_file = \"their.key\"\nmodels = [\"x\"]\n";
+    let rig = Rig::new(toml, &[]);
+    assert_eq!(told(&rig, ""), format!("the default model cannot be asked: {end}"));
+    for name in ["anthropic/x", "gateway/x", "openai/x", "vllm/x", "gatway/x"] {
+        assert_eq!(told(&rig, name), format!("model `{name}` cannot be asked: {end}"));
+    }
+    assert_eq!(told(&rig, "gateway/y"), format!("model `gateway/y` may not be asked here: {end}"));
+    assert_eq!(
+        told(&rig, "llama3.2"),
+        format!("model `llama3.2` does not say whose it is: write PROVIDER/MODEL: {end}")
+    );
+    rig.write("models.toml", "defalt = 1\n");
+    assert_eq!(told(&rig, "openai/x"), format!("model `openai/x` cannot be asked: {end}"));
+}
+
+#[test]
 fn a_tenant_with_a_key_of_its_own_spends_no_other() {
     let toml = "[providers.anthropic]\nkey_env = \"OURS\"\n[providers.anthropic.tenants.acme]\nkey_env = \"THEIRS\"\n[providers.anthropic.tenants.late]\nkey_file = \"late.key\"\n";
     let rig = Rig::new(toml, &[("THEIRS", "k")]);

@@ -1,13 +1,14 @@
 //! What models command: handing work on, remote agents, files, help; what each may do, and what comes back to them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::rig::{Thinker, answer, data, llm, setup};
 use crate::harness::{
-    http::{array, state, text},
-    remote::{Answer, Remote, Setup, card_03, task_03},
+    PATIENCE, TOKEN,
+    http::{array, state, text, to_at_once},
+    remote::{Answer, BESIDE, Remote, Setup, card_03, task_03},
 };
 
 /// The body of the first result of a command that the model was told last.
@@ -45,7 +46,6 @@ async fn s1_19_s1_20_s0_53_the_one_that_routes_is_told_who_there_is() {
     let helper = llm("role = \"research analyst\"\ngoal = \"extract decisions\"\nmodel = \"script/claude-sonnet-4-6\"");
     let setup = setup(&json!([{"text": "ok"}])).file("agents/research.toml", &helper);
     let thinker = calling(setup, &remote).await;
-    thinker.caller.a2a("list").await;
     thinker.sends("index", "hello").await;
     let asked = thinker.asked().last().unwrap().last().to_owned();
     let (before, query) = asked.split_once("\n\nQUERY: ").unwrap();
@@ -55,12 +55,125 @@ async fn s1_19_s1_20_s0_53_the_one_that_routes_is_told_who_there_is() {
         local,
         "AGENTS — delegate with /agent <id> <task>:\n  research [research analyst] sonnet-4-6 — extract decisions"
     );
-    let head = "REMOTE A2A AGENTS — delegate with /a2a call <name> <message> (distinct trust boundary; no shared memory):\n  weatherbot — ";
-    assert!(far.starts_with(head) && far.contains("(skills: "), "{far}");
+    let head =
+        "REMOTE A2A AGENTS — delegate with /a2a call <name> <message> (distinct trust boundary; no shared memory):";
+    assert_eq!(
+        far,
+        format!("{head}\n  weatherbot — Looks after pull requests. (skills: pr_review)"),
+        "on the first turn"
+    );
 
     let alone = Thinker::start(&json!([{"text": "ok"}])).await;
     alone.sends("index", "hello").await;
     assert_eq!(alone.asked()[0].last(), "AGENTS: none loaded\n\nQUERY: hello");
+}
+
+#[tokio::test]
+async fn s1_19_x_43_the_roster_costs_a_look_a_request_and_waits_for_nobody_who_is_silent() {
+    let (remote, silent) = (answering("sunny").await, Remote::start().await);
+    silent.says(BESIDE, Answer::hangs());
+    let agents = json!({
+        "weatherbot": {"url": remote.agent()},
+        "silent": {"url": silent.agent()},
+        "gone": {"url": "http://127.0.0.1:9/a2a"},
+    });
+    let commands = "/a2a call weatherbot one\n/a2a call weatherbot two\n";
+    let replies = json!([{"match": "[END TOOL RESULTS]", "text": "answered"}, {"match": "QUERY: go", "text": commands}, {"text": "ok"}]);
+    let caller = setup(&replies).json(&agents).start().await;
+    caller.remote_when("silent", |remote| remote["registry"] == "a2a_agents.json").await;
+    let thinker = Thinker { caller };
+    assert_eq!(answer(&thinker.sends("index", "go").await), "answered");
+    let first = thinker.asked()[0].last().to_owned();
+    for line in [
+        "  gone —  (skills: )\n",
+        "  silent —  (skills: )\n",
+        "  weatherbot — Looks after pull requests. (skills: pr_review)\n",
+    ] {
+        assert!(first.contains(line), "{line} in {first}");
+    }
+    assert_eq!(remote.looked_at(), [BESIDE], "one look for the prompt and both calls");
+    assert_eq!(remote.calls().len(), 2);
+    // One that was silent is not waited for again.
+    let begun = Instant::now();
+    assert_eq!(answer(&thinker.sends("index", "hello").await), "ok");
+    assert_eq!(silent.looked_at().len(), 1, "after {:?}", begun.elapsed());
+    // A card that is fresh is not looked at again.
+    let card = card_03(&remote.agent()).to_string();
+    let headers = vec![("content-type", "application/json".to_owned()), ("cache-control", "max-age=600".to_owned())];
+    remote.says(BESIDE, Answer::Plain(200, headers, card.into_bytes()));
+    thinker.sends("index", "hello").await;
+    let before = remote.looked_at().len();
+    thinker.sends("index", "hello").await;
+    assert_eq!(remote.looked_at().len(), before);
+}
+
+#[tokio::test]
+async fn a_circle_of_models_on_two_servers_ends() {
+    // The words are others on each server.
+    let replies = |calls: &str, from: &str| json!([{"match": "[END TOOL RESULTS]", "text": "{{input}}"}, {"text": calls.replace("WORDS", from)}]);
+    let tasks = |thinkers: &[&Thinker]| -> usize {
+        thinkers
+            .iter()
+            .map(|thinker| {
+                let rows = thinker.caller.home.scratch.look(&["SELECT count(*) FROM a2a_tasks"]).remove(0);
+                rows[0][0].clone().unwrap().parse::<usize>().unwrap()
+            })
+            .sum()
+    };
+    // Each calls the other once; then twice, with a budget of ten calls for all of it.
+    for (calls, budget, most, refusal) in [
+        ("/a2a call other WORDS\n", "1000", 9, "9 agents deep"),
+        ("/a2a call other first WORDS\n/a2a call other second WORDS\n", "10", 11, "the budget of calls is used up"),
+    ] {
+        let start = async |from: &str| {
+            let setup = setup(&replies(calls, from)).env("SB_DELEGATION_CALLS", budget);
+            Thinker { caller: setup.start().await }
+        };
+        let (one, two) = (start("red").await, start("blue").await);
+        for (here, there) in [(&one, &two), (&two, &one)] {
+            let url = format!("{}/v1/a2a/agents/index", there.caller.server.url);
+            let agents = json!({"agents": {"other": {"url": url, "auth": {"token": TOKEN}}}});
+            here.caller.edit("a2a_agents.json", &agents.to_string());
+            here.caller.remote_when("other", |_| true).await;
+        }
+        let task = one.sends("index", "go").await;
+        assert!(answer(&task).contains(refusal), "{task:#}");
+        let made = tasks(&[&one, &two]);
+        assert!(made <= most, "{made} tasks of one message");
+    }
+}
+
+#[tokio::test]
+async fn a_circle_of_models_ends_with_its_first_task() {
+    let replies = json!([{"text": "/a2a call other again\n", "delay": "700ms"}]);
+    let start = async || Thinker { caller: setup(&replies).start().await };
+    let (one, two) = (start().await, start().await);
+    for (here, there) in [(&one, &two), (&two, &one)] {
+        let url = format!("{}/v1/a2a/agents/index", there.caller.server.url);
+        let agents = json!({"agents": {"other": {"url": url, "auth": {"token": TOKEN}}}});
+        here.caller.edit("a2a_agents.json", &agents.to_string());
+        here.caller.remote_when("other", |_| true).await;
+    }
+    let sent = one.api().post("/a2a/message:send", &to_at_once("index", "go")).await.task();
+    let asked = || one.asked().len() + two.asked().len();
+    let begun = Instant::now();
+    while asked() < 3 {
+        assert!(begun.elapsed() < PATIENCE, "asked {}", asked());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    one.api().post_empty(&format!("/a2a/tasks/{}:cancel", text(&sent, "/id"))).await.ok();
+    for thinker in [&one, &two] {
+        let begun = Instant::now();
+        loop {
+            let tasks = thinker.api().get("/a2a/tasks").await.ok();
+            if array(&tasks, "/tasks").iter().all(|task| state(task) == "CANCELED") {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{tasks:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    assert!(asked() < 9, "asked {}", asked());
 }
 
 #[tokio::test]

@@ -208,6 +208,11 @@ async fn s1_13_the_card_is_shown_in_detail() {
     for part in ["Looks after pull requests.", "2.7.1", &remote.agent(), "pr_review", "As the card has it."] {
         assert!(card.contains(part), "{part} is missing in {card}");
     }
+    // It is the one that the remote gives to everybody, not the one that the operator has for it.
+    remote.has_card(&arbiters_card("https://weather.example.org/a2a?key=1"));
+    let card = caller.a2a("card weatherbot").await;
+    assert!(card.contains("url: https://weather.example.org/a2a\n"), "{card}");
+    assert!(!card.contains(&remote.agent()) && !card.contains("key=1"), "{card}");
 }
 
 #[tokio::test]

@@ -117,14 +117,18 @@ fn a_file_is_an_answer_and_silence_is_told() {
 }
 
 #[test]
-fn without_a_model_the_server_says_what_to_set() {
+fn without_a_model_the_server_says_so_and_its_operator_finds_out_what_to_set() {
     let home = Home::new();
     let _server = home.serve();
     for args in [&["send", "--agent", "index", "x"][..], &["chat", "index"]] {
         let said = failed(&home.pipe(args, "x\n"), 1);
-        assert!(said.contains("ANTHROPIC_API_KEY") && said.contains("models.toml"), "{said}");
-        assert!(said.contains("no provider is set so far"), "to its end: {said}");
+        assert!(
+            said.contains("there is no default: `sb doctor`, run by the operator of this server, says what to set"),
+            "{said}"
+        );
     }
+    let found = text(&home.run(&["doctor"]).stdout);
+    assert!(found.contains("ANTHROPIC_API_KEY") && found.contains("models.toml"), "{found}");
 }
 
 #[test]

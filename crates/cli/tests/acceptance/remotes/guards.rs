@@ -1,14 +1,18 @@
 //! What keeps calls from running away: the circuit of a remote that fails, and delegation that comes back to where it began.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::completing;
 use crate::harness::{
-    http::{artifact_text, state, text},
+    PATIENCE, TOKEN,
+    http::{artifact_text, is_terminal, state, text, to_at_once},
     remote::{Answer, Caller, Setup, task_03},
 };
+
+/// Most tasks that a circle makes on all its servers together: the first one, and `delegation.depth` (8) that come of it.
+const LONGEST_CIRCLE: u64 = 9;
 
 #[tokio::test]
 async fn a_remote_that_fails_again_and_again_is_left_alone_for_a_while() {
@@ -77,11 +81,104 @@ async fn a_circle_of_servers_is_noticed_and_ends() {
     assert_eq!(state(&task), "FAILED", "{task:#}");
     let said = text(&task, "/status/message/parts/0/text");
     assert!(said.contains("delegation") || said.contains("cycle") || said.contains("circle"), "{said}");
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let count =
-        |caller: &Caller| caller.home.scratch.look(&["SELECT count(*) FROM a2a_tasks"]).remove(0).remove(0)[0].clone();
-    let (here, there) = (count(&one).expect("a number"), count(&two).expect("a number"));
-    assert!(here.parse::<u64>().unwrap() + there.parse::<u64>().unwrap() <= 16, "{here} and {there}");
+    assert!(tasks_of(&[&one, &two]) <= LONGEST_CIRCLE);
+}
+
+/// How many tasks there are on these servers.
+fn tasks_of(servers: &[&Caller]) -> u64 {
+    let count = |server: &&Caller| {
+        let rows = server.home.scratch.look(&["SELECT count(*) FROM a2a_tasks"]).remove(0);
+        rows[0][0].clone().expect("a number").parse::<u64>().expect("a number")
+    };
+    servers.iter().map(count).sum()
+}
+
+/// Sends a message and waits until its task has ended. Gives up as soon as there are more tasks than a circle may make.
+async fn ends(first: &Caller, agent: &str, all: &[&Caller]) -> Value {
+    let sent = first.api().post("/a2a/message:send", &to_at_once(agent, "round and round")).await.task();
+    let begun = Instant::now();
+    loop {
+        let task = first.api().get(&format!("/a2a/tasks/{}", text(&sent, "/id"))).await.ok();
+        let made = tasks_of(all);
+        assert!(made <= LONGEST_CIRCLE, "{made} tasks of one message: {task:#}");
+        if is_terminal(state(&task)) {
+            return task;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{task:#}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[track_caller]
+fn refused(task: &Value) -> &str {
+    assert_eq!(state(task), "FAILED", "{task:#}");
+    let said = text(task, "/status/message/parts/0/text");
+    assert!(said.contains("delegation refused"), "{said}");
+    said
+}
+
+#[tokio::test]
+async fn a_circle_of_servers_ends_whatever_url_leads_there() {
+    for path in ["/a2a/agents/ring/jsonrpc", "/a2a/agents/ring", "/a2a/ring/jsonrpc", "/v1/a2a/agents/ring"] {
+        let setup = || Setup::new().env("KEY", TOKEN);
+        let (one, two) = (setup().start().await, setup().start().await);
+        for (caller, other) in [(&one, &two), (&two, &one)] {
+            let url = format!("{}{path}", other.server.url);
+            let entry = format!("name: ring\nurl: \"{url}\"\nauth: {{scheme: bearer, credentialsEnv: KEY}}\n");
+            caller.edit("agents.d/ring.yaml", &entry);
+        }
+        for caller in [&one, &two] {
+            caller.remote_when("ring", |_| true).await;
+        }
+        let task = ends(&one, "ring", &[&one, &two]).await;
+        refused(&task);
+    }
+}
+
+/// An agent that passes everything on to the remote `loop` of `a2a_agents.json`.
+const RING: &str = "kind = \"remote\"\n[remote]\nname = \"loop\"\n";
+
+fn leads_to(url: &str) -> String {
+    json!({"agents": {"loop": {"url": url, "auth": {"token": TOKEN}}}}).to_string()
+}
+
+#[tokio::test]
+async fn a_circle_of_servers_that_tell_each_other_nothing_ends() {
+    for path in ["/v1/a2a/agents/ring", "/a2a/agents/ring/jsonrpc"] {
+        let setup = || Setup::new().file("agents/ring.toml", RING);
+        let (one, two) = (setup().start().await, setup().start().await);
+        for (caller, other) in [(&one, &two), (&two, &one)] {
+            caller.edit("a2a_agents.json", &leads_to(&format!("{}{path}", other.server.url)));
+        }
+        for caller in [&one, &two] {
+            caller.remote_when("loop", |_| true).await;
+        }
+        let task = ends(&one, "ring", &[&one, &two]).await;
+        let said = refused(&task);
+        assert!(said.contains("9 agents deep"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_circle_to_oneself_under_another_name_is_noticed_and_named() {
+    let caller = Setup::new().file("agents/ring.toml", RING).start().await;
+    let port = caller.server.address().rsplit_once(':').unwrap().1.to_owned();
+    for host in ["localhost", "127.0.0.1"] {
+        for path in ["/v1/a2a/agents/ring", "/a2a/agents/ring/jsonrpc", "/a2a/agents/ring"] {
+            let before = tasks_of(&[&caller]);
+            let url = format!("http://{host}:{port}{path}");
+            caller.edit("a2a_agents.json", &leads_to(&url));
+            let known = |remote: &Value| remote["url"] == url.as_str();
+            caller.remote_when("loop", known).await;
+            let task = caller.sends("ring", "round and round").await;
+            let said = refused(&task);
+            assert!(
+                said.contains("a circle, `") && said.contains("/ring` is at work on this already"),
+                "{url}: {said}"
+            );
+            assert_eq!(tasks_of(&[&caller]) - before, 2, "{url}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -181,6 +181,50 @@ async fn sb_remote_lists_adds_shows_probes_and_removes() {
     home.fails(&["remote", "card", "quinn"], 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn every_url_that_a_card_of_ours_names_leads_to_that_card() {
+    let far = Setup::new().start().await;
+    let card = far.api().get("/a2a/agents/echo/.well-known/agent-card.json").await.ok();
+    let gateway = far.api().get("/.well-known/agent-card.json").await.ok();
+    let urls = |card: &Value| -> Vec<String> {
+        let interfaces = card["supportedInterfaces"].as_array().unwrap().iter();
+        interfaces.map(|interface| text(interface, "/url").to_owned()).collect()
+    };
+    assert_eq!(urls(&card).len(), 2);
+    let arbiters = format!("{}/v1/a2a/agents/echo", far.server.url);
+    for (wanted, urls) in [("Echo", [urls(&card), vec![arbiters]].concat()), ("Switchboard", urls(&gateway))] {
+        for url in urls {
+            let below = url.strip_prefix(&far.server.url).unwrap();
+            for place in ["agent-card.json", ".well-known/agent-card.json"] {
+                let reply = far.api().get(&format!("{below}/{place}")).await;
+                assert_eq!(reply.ok()["name"], wanted, "{url}/{place}");
+            }
+            let caller = Setup::new()
+                .env("KEY", crate::harness::TOKEN)
+                .yaml(&format!(
+                    "agents:\n  - name: listed\n    url: \"{url}\"\n    auth: {{scheme: bearer, credentialsEnv: KEY}}\n"
+                ))
+                .json(&json!({"told": {"url": url, "auth": {"token": crate::harness::TOKEN}}}))
+                .start()
+                .await;
+            caller.knows("listed").await;
+            caller.home.ok(&["remote", "add", "added", &url, "--bearer-env", "KEY"]);
+            caller.knows("added").await;
+            for name in ["listed", "told", "added"] {
+                assert_eq!(
+                    caller.api().get(&format!("/v1/remotes/{name}/card")).await.ok()["name"],
+                    wanted,
+                    "{name} at {url}"
+                );
+            }
+            if wanted == "Echo" {
+                assert_eq!(caller.asks("added", "hello").await["response"], "hello", "{url}");
+                assert_eq!(caller.a2a("call told hello").await, "hello", "{url}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn outbound_calls_can_be_switched_off() {
     let remote = completing("done").await;
