@@ -267,7 +267,8 @@ async fn a_turn_that_kills_its_process_is_tried_no_more_often_than_it_may() {
 
 #[tokio::test]
 async fn who_kills_every_process_takes_others_with_it_twice_at_most() {
-    let rig = server("concurrency = 8\nmax_attempts = 3").await;
+    // A turn that runs apart waits for those before it for longer than it may take.
+    let rig = server("concurrency = 8\nmax_attempts = 3\ntimeout = \"10s\"").await;
     // Each is at work for as long as it takes until the killer has come.
     let innocents = join_all((0..6).map(|_| rig.start("it", "nap 3"))).await;
     rig.begun("nap", 6).await;

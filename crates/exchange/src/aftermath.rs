@@ -12,7 +12,10 @@ use futures_util::future::join_all;
 use store::{AgentId, EventKind, OwedCancel, Start, TaskId};
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::{Entry, Errands, Inner, OnCrash, attempts, scribe::Progress};
+use crate::{
+    Entry, Errands, Inner, OnCrash, attempts,
+    kept::{self, Kept},
+};
 
 /// How many of an agent are told at once.
 const AT_ONCE: usize = 16;
@@ -144,45 +147,56 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
 async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel) -> Result<(), String> {
     // Agents of several tenants may have one id.
     let entry = inner.agents.get_or_removed(owed.tenant, &owed.agent).ok_or("there is no such agent any more")?;
-    let kept = kept_states(inner, &entry, owed).await.map_err(|error| error.to_string())?;
-    let states = kept.iter().filter_map(|kept| Progress::open(kept).ok()?.1);
+    let states = kept_states(inner, &entry, owed).await.map_err(|error| error.to_string())?;
     let errands = Errands::new(inner, owed.tenant);
-    let canceled = join_all(states.map(|state| entry.agent.canceled(owed.task, state, &errands)));
+    let canceled = join_all(states.into_iter().map(|state| entry.agent.canceled(owed.task, state, &errands)));
     match tokio::time::timeout(TIME, canceled).await {
         Ok(told) => told.into_iter().collect(),
         Err(_) => Err(format!("no answer within {} s", TIME.as_secs())),
     }
 }
 
-/// What each attempt at the task's turns kept last. An attempt that resumes goes on from what the one before kept; any other begins
-/// anew, and what the one before handed on is known by that one's state alone. What was pruned is not known any more.
+/// The state that each attempt at the task's turns kept last. An attempt that resumes goes on from what the one before kept; any other
+/// begins anew, and what the one before handed on is known by that one's state alone. What was pruned is not known any more.
 async fn kept_states(inner: &Inner, entry: &Entry, owed: &OwedCancel) -> store::Result<Vec<Bytes>> {
-    let known = |read: store::Result<Vec<store::Event>>| match read {
-        Err(store::Error::Pruned | store::Error::NotFound) => Ok(Vec::new()),
-        read => read,
-    };
-    let newest = async || known(inner.store.events(owed.tenant, owed.task, owed.kept.saturating_sub(1), 1).await);
+    let journal = inner.journal();
+    let newest = async || known_state(kept::read(&*journal, owed.tenant, owed.task, owed.kept).await);
     if entry.profile.on_crash == OnCrash::Resume && owed.kept > 0 {
-        return Ok(newest().await?.into_iter().map(|event| event.body).collect());
+        return Ok(newest().await?.into_iter().collect());
     }
-    let mut states = Vec::new();
+    let mut kept = Vec::new();
     let mut last = None;
     let mut seq = 0;
     loop {
-        let events = known(inner.store.events(owed.tenant, owed.task, seq, EVENTS).await)?;
+        let events = match journal.events(owed.tenant, owed.task, seq, EVENTS).await {
+            Err(store::Error::Pruned | store::Error::NotFound) => Vec::new(),
+            read => read?,
+        };
         let Some(end) = events.last().map(|event| event.seq) else { break };
         seq = end;
         for event in events {
             match event.kind {
-                EventKind::Kept => last = Some(event.body),
-                EventKind::Started(Start::Again) => states.extend(last.take()),
+                EventKind::Kept => last = Some(event),
+                EventKind::Started(Start::Again) => kept.extend(last.take()),
                 _ => {}
             }
         }
     }
     if seq == 0 && owed.kept > 0 {
-        last = newest().await?.pop().map(|event| event.body);
+        return Ok(newest().await?.into_iter().collect());
     }
-    states.extend(last);
+    kept.extend(last);
+    let mut states = Vec::new();
+    for event in kept {
+        states.extend(known_state(kept::read_event(&*journal, owed.tenant, owed.task, &event).await)?);
+    }
     Ok(states)
+}
+
+/// The state that was read. One that was pruned, or that cannot be read at all, is not known.
+fn known_state(read: store::Result<Kept>) -> store::Result<Option<Bytes>> {
+    match read {
+        Err(store::Error::Pruned | store::Error::NotFound | store::Error::Damaged(_)) => Ok(None),
+        read => Ok(read?.state),
+    }
 }

@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     delegation::Ledger,
     errand::Errands,
+    kept,
     origin::{Origin, Trace},
     page_token::Key,
-    scribe::Progress,
     wake,
+    working_time::{Waits, WorkingTime},
 };
 
 /// Pieces of text wait this long for company, or for the end of the turn, before they are committed.
@@ -329,13 +330,23 @@ pub enum Said {
 #[derive(Debug, Clone)]
 pub struct Output {
     sender: mpsc::Sender<Said>,
+    time: WorkingTime,
 }
 
 impl Output {
     /// An output, and where all that is said there arrives. So many things may be on the way before who speaks has to wait.
     pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<Said>) {
         let (sender, said) = mpsc::channel(capacity);
-        (Self { sender }, said)
+        (Self { sender, time: WorkingTime::start() }, said)
+    }
+
+    /// The turn waits for others to make room, for as long as this is kept: that is not counted against its timeout.
+    pub fn waits(&self) -> Waits {
+        self.time.wait()
+    }
+
+    pub(crate) fn time(&self) -> WorkingTime {
+        self.time.clone()
     }
 
     /// WORKING, with a message for the caller.
@@ -429,7 +440,14 @@ impl Turn {
     pub async fn context_state(&self) -> store::Result<Option<Bytes>> {
         let Source::Journal { tenant, store, .. } = &self.past.0 else { return Ok(None) };
         let kept = store.context_state(*tenant, &self.agent, &self.context, self.task).await?;
-        kept.map_or(Ok(None), |kept| Progress::open(&kept.body).map(|(_, state)| state))
+        match kept {
+            None => Ok(None),
+            Some((task, event)) => match kept::read_event(&**store, *tenant, task, &event).await {
+                // What it began with is gone.
+                Err(store::Error::Pruned) => Ok(None),
+                kept => Ok(kept?.state),
+            },
+        }
     }
 
     /// What somebody outside says to [wake](crate::Exchange::wake_by) this task, should it be parked. Nobody can make one up.

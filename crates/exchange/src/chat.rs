@@ -6,10 +6,7 @@ use a2a::{Artifact, Message, Part, Role, SendMessageConfiguration, SendMessageRe
 use store::{AgentId, Scope, TaskHead, TaskId, View};
 use uuid::Uuid;
 
-use crate::{
-    Call, Elsewhere, Entry, Error, Exchange, Frames, Origin, Rules, convert,
-    scribe::{Progress, reason_of},
-};
+use crate::{Call, Elsewhere, Entry, Error, Exchange, Frames, Origin, Rules, convert, kept, scribe::reason_of};
 
 /// The reason in the metadata of a failure that is not the agent's: whoever works for it cannot be reached, or is broken.
 pub const REMOTE_FAILED: &str = "REMOTE_FAILED";
@@ -155,11 +152,10 @@ impl Exchange {
         let head = self.head(call, task).await?;
         let snapshot = self.snapshot(call, task, View { history: Some(0), artifacts: true, ..View::FULL }).await?;
         let entry = self.inner.agents.get(call.caller.tenant, &head.agent);
-        let elsewhere = match (&entry, head.kept.checked_sub(1)) {
-            (Some(entry), Some(before)) => {
-                let kept = self.inner.store.events(call.caller.tenant, task, before, 1).await.unwrap_or_default();
-                let state = kept.first().and_then(|kept| Progress::open(&kept.body).ok()).and_then(|(_, state)| state);
-                state.and_then(|state| entry.agent.elsewhere(&state))
+        let elsewhere = match &entry {
+            Some(entry) if head.kept > 0 => {
+                let kept = kept::read(&*self.inner.journal(), call.caller.tenant, task, head.kept).await;
+                kept.ok().and_then(|kept| kept.state).and_then(|state| entry.agent.elsewhere(&state))
             }
             _ => None,
         };

@@ -64,6 +64,12 @@ pub enum Error {
         /// How many it may have.
         limit: usize,
     },
+    /// The tenant has as many long polls open as it may have.
+    #[error("the tenant has {limit} requests to the queue that wait, as many as it may have (`limits.streams`)")]
+    TooManyLongPolls {
+        /// How many it may have.
+        limit: usize,
+    },
     /// Whoever holds the entry now, it is not this worker.
     #[error("{0}")]
     LeaseLost(String),
@@ -155,7 +161,7 @@ impl Error {
             Self::PushNotSupported => ErrorKind::PushNotificationNotSupported,
             Self::MissingScope(_) | Self::Bound => ErrorKind::PermissionDenied,
             Self::TokenEnded => ErrorKind::Unauthenticated,
-            Self::TooManyStreams { .. } => ErrorKind::ResourceExhausted,
+            Self::TooManyStreams { .. } | Self::TooManyLongPolls { .. } => ErrorKind::ResourceExhausted,
             Self::LeaseLost(_) | Self::NotWaiting(_) | Self::NotDead(_) | Self::NotRun(_) => ErrorKind::Conflict,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Store(error) => store_kind(error),
@@ -194,6 +200,9 @@ impl From<Error> for a2a::Error {
             Error::TaskNotFound(id) => Self::task_not_found(&id),
             Error::TooManyStreams { limit } => {
                 plain(&error).with_metadata("limitStreams", limit.to_string()).with_retry_after(RETRY_SOON)
+            }
+            Error::TooManyLongPolls { limit } => {
+                plain(&error).with_metadata("limitLongPolls", limit.to_string()).with_retry_after(RETRY_SOON)
             }
             Error::MissingScope(scope) => {
                 plain(&error).with_reason("MISSING_SCOPE").with_metadata("scope", scope.name())

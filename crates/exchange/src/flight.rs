@@ -86,6 +86,25 @@ impl Flight {
         }
     }
 
+    /// Room for so many bytes more of a call, which has `luggage` in flight already. What is more than a tenant may have goes when it has
+    /// nothing else but that.
+    pub(crate) async fn take_more(&self, tenant: TenantId, bytes: u64, luggage: &Luggage) -> Result<(), Error> {
+        let left = self.0.most.map_or(u64::MAX, |most| (most / 2).saturating_sub(luggage.bytes()));
+        luggage.put(self.take(tenant, bytes.min(left)).await?);
+        Ok(())
+    }
+
+    /// Counts bytes that are in memory in any case, whether there is room for them or not.
+    pub fn count(&self, tenant: TenantId, bytes: u64) -> Load {
+        let bytes = if self.0.most.is_none() || bytes <= FREE { 0 } else { bytes };
+        if bytes > 0 {
+            let mut aboard = self.0.lock();
+            aboard.all += bytes;
+            *aboard.tenants.entry(tenant).or_default() += bytes;
+        }
+        Load { flight: self.clone(), tenant, bytes }
+    }
+
     /// The same for whoever has all the time in the world.
     pub(crate) async fn wait(&self, tenant: TenantId, bytes: u64) -> Load {
         loop {
@@ -191,6 +210,11 @@ impl Luggage {
         }
     }
 
+    /// How many bytes it has.
+    fn bytes(&self) -> u64 {
+        self.lock().iter().map(|load| load.bytes).sum()
+    }
+
     /// Whether it is nothing.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
@@ -259,6 +283,31 @@ mod tests {
         assert_eq!(flight.0.lock().all, 3 * MIB);
         luggage.keep(FREE);
         assert_eq!(flight.0.lock().all, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_has_something_gets_the_rest_of_its_tenants_share() {
+        let flight = Flight::new(Some(8 * MIB));
+        let luggage = Luggage::default();
+        flight.take_more(ONE, 3 * MIB, &luggage).await.unwrap();
+        flight.take_more(ONE, 100 * MIB, &luggage).await.unwrap();
+        assert_eq!(luggage.bytes(), 4 * MIB);
+        let other = Luggage::default();
+        assert!(flight.take_more(ONE, MIB, &other).await.is_err());
+        luggage.leave();
+        flight.take_more(ONE, MIB, &other).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_already_is_counted_and_never_refused() {
+        let flight = Flight::new(Some(2 * MIB));
+        let full = flight.count(ONE, 5 * MIB);
+        let more = flight.count(ONE, MIB);
+        assert_eq!(kind(flight.take(ONE, MIB / 2).await), ErrorKind::ResourceExhausted);
+        assert_eq!(kind(flight.take(TWO, MIB / 2).await), ErrorKind::Unavailable);
+        drop((full, more));
+        assert_eq!(flight.0.lock().all, 0);
+        flight.take(ONE, MIB / 2).await.unwrap();
     }
 
     #[tokio::test]

@@ -22,6 +22,7 @@ mod flight;
 mod fold;
 mod heavy;
 mod intake;
+mod kept;
 mod nearest;
 mod operations;
 mod origin;
@@ -42,6 +43,7 @@ mod turn;
 mod wake;
 pub mod words;
 mod worker;
+mod working_time;
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -71,6 +73,7 @@ pub use retention::{Keep, RetentionRule, RetentionRules};
 pub use scribe::NOT_CONFIGURED;
 use store::{Journal, Store, TaskId, TenantId};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+pub use working_time::Waits;
 
 use crate::cursor::Cursor;
 
@@ -95,7 +98,7 @@ pub struct Options {
     pub limits: a2a::Limits,
     /// What each tenant may use.
     pub quota: store::Quota,
-    /// How many streams each tenant may have open.
+    /// How many streams each tenant may have open, and how many calls of the queue that wait.
     pub max_streams: Option<usize>,
     /// How many bytes of requests and answers may be in memory at once.
     pub bytes_in_flight: Option<u64>,
@@ -154,6 +157,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) workers: worker::Workers,
     pub(crate) streams: streams::Streams,
+    /// Calls of the queue that wait.
+    pub(crate) long_polls: streams::Streams,
     pub(crate) flight: Flight,
     /// Whether there is more than one tenant.
     pub(crate) has_tenants: AtomicBool,
@@ -210,6 +215,7 @@ impl Exchange {
         let inner = Arc::new(Inner {
             workers: worker::Workers::default(),
             streams: streams::Streams::new(options.max_streams),
+            long_polls: streams::Streams::new(options.max_streams),
             flight: Flight::new(options.bytes_in_flight),
             has_tenants: AtomicBool::new(false),
             draining: CancellationToken::new(),

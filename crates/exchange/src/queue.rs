@@ -15,13 +15,13 @@ mod ticket;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use a2a::{Json, Message, Part, PartContent, TaskState};
+use a2a::{Json, Message, Part, PartContent, TaskState, Timestamp};
 use bytes::Bytes;
 use store::{AgentId, AgentQueue, Letters, QueueEntry, Scope, TaskId, TenantId};
 
 pub(crate) use self::desk::Desk;
 use self::ticket::LONGEST_NAME;
-use crate::{Caller, Delivery, Error, Exchange, Inner, convert};
+use crate::{Caller, Delivery, Error, Exchange, Inner, Luggage, convert, heavy};
 
 /// How long a lease lasts that nobody asked to be longer or shorter.
 const LEASE: Duration = Duration::from_secs(300);
@@ -33,6 +33,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const LONGEST_DELAY: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// The most entries of one call.
 const MOST_AT_ONCE: usize = 100;
+/// How many bytes of messages one call reads, unless its first entry has more by itself.
+const MOST_BYTES: u64 = 2 << 20;
+/// How many bytes of earlier messages an agent is told about: what [`store::Journal::history`] reads at most, with a last message.
+const MOST_TOLD: u64 = 16 << 20;
+/// How often a message is in memory while it is answered: as it is read, and three times in the answer (`text` or `payload`, `message` and
+/// `history`).
+const COPIES: u64 = 4;
 
 /// Who is told of everything that is published, beside the queue. It must not wait, and nothing depends on it.
 pub trait Relay: Send + Sync + 'static {
@@ -93,6 +100,24 @@ pub struct Consume {
     pub worker: Option<String>,
 }
 
+/// An entry and the message that began it.
+#[derive(Debug)]
+pub struct Shown {
+    /// The entry.
+    pub entry: QueueEntry,
+    /// The message.
+    pub first: Message,
+}
+
+/// Some of a tenant's dead letters.
+#[derive(Debug)]
+pub struct LetterPage {
+    /// The letters.
+    pub letters: Vec<Shown>,
+    /// What those after them come after, if there are any.
+    pub next: Option<(Timestamp, TaskId)>,
+}
+
 /// An entry in a worker's hands.
 #[derive(Debug)]
 pub struct Handed {
@@ -108,7 +133,7 @@ pub struct Handed {
     pub turn: u32,
     /// Which attempt at it.
     pub attempt: u32,
-    /// The task's messages, ending with this one.
+    /// The task's messages, ending with this one. None of them in the first turn.
     pub history: Vec<Message>,
     /// What came before in the context.
     pub context_history: Vec<Message>,
@@ -164,6 +189,11 @@ impl Worker {
         }
     }
 
+    /// The tenant whose share of the memory a call takes. Those of operators count together.
+    fn counts_for(&self) -> TenantId {
+        self.tenant().unwrap_or(TenantId(0))
+    }
+
     /// Refuses whoever may not work: that is seeing what was said, and answering it.
     fn may_work(&self) -> Result<(), Error> {
         self.needs(Scope::Read)?;
@@ -212,10 +242,25 @@ pub fn correlation_id(entry: &QueueEntry) -> Option<&str> {
 }
 
 impl Exchange {
-    /// A task as the queue sees it.
-    pub async fn queue_entry(&self, worker: &Worker, id: &str) -> Result<QueueEntry, Error> {
+    /// A task as the queue sees it, with the message that began it.
+    pub async fn queue_entry(&self, worker: &Worker, id: &str, luggage: &Luggage) -> Result<Shown, Error> {
         worker.needs(Scope::Read)?;
-        self.entry(worker, convert::task_id(id)?).await
+        let entry = self.entry(worker, convert::task_id(id)?).await?;
+        self.make_room(worker, entry.first_bytes, luggage).await?;
+        self.show(entry).await
+    }
+
+    /// Takes room for messages of an entry and for the answer that is made of them, before they are read.
+    async fn make_room(&self, worker: &Worker, bytes: u64, luggage: &Luggage) -> Result<(), Error> {
+        self.inner.flight.take_more(worker.counts_for(), bytes.saturating_mul(COPIES), luggage).await
+    }
+
+    /// Reads the message that began an entry. There is room for it.
+    async fn show(&self, entry: QueueEntry) -> Result<Shown, Error> {
+        let body = self.inner.store.first_message(entry.tenant, entry.task).await;
+        let body = body.map_err(|error| Error::of_task(error, entry.task))?;
+        let first = heavy(body.len(), || serde_json::from_slice(&body)).unwrap_or_default();
+        Ok(Shown { entry, first })
     }
 
     /// How the tenant's queues stand, agent by agent.
@@ -226,12 +271,41 @@ impl Exchange {
         Ok(all)
     }
 
-    /// The tenant's dead letters, the oldest first.
-    pub async fn dead_letters(&self, caller: &Caller, letters: Letters) -> Result<Vec<QueueEntry>, Error> {
+    /// The tenant's dead letters, the oldest first. Where they have many bytes there are fewer than asked for, and at least one.
+    pub async fn dead_letters(
+        &self,
+        caller: &Caller,
+        letters: Letters,
+        luggage: &Luggage,
+    ) -> Result<LetterPage, Error> {
         caller.needs(Scope::Read)?;
-        self.letters(caller, letters).await
+        let limit = letters.limit;
+        let mut found = self.letters(caller, Letters { limit: limit.saturating_add(1), ..letters }).await?;
+        let all = found.len();
+        let mut bytes = 0;
+        let fits = found.iter().take_while(|letter| {
+            let before = bytes;
+            bytes += letter.first_bytes;
+            before == 0 || bytes <= MOST_BYTES
+        });
+        let fits = fits.count().min(limit);
+        found.truncate(fits);
+        let next = found.last().filter(|_| fits < all).map(|last| (last.status_at, last.task));
+        let bytes = found.iter().map(|letter| letter.first_bytes).sum();
+        self.make_room(&Worker::Tenant(caller.clone()), bytes, luggage).await?;
+        let mut letters = Vec::with_capacity(found.len());
+        for letter in found {
+            match self.show(letter).await {
+                Ok(letter) => letters.push(letter),
+                // Somebody has deleted it.
+                Err(Error::TaskNotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(LetterPage { letters, next })
     }
 
+    /// Dead letters as they are listed: without what they say.
     async fn letters(&self, caller: &Caller, letters: Letters) -> Result<Vec<QueueEntry>, Error> {
         let store = &self.inner.store;
         let bound = caller.bound_to();

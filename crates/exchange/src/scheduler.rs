@@ -121,6 +121,7 @@ async fn claim_due(inner: &Arc<Inner>, rounds: &mut Rounds) -> store::Result<Opt
             tenants: offer.tenants.clone(),
             shares: shares(inner, offer),
             most_held: None,
+            most_bytes: u64::MAX,
         };
         let claim = Claim {
             term: Term { holder: inner.holder.clone(), lasts: lease },

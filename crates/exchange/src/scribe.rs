@@ -8,7 +8,11 @@ use serde::{Deserialize, Serialize};
 use store::{Draft, Lease, TaskId, Tokens, TurnEnd, clock};
 use tokio::sync::oneshot;
 
-use crate::{Note, Outcome, ReplyText, Said, chat::REMOTE_FAILED};
+use crate::{
+    Note, Outcome, ReplyText, Said,
+    chat::REMOTE_FAILED,
+    kept::{self, Base},
+};
 
 /// Pieces of text are joined up to this size; more is worth a commit of its own.
 const JOIN_BYTES: usize = 2 << 10;
@@ -53,20 +57,13 @@ struct Open {
 }
 
 impl Progress {
-    /// With the agent's state, as one body: a line of JSON, and whatever the agent made of the rest.
-    fn seal(&self, state: Option<&Bytes>) -> store::Result<Bytes> {
-        let mut body = serde_json::to_vec(&Self { has_state: state.is_some(), ..self.clone() })?;
-        body.push(b'\n');
-        body.extend_from_slice(state.map_or(&[], |state| state));
-        Ok(body.into())
+    /// The same, with or without a state of the agent beside it.
+    pub(crate) fn with_state(&self, has_state: bool) -> Self {
+        Self { has_state, ..self.clone() }
     }
 
-    /// What [`Progress::seal`] has made one of.
-    pub(crate) fn open(body: &Bytes) -> store::Result<(Self, Option<Bytes>)> {
-        let end = body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len());
-        let progress: Self = serde_json::from_slice(&body[..end])?;
-        let state = progress.has_state.then(|| body.slice((end + 1).min(body.len())..));
-        Ok((progress, state))
+    pub(crate) fn has_state(&self) -> bool {
+        self.has_state
     }
 }
 
@@ -87,6 +84,12 @@ pub(crate) struct Scribe {
     progress: Progress,
     /// What the agent last kept.
     state: Option<Bytes>,
+    /// What a state that is kept may refer to.
+    base: Option<Base>,
+    /// What it may refer to once what is pending is written.
+    pending_base: Option<(Bytes, u32)>,
+    /// The same once what was given to be written is, and how many drafts follow it.
+    next_base: Option<(usize, (Bytes, u32))>,
     /// What was used of models by what is pending.
     tokens: Tokens,
     /// The ids and the text of the turn's artifacts, where the reply repeats it; `None` also when there is too much of it.
@@ -106,6 +109,9 @@ impl Scribe {
             urgent: false,
             progress: Progress { turn, attempt, ..Progress::default() },
             state: None,
+            base: None,
+            pending_base: None,
+            next_base: None,
             tokens: Tokens::default(),
             texts: (reply_text == ReplyText::Both).then(Vec::new),
         }
@@ -116,9 +122,9 @@ impl Scribe {
         Self::new(lease.task, Arc::clone(&lease.context), turn, lease.attempt, ReplyText::default())
     }
 
-    /// Knows what was kept before.
-    pub(crate) fn set_state(&mut self, state: Option<Bytes>) {
-        self.state = state;
+    /// Knows what was kept before, and what a state that is kept may refer to.
+    pub(crate) fn set_state(&mut self, state: Option<Bytes>, base: Option<Base>) {
+        (self.state, self.base) = (state, base);
     }
 
     /// Goes on where the turn last kept its state, with what it had made until then. A new attempt says that again as it
@@ -139,7 +145,9 @@ impl Scribe {
         }
         if is_new_attempt {
             // What was said again counts as made before the state was kept.
-            self.pending.push(Said::Keep(self.progress.seal(self.state.as_ref())?));
+            let sealed = kept::seal(&self.progress, self.state.as_ref(), self.base.as_ref())?;
+            self.pending_base = sealed.base;
+            self.pending.push(Said::Keep(sealed.body));
         }
         Ok(())
     }
@@ -181,8 +189,13 @@ impl Scribe {
         }
     }
 
-    /// All that was pending is durable.
-    pub(crate) fn committed(&mut self) {
+    /// All that was pending is durable. Its last event has this number, where that is known.
+    pub(crate) fn committed(&mut self, last: Option<u64>) {
+        if let Some((follow, base)) = self.next_base.take()
+            && let Some(seq) = last.and_then(|last| last.checked_sub(follow as u64))
+        {
+            self.base = Some(Base::new(seq, base));
+        }
         for waiting in self.flushed.drain(..) {
             // Whoever asked may have been dropped.
             let _ = waiting.send(());
@@ -191,8 +204,9 @@ impl Scribe {
 
     fn keep(&mut self) {
         // It is numbers and names: it has a JSON form.
-        if let Ok(body) = self.progress.seal(self.state.as_ref()) {
-            self.pending.push(Said::Keep(body));
+        if let Ok(sealed) = kept::seal(&self.progress, self.state.as_ref(), self.base.as_ref()) {
+            self.pending_base = sealed.base;
+            self.pending.push(Said::Keep(sealed.body));
             self.unkept = false;
             self.urgent = true;
         }
@@ -236,7 +250,7 @@ impl Scribe {
                 let Said::Flush(waiting) = said else { return };
                 self.flushed.push(waiting);
                 if self.pending.is_empty() {
-                    self.committed();
+                    self.committed(None);
                 }
                 self.urgent = !self.pending.is_empty();
                 return;
@@ -281,6 +295,8 @@ impl Scribe {
                 Said::Flush(_) => continue,
             });
         }
+        let follow = drafts.iter().rev().position(Draft::is_kept);
+        self.next_base = follow.zip(self.pending_base.take());
         Ok(drafts)
     }
 
@@ -672,7 +688,7 @@ mod tests {
         scribe.take(named("a", "one", false));
         scribe.end(Outcome::Parked { at_most: None }).unwrap();
         let Some(Said::Keep(kept)) = scribe.pending.last() else { unreachable!("it was kept") };
-        let (progress, _) = Progress::open(kept).unwrap();
+        let progress = kept::progress(kept).unwrap();
         let mut later = Scribe::new(scribe.task, "ctx".into(), 1, 1, ReplyText::Artifact);
         later.resume(progress, Vec::new()).unwrap();
         later.end(Outcome::Completed(Vec::new())).unwrap();

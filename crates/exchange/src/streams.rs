@@ -1,4 +1,4 @@
-//! How many streams of events each tenant has open, and a bound on it.
+//! How many streams of events, and how many long polls, each tenant has open, and a bound on either.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use store::TenantId;
 
 use crate::{Caller, Error, Pass};
 
-/// The open streams of every tenant.
+/// The open streams of every tenant, or its long polls.
 #[derive(Debug)]
 pub(crate) struct Streams {
     limit: Option<usize>,
@@ -19,10 +19,16 @@ pub(crate) struct Streams {
 /// One open stream. It counts until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    tenant: TenantId,
     /// Whose stream it is, for as long as that may have one.
     pub(crate) pass: Arc<Pass>,
-    open: Arc<Mutex<HashMap<TenantId, usize>>>,
+    _open: Open,
+}
+
+/// One of a tenant's that is open. It counts until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Open {
+    tenant: TenantId,
+    all: Arc<Mutex<HashMap<TenantId, usize>>>,
 }
 
 impl Streams {
@@ -32,21 +38,30 @@ impl Streams {
 
     /// A place for one more stream of the tenant.
     pub(crate) fn enter(&self, caller: &Caller) -> Result<Place, Error> {
-        let tenant = caller.tenant;
+        let open = self.count(caller.tenant).map_err(|limit| Error::TooManyStreams { limit })?;
+        Ok(Place { pass: Arc::clone(&caller.pass), _open: open })
+    }
+
+    /// A place for one more long poll of the tenant.
+    pub(crate) fn wait(&self, tenant: TenantId) -> Result<Open, Error> {
+        self.count(tenant).map_err(|limit| Error::TooManyLongPolls { limit })
+    }
+
+    fn count(&self, tenant: TenantId) -> Result<Open, usize> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(tenant).or_default();
-        if let Some(limit) = self.limit.filter(|limit| *count >= *limit) {
-            return Err(Error::TooManyStreams { limit });
+        let count = open.get(&tenant).copied().unwrap_or_default();
+        if let Some(limit) = self.limit.filter(|limit| count >= *limit) {
+            return Err(limit);
         }
-        *count += 1;
+        open.insert(tenant, count + 1);
         drop(open);
-        Ok(Place { tenant, pass: Arc::clone(&caller.pass), open: Arc::clone(&self.open) })
+        Ok(Open { tenant, all: Arc::clone(&self.open) })
     }
 }
 
-impl Drop for Place {
+impl Drop for Open {
     fn drop(&mut self) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = open.get_mut(&self.tenant) {
             *count -= 1;
             if *count == 0 {

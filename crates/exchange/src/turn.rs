@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 use a2a::{Message, Part, PartContent, Role, TaskState};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use store::{Append, TurnEnd, View, fault};
+use store::{Append, Most, TurnEnd, View, fault};
 use tokio::time::Instant;
 
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     agent::COALESCE,
     attempts, errand,
     fold::Made,
-    scribe::{INTERRUPTED, Progress, Scribe, reason_of},
+    kept::{self, Kept},
+    scribe::{INTERRUPTED, Scribe, reason_of},
     trouble::{Attempt, Trouble},
     worker::{self, Begin, Running},
 };
@@ -25,6 +26,8 @@ use crate::{
 const SAID: usize = 64;
 /// So many events of a log are read at once.
 const LOG: usize = 256;
+/// So many bytes of them, or one that has more.
+const LOG_BYTES: u64 = 1 << 20;
 /// So many messages back the one that was interrupted is looked for.
 const REMEMBERED: u32 = 16;
 /// For clocks that are not to strike.
@@ -39,8 +42,8 @@ enum Ended {
 
 /// What became of a commit.
 enum Committed {
-    /// The next turn, if there is one, when the journal was asked, and how the task stands.
-    Written(Option<store::Turn>, Instant, TaskState),
+    /// The next turn, if there is one, when the journal was asked, how the task stands, and the log's end.
+    Written(Option<store::Turn>, Instant, TaskState, u64),
     /// The turn has failed in place of that, and what is to be told of it is told.
     Unkept,
     Refused,
@@ -180,6 +183,7 @@ async fn run(
         cut_off(running, number).tell(Trouble::CutOff, "whoever ran it is gone or was stopped");
     }
     let (output, mut said) = Output::channel(SAID);
+    let time = output.time();
     let context_limit = if lease.remembers { inner.options.context_limit } else { 0 };
     let agent_turn = Turn {
         agent: lease.agent.clone(),
@@ -221,6 +225,10 @@ async fn run(
             }
             () = &mut deadline => {
                 let limit = profile.timeout.unwrap_or_default();
+                if let Some(left) = time.left(limit) {
+                    deadline.as_mut().reset(Instant::now() + left);
+                    continue;
+                }
                 overdue = true;
                 break Outcome::Failed(vec![Part::text(format!("timed out after {limit:?}"))]);
             }
@@ -291,14 +299,14 @@ pub(crate) async fn take_up(
     left: &mut Left,
 ) -> store::Result<bool> {
     if let Left::Known(state) = left {
-        scribe.set_state(state.take());
+        scribe.set_state(state.take(), None);
         return Ok(false);
     }
-    let Some(before) = lease.kept.checked_sub(1) else { return Ok(false) };
-    let kept = inner.store.events(lease.tenant, lease.task, before, 1).await?;
-    let kept = kept.first().ok_or_else(|| store::Error::Damaged("the kept state is not there".into()))?;
-    let (progress, state) = Progress::open(&kept.body)?;
-    scribe.set_state(state);
+    if lease.kept == 0 {
+        return Ok(false);
+    }
+    let Kept { progress, state, base } = kept::read(&*inner.journal(), lease.tenant, lease.task, lease.kept).await?;
+    scribe.set_state(state, base);
     if progress.turn != scribe.turn() {
         return Ok(false);
     }
@@ -323,7 +331,11 @@ async fn made_until(inner: &Inner, lease: &store::Lease, last: u64) -> store::Re
     let mut made = Made::default();
     let mut seq = 0;
     while seq < last {
-        let events = inner.store.events(lease.tenant, lease.task, seq, LOG).await?;
+        let most = Most { events: LOG, bytes: LOG_BYTES };
+        let events = match inner.store.read(lease.tenant, lease.task, seq, most).await {
+            Err(store::Error::Heavy { .. }) => inner.store.events(lease.tenant, lease.task, seq, 1).await?,
+            read => read?.0,
+        };
         let Some(newest) = events.last() else { break };
         seq = newest.seq;
         for event in events.iter().take_while(|event| event.seq <= last) {
@@ -474,10 +486,15 @@ async fn end_as(
 async fn commit(inner: &Inner, running: &Running, scribe: &mut Scribe, end: Option<TurnEnd>) -> Committed {
     match scribe.drafts() {
         Ok(drafts) => {
+            let says_on = end.is_none();
             match write(inner, running, Append { drafts, end, tokens: scribe.spent(), ..Append::default() }).await {
                 Ok(Committed::Refused) => Committed::Refused,
                 Ok(committed) => {
-                    scribe.committed();
+                    // An end has events of its own behind what was said.
+                    scribe.committed(match committed {
+                        Committed::Written(.., last) if says_on => Some(last),
+                        _ => None,
+                    });
                     committed
                 }
                 Err(error) => fail(inner, running, scribe, &error).await,
@@ -518,7 +535,7 @@ async fn write(inner: &Inner, running: &Running, append: Append) -> store::Resul
                 if appended.state.is_terminal() && appended.state != TaskState::Completed {
                     inner.workers.cut_short.notify_one();
                 }
-                return Ok(Committed::Written(appended.next, asked, appended.state));
+                return Ok(Committed::Written(appended.next, asked, appended.state, appended.seq));
             }
             Err(error) if error.is_refusal() => {
                 tracing::info!(task.id = %lease.task, error = %error, "a write was refused: the task is no longer this worker's");
@@ -551,7 +568,7 @@ async fn show(inner: &Inner, running: &Running) -> bool {
 impl Committed {
     /// Says what became of an attempt, if that is what was written.
     fn tell(&self, attempt: Attempt<'_>, trouble: Trouble, cause: &str) {
-        if let Self::Written(_, _, state) = self
+        if let Self::Written(_, _, state, _) = self
             && let Some(trouble) = trouble.in_state(*state)
         {
             attempt.tell(trouble, cause);
@@ -560,7 +577,7 @@ impl Committed {
 
     fn into_ended(self) -> Ended {
         match self {
-            Self::Written(Some(next), asked, _) => Ended::Next(next, asked),
+            Self::Written(Some(next), asked, ..) => Ended::Next(next, asked),
             Self::Written(None, ..) | Self::Unkept | Self::Refused => Ended::Over,
         }
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use a2a::{Artifact, ErrorKind, GetTaskRequest, Message, Part, TaskState};
-use exchange::{OnCrash, Options, Outcome, ReplyMode, Rules};
+use exchange::{OnCrash, Options, Outcome, Output, ReplyMode, Rules};
 use rig::{Place, Rig, agent, message, state_of, task_of};
 
 #[tokio::test]
@@ -573,4 +573,21 @@ async fn x_49_who_does_not_wait_hears_of_a_direct_reply_or_of_the_task_soon() {
     let task = task_of(&at_once("slow").await.unwrap());
     assert_eq!(task.status.state, TaskState::Working);
     assert_eq!(rig.get(&task.id).await.id, task.id, "it is shown");
+}
+
+#[tokio::test]
+async fn the_time_that_a_turn_waits_for_others_is_not_counted_against_its_timeout() {
+    let entry = |id: &str, waits: bool| {
+        let mut entry = agent(id, move |_, out: Output| async move {
+            let waiting = waits.then(|| out.waits());
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            drop(waiting);
+            Outcome::Completed(Vec::new())
+        });
+        entry.profile.timeout = Some(Duration::from_millis(300));
+        entry
+    };
+    let rig = Rig::new(vec![entry("works", false), entry("waits", true)]).await;
+    assert_eq!(state_of(&rig.send("works", message("go")).await.unwrap()), TaskState::Failed);
+    assert_eq!(state_of(&rig.send("waits", message("go")).await.unwrap()), TaskState::Completed);
 }

@@ -82,7 +82,16 @@ impl Agent for Parent {
             return Outcome::Completed(Vec::new());
         }
         let child = TaskId::mint();
-        out.keep(child.to_string()).await;
+        let (before, text) = match text.strip_prefix("long ") {
+            // The state with the child's id begins like the one before it, and is stored as what it adds.
+            Some(text) => (" ".repeat(100 << 10), text),
+            None => (String::new(), text.as_str()),
+        };
+        if !before.is_empty() {
+            out.keep(before.clone()).await;
+            out.flush().await;
+        }
+        out.keep(before + &child.to_string()).await;
         out.flush().await;
         if text == "frozen" {
             // The process stands still here: what it does next is not stopped by anything that happens to its turn.
@@ -97,7 +106,7 @@ impl Agent for Parent {
         }
         hand_on(&turn, child).await.unwrap();
         self.children.lock().unwrap().push(child);
-        match text.as_str() {
+        match text {
             "panics" => panic!("on purpose"),
             "breaks" => Outcome::Broken("its protocol".into()),
             "retries" => Outcome::Retry("again".into()),
@@ -112,7 +121,7 @@ impl Agent for Parent {
         if self.told.fetch_add(1, Relaxed) < self.fails {
             return Err("not now".into());
         }
-        let child = TaskId::parse(std::str::from_utf8(&state).unwrap()).unwrap();
+        let child = TaskId::parse(std::str::from_utf8(&state).unwrap().trim_start()).unwrap();
         let caller = errands.caller().await.map_err(|error| error.to_string())?;
         errands.cancel(&caller, child).await.map_err(|error| error.to_string())
     }
@@ -178,6 +187,17 @@ async fn the_children_of_every_attempt_end_when_attempts_are_used_up() {
     })
     .await;
     assert_eq!(ended, (TaskState::Failed, vec![TaskState::Canceled; 2]), "also those of the attempt that was undone");
+}
+
+#[tokio::test]
+async fn a_child_ends_whose_parent_kept_a_state_that_adds_to_an_earlier_one() {
+    assert_eq!(once(&ends("long fails", |_| ()).await), FAILED_AND_CANCELED, "the newest state");
+    let ended = ends("long retries", |profile| {
+        profile.max_attempts = 2;
+        profile.on_crash = OnCrash::Retry;
+    })
+    .await;
+    assert_eq!(ended, (TaskState::Failed, vec![TaskState::Canceled; 2]), "the state of every attempt");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use std::{
 use a2a::{ErrorKind, TaskState};
 use bytes::Bytes;
 use exchange::{
-    Call, Caller, Delivery, Entry, Error, OnCrash, Options, Outcome,
+    Call, Caller, Delivery, Entry, Error, Luggage, OnCrash, Options, Outcome,
     queue::{Ack, Consume, Handed, Nack, Publish, Relay, RelayTo, Worker},
     words::{self, Word},
 };
@@ -79,11 +79,11 @@ impl Shop {
     }
 
     async fn publish(&self, to: &str, text: &str) -> QueueEntry {
-        self.rig.exchange.publish(&self.rig.call, work(to, text)).await.unwrap()
+        self.rig.exchange.publish(&self.rig.call, work(to, text)).await.unwrap().entry
     }
 
     async fn consume(&self, agent: &str) -> Vec<Handed> {
-        self.rig.exchange.consume(&self.worker, agent, Consume::default()).await.unwrap()
+        self.rig.exchange.consume(&self.worker, agent, Consume::default(), &Luggage::default()).await.unwrap()
     }
 
     async fn one(&self, agent: &str) -> Handed {
@@ -94,27 +94,31 @@ impl Shop {
 
     async fn ack(&self, handed: &Handed, ack: Ack) -> Result<TaskState, Error> {
         let id = handed.entry.task.to_string();
-        self.rig.exchange.ack(&self.worker, &id, Some(&handed.ticket), ack).await
+        self.rig.exchange.ack(&self.worker, &id, Some(&handed.ticket), ack, &Luggage::default()).await
     }
 
     async fn nack(&self, handed: &Handed, error: &str) -> QueueEntry {
         let id = handed.entry.task.to_string();
         let nack = Nack { error: error.into(), delay: Some(Duration::ZERO), ..Nack::default() };
-        self.rig.exchange.nack(&self.worker, &id, Some(&handed.ticket), nack).await.unwrap()
+        self.rig.exchange.nack(&self.worker, &id, Some(&handed.ticket), nack, &Luggage::default()).await.unwrap().entry
     }
 
     async fn say(&self, handed: &Handed, number: Option<u64>, words: Vec<Word>) -> Result<TaskState, Error> {
         let id = handed.entry.task.to_string();
-        self.rig.exchange.progress(&self.worker, &id, Some(&handed.ticket), number, words, false).await
+        self.rig
+            .exchange
+            .progress(&self.worker, &id, Some(&handed.ticket), number, words, false, &Luggage::default())
+            .await
     }
 
     async fn entry(&self, entry: &QueueEntry) -> QueueEntry {
-        self.rig.exchange.queue_entry(&self.worker, &entry.task.to_string()).await.unwrap()
+        self.rig.exchange.queue_entry(&self.worker, &entry.task.to_string(), &Luggage::default()).await.unwrap().entry
     }
 
     async fn letters(&self) -> Vec<QueueEntry> {
         let letters = Letters { limit: 10, ..Letters::default() };
-        self.rig.exchange.dead_letters(&self.rig.call.caller, letters).await.unwrap()
+        let page = self.rig.exchange.dead_letters(&self.rig.call.caller, letters, &Luggage::default()).await.unwrap();
+        page.letters.into_iter().map(|letter| letter.entry).collect()
     }
 }
 
@@ -194,7 +198,7 @@ async fn who_was_paused_cannot_end_it_late() {
     let shop = Shop::new(vec![]).await;
     let entry = shop.publish("far", "go").await;
     let short = Consume { lease: Some(Duration::from_millis(30)), worker: Some("slow".into()), ..Consume::default() };
-    let mut slow = shop.rig.exchange.consume(&shop.worker, "far", short).await.unwrap();
+    let mut slow = shop.rig.exchange.consume(&shop.worker, "far", short, &Luggage::default()).await.unwrap();
     let slow = slow.remove(0);
     tokio::time::sleep(Duration::from_millis(60)).await;
     let next = shop.one("far").await;
@@ -208,7 +212,7 @@ async fn who_was_paused_cannot_end_it_late() {
     // The same before anybody has taken it: who let it run out has failed.
     let again = shop.publish("far", "again").await;
     let short = Consume { lease: Some(Duration::from_millis(30)), ..Consume::default() };
-    let slow = shop.rig.exchange.consume(&shop.worker, "far", short).await.unwrap().remove(0);
+    let slow = shop.rig.exchange.consume(&shop.worker, "far", short, &Luggage::default()).await.unwrap().remove(0);
     for _ in 0..200 {
         if shop.entry(&again).await.state == TaskState::Submitted {
             break;
@@ -280,7 +284,7 @@ async fn an_agents_policy_holds_for_leases_that_ran_out() {
     ] {
         let entry = shop.publish(agent, "go").await;
         let short = Consume { lease: Some(Duration::from_millis(20)), ..Consume::default() };
-        assert_eq!(shop.rig.exchange.consume(&shop.worker, agent, short).await.unwrap().len(), 1);
+        assert_eq!(shop.rig.exchange.consume(&shop.worker, agent, short, &Luggage::default()).await.unwrap().len(), 1);
         for _ in 0..200 {
             if shop.entry(&entry).await.state != TaskState::Working {
                 break;
@@ -296,7 +300,7 @@ async fn an_agents_policy_holds_for_leases_that_ran_out() {
 async fn s3_28_attempts_come_to_an_end_and_a_dead_letter_is_replayed() {
     let shop = Shop::new(vec![echo()]).await;
     let publish = Publish { max_attempts: Some(2), correlation_id: Some("c-1".into()), ..work("far", "poison") };
-    let entry = shop.rig.exchange.publish(&shop.rig.call, publish).await.unwrap();
+    let entry = shop.rig.exchange.publish(&shop.rig.call, publish).await.unwrap().entry;
     assert_eq!(shop.nack(&shop.one("far").await, "first").await.state, TaskState::Submitted);
     let dead = shop.nack(&shop.one("far").await, "second").await;
     assert!(dead.dead);
@@ -354,7 +358,7 @@ async fn one_entry_wakes_one_of_those_who_wait() {
         waiting.spawn(async move {
             let patient =
                 Consume { wait: Duration::from_millis(1500), worker: Some(n.to_string()), ..Consume::default() };
-            shop.rig.exchange.consume(&shop.worker, "far", patient).await.unwrap().len()
+            shop.rig.exchange.consume(&shop.worker, "far", patient, &Luggage::default()).await.unwrap().len()
         });
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -371,13 +375,136 @@ async fn one_entry_wakes_one_of_those_who_wait() {
     assert_eq!(others, 0);
 }
 
+/// Two of these do not fit into what one call reads.
+fn long() -> String {
+    "x".repeat(1200 << 10)
+}
+
+#[tokio::test]
+async fn a_call_takes_no_more_bytes_than_it_reads_and_leaves_the_rest_alone() {
+    let shop = Shop::new(vec![queue_agent("far", |entry| entry.profile.max_attempts = 1)]).await;
+    let mut entries = Vec::new();
+    for text in ["short", "also short", &long(), &long()] {
+        entries.push(shop.publish("far", text).await);
+    }
+    let many = || Consume { max: Some(100), ..Consume::default() };
+    let got = |handed: &[Handed]| handed.iter().map(|handed| handed.entry.task).collect::<Vec<_>>();
+    let first = shop.rig.exchange.consume(&shop.worker, "far", many(), &Luggage::default()).await.unwrap();
+    assert_eq!(got(&first), [entries[0].task, entries[1].task], "what is next does not fit beside them");
+    let second = shop.rig.exchange.consume(&shop.worker, "far", many(), &Luggage::default()).await.unwrap();
+    assert_eq!(got(&second), [entries[2].task], "one there is in any case");
+    let left = shop.entry(&entries[3]).await;
+    assert_eq!((left.state, left.generation), (TaskState::Submitted, 0), "it was never taken");
+    let patient = Consume { wait: Duration::from_secs(20), ..many() };
+    let third = shop.rig.exchange.consume(&shop.worker, "far", patient, &Luggage::default()).await.unwrap();
+    assert_eq!(exchange::text_of(&third[0].message.parts), long());
+
+    for handed in first.iter().chain(&second).chain(&third) {
+        assert!(shop.nack(handed, "no").await.dead);
+    }
+    let page = async |after| {
+        let letters = Letters { after, limit: 25, ..Letters::default() };
+        shop.rig.exchange.dead_letters(&shop.rig.call.caller, letters, &Luggage::default()).await.unwrap()
+    };
+    let one = page(None).await;
+    let two = page(one.next).await;
+    assert_eq!((one.letters.len(), two.letters.len(), two.next), (3, 1, None));
+    assert_eq!(exchange::text_of(&two.letters[0].first.parts), long());
+}
+
+#[tokio::test]
+async fn who_waits_is_handed_what_has_to_have_room_first() {
+    let shop = Arc::new(Shop::new(vec![]).await);
+    let waiting = {
+        let shop = Arc::clone(&shop);
+        let patient = Consume { wait: Duration::from_secs(30), ..Consume::default() };
+        tokio::spawn(async move {
+            shop.rig.exchange.consume(&shop.worker, "far", patient, &Luggage::default()).await.unwrap()
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let entry = shop.publish("far", &long()).await;
+    assert_eq!(waiting.await.unwrap()[0].entry.task, entry.task);
+}
+
+#[tokio::test]
+async fn what_is_refused_for_want_of_room_was_not_taken() {
+    let shop = Shop::new(vec![]).await;
+    let (one, other) = (shop.publish("far", &long()).await, shop.publish("other", &long()).await);
+    let held = shop.one("far").await;
+    let shop = &shop;
+    let caller = &shop.rig.call.caller;
+    let exchange = &shop.rig.exchange;
+    let full = exchange.flight().take(caller.tenant, u64::MAX).await.unwrap();
+    let none = Luggage::default();
+    let (id, held_id) = (other.task.to_string(), held.entry.task.to_string());
+    let nack = Nack { error: "no".into(), ..Nack::default() };
+    let (consumed, claimed, shown, nacked) = tokio::join!(
+        exchange.consume(&shop.worker, "other", Consume::default(), &none),
+        exchange.claim_entry(&shop.worker, &id, Consume::default(), &none),
+        exchange.queue_entry(&shop.worker, &id, &none),
+        exchange.nack(&shop.worker, &held_id, Some(&held.ticket), nack, &none),
+    );
+    for refused in [consumed.unwrap_err(), claimed.unwrap_err(), shown.unwrap_err(), nacked.unwrap_err()] {
+        assert_eq!(refused.kind(), ErrorKind::ResourceExhausted, "{refused}");
+    }
+    drop(full);
+    let entry = shop.entry(&other).await;
+    assert_eq!((entry.state, entry.attempts, entry.generation), (TaskState::Submitted, 0, 0));
+    assert!(shop.entry(&one).await.lease.is_some(), "its worker still has it");
+    assert_eq!(shop.one("other").await.entry.task, other.task);
+}
+
+#[tokio::test]
+async fn a_tenant_has_so_many_calls_that_wait() {
+    let options = Options { max_streams: Some(2), ..quick() };
+    let shop = Arc::new(Shop::of(Rig::with(options, vec![]).await));
+    let call = |wait| {
+        let shop = Arc::clone(&shop);
+        let patient = Consume { wait: Duration::from_secs(wait), ..Consume::default() };
+        tokio::spawn(async move {
+            let handed = shop.rig.exchange.consume(&shop.worker, "far", patient, &Luggage::default()).await;
+            handed.map(|handed| handed.len())
+        })
+    };
+    let waiting = [call(30), call(30)];
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let refused = call(30).await.unwrap().unwrap_err();
+    assert!(matches!(refused, Error::TooManyLongPolls { limit: 2 }), "{refused}");
+    assert!(refused.to_string().contains("limits.streams"), "{refused}");
+    assert_eq!(call(0).await.unwrap().unwrap(), 0, "one that does not wait takes no place");
+    let second = shop.rig.store.create_tenant("second").await.unwrap().id;
+    let others = Worker::Tenant(Caller::new(second, "second"));
+    let short = Consume { wait: Duration::from_millis(20), ..Consume::default() };
+    let handed = shop.rig.exchange.consume(&others, "far", short, &Luggage::default()).await.unwrap();
+    assert_eq!(handed.len(), 0, "another tenant has places of its own");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    for wait in waiting {
+        let _ = wait.await;
+    }
+    let held = shop.publish("far", "go").await;
+    let handed = shop.one("far").await;
+    assert_eq!(handed.entry.task, held.task);
+    let again = [call(1), call(1)];
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let id = held.task.to_string();
+    let wait = Duration::from_millis(10);
+    let beat = shop.rig.exchange.heartbeat(&shop.worker, &id, Some(&handed.ticket), None, wait).await;
+    assert!(matches!(beat, Err(Error::TooManyLongPolls { .. })), "{beat:?}");
+    for wait in again {
+        wait.await.unwrap().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn who_hangs_up_gets_nothing_and_keeps_nothing() {
     let shop = Arc::new(Shop::new(vec![]).await);
     let patient = Consume { wait: Duration::from_secs(30), ..Consume::default() };
     let gone = {
         let shop = Arc::clone(&shop);
-        tokio::spawn(async move { shop.rig.exchange.consume(&shop.worker, "far", patient).await.map(|got| got.len()) })
+        tokio::spawn(async move {
+            shop.rig.exchange.consume(&shop.worker, "far", patient, &Luggage::default()).await.map(|got| got.len())
+        })
     };
     tokio::time::sleep(Duration::from_millis(100)).await;
     gone.abort();
@@ -399,7 +526,8 @@ async fn whoever_serves_all_tenants_goes_round_them() {
     }
     let mut served = Vec::new();
     for _ in 0..6 {
-        let handed = shop.rig.exchange.consume(&Worker::Operator, "far", Consume::default()).await.unwrap();
+        let handed =
+            shop.rig.exchange.consume(&Worker::Operator, "far", Consume::default(), &Luggage::default()).await.unwrap();
         served.push(handed[0].entry.tenant);
     }
     let first = shop.rig.call.caller.tenant;
@@ -438,17 +566,23 @@ async fn a_lease_is_of_one_entry_and_nobody_makes_one_up() {
     let (mine, other) = (shop.one("far").await, shop.one("far").await);
     let id = first.task.to_string();
     for wrong in [other.ticket.as_str(), "", "nonsense", &mine.ticket[..mine.ticket.len() - 2]] {
-        let refused = shop.rig.exchange.ack(&shop.worker, &id, Some(wrong), Ack::default()).await.unwrap_err();
+        let refused = shop
+            .rig
+            .exchange
+            .ack(&shop.worker, &id, Some(wrong), Ack::default(), &Luggage::default())
+            .await
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidParams, "{wrong}: {:?}", kind(&refused));
     }
     let tenant = shop.rig.store.create_tenant("thief").await.unwrap().id;
     let thief = Worker::Tenant(Caller::new(tenant, "thief"));
     for ticket in [Some(mine.ticket.as_str()), None] {
-        let refused = shop.rig.exchange.ack(&thief, &id, ticket, Ack::default()).await.unwrap_err();
+        let refused =
+            shop.rig.exchange.ack(&thief, &id, ticket, Ack::default(), &Luggage::default()).await.unwrap_err();
         assert!(matches!(refused, Error::TaskNotFound(_)), "{refused}");
     }
     assert_eq!(shop.entry(&first).await.state, TaskState::Working, "nothing has changed");
-    let operator = shop.rig.exchange.ack(&shop.worker, &id, None, Ack::default()).await.unwrap();
+    let operator = shop.rig.exchange.ack(&shop.worker, &id, None, Ack::default(), &Luggage::default()).await.unwrap();
     assert_eq!(operator, TaskState::Completed, "without a lease whoever holds it is meant");
 }
 
@@ -456,8 +590,8 @@ async fn a_lease_is_of_one_entry_and_nobody_makes_one_up() {
 async fn published_twice_under_one_key_is_published_once() {
     let shop = Shop::new(vec![]).await;
     let call = Call { idempotency_key: Some("k".into()), ..shop.rig.call.clone() };
-    let first = shop.rig.exchange.publish(&call, work("far", "go")).await.unwrap();
-    let second = shop.rig.exchange.publish(&call, work("far", "go")).await.unwrap();
+    let first = shop.rig.exchange.publish(&call, work("far", "go")).await.unwrap().entry;
+    let second = shop.rig.exchange.publish(&call, work("far", "go")).await.unwrap().entry;
     assert_eq!(first.task, second.task);
     let other = shop.rig.exchange.publish(&call, work("far", "something else")).await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::InvalidParams, "{other}");

@@ -14,7 +14,7 @@ use a2a::{Artifact, Part, Task, TaskState};
 use exchange::{Entry, Note, OnCrash, Options, Outcome, Output, ReplyMode, ReplyText, Turn};
 use rig::{Place, Rig, agent, direct, message, state_of};
 use serde_json::json;
-use store::{Event, EventKind, TaskId};
+use store::{Draft, Event, EventKind, TaskId, clock};
 
 /// What agents have done to the world, and cannot take back.
 #[derive(Clone, Default)]
@@ -363,4 +363,80 @@ async fn who_rests_although_it_is_canceled_is_canceled() {
     let _ = tokio::time::timeout(Duration::from_millis(100), rig.cancel(&id)).await;
     assert_eq!(rig.until_terminal(&id).await.status.state, TaskState::Canceled);
     assert!(runs.all().len() <= 3, "{:?}", runs.all());
+}
+
+/// What it says in each of five rounds.
+fn reply(round: usize) -> String {
+    format!("{round}").repeat(400 << 10)
+}
+
+#[tokio::test]
+async fn a_state_that_grows_is_written_once() {
+    const RESULTS: usize = 20;
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let mut entry = agent("grows", {
+        let seen = Arc::clone(&seen);
+        move |turn: Turn, out: Output| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let mut state = state_as_text(&turn).unwrap_or_default().to_owned();
+                seen.lock().unwrap().push(state.clone());
+                // It rests once, and begins another attempt once.
+                let first = match seen.lock().unwrap().len() {
+                    1 => 0,
+                    2 => 2,
+                    3 => 4,
+                    _ => return Outcome::Completed(Vec::new()),
+                };
+                for round in first..(first + 2).min(5) {
+                    state.push_str(&reply(round));
+                    out.keep(format!("{state}open")).await;
+                    out.flush().await;
+                    for result in 0..RESULTS {
+                        state.push_str(&format!("result {result} "));
+                        out.keep(format!("{state}open")).await;
+                        out.flush().await;
+                    }
+                }
+                out.keep(state).await;
+                match first {
+                    0 => Outcome::Parked { at_most: Some(Duration::ZERO) },
+                    _ => Outcome::Retry("once more".into()),
+                }
+            }
+        }
+    });
+    entry.profile.on_crash = OnCrash::Resume;
+    entry.profile.max_attempts = 5;
+    let rig = Rig::new(vec![entry]).await;
+    let id = rig.start("grows", message("go")).await;
+    let task = rig.until_terminal(&id).await;
+    assert_eq!(task.status.state, TaskState::Completed, "{:?}", task.status);
+
+    let results: String = (0..RESULTS).map(|result| format!("result {result} ")).collect();
+    let after = |rounds: usize| (0..rounds).map(|round| reply(round) + &results).collect::<String>();
+    let expected = [String::new(), after(2), after(4), after(5)];
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().eq(&expected), "{:?}", seen.iter().map(String::len).collect::<Vec<_>>());
+    let kept: Vec<_> = log(&rig, &id).await.into_iter().filter(|event| event.kind == EventKind::Kept).collect();
+    let written: usize = kept.iter().map(|event| event.body.len()).sum();
+    let once = after(5).len();
+    assert!(kept.len() > 5 * RESULTS, "{} events", kept.len());
+    assert!(written < once + once / 4, "{written} bytes were written of a state of {once}");
+}
+
+#[tokio::test]
+async fn a_state_that_an_earlier_version_kept_is_gone_on_from() {
+    let mut entry = agent("on", |turn: Turn, _: Output| async move {
+        Outcome::Completed(vec![Part::text(format!("{:?} {}", state_as_text(&turn), turn.resumed))])
+    });
+    entry.profile.on_crash = OnCrash::Resume;
+    let place = Place::new();
+    let kept = r#"{"turn":1,"attempt":1,"messages":0,"artifacts":0,"last_artifact":"","made":[],"has_state":true}"#;
+    let kept = Draft::kept(format!("{kept}\nas it was").into(), clock::now());
+    let id = Rig::abandon_at(&place, "on", message("go"), Duration::from_millis(200), vec![kept]).await;
+    let rig = Rig::at(&place, short(), vec![entry]).await;
+    let task = rig.until_terminal(&id).await;
+    let said = exchange::text_of(&task.status.message.unwrap().parts);
+    assert_eq!((task.status.state, said.as_str()), (TaskState::Completed, r#"Some("as it was") true"#));
 }

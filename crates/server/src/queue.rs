@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use a2a::{Error, ErrorKind, Json, Message, Timestamp, error::excerpt};
 use axum::response::Response;
 use exchange::{
-    Caller, Pass, Said,
-    queue::{self, Ack, Consume, Handed, Nack, Publish, Replayed, Worker},
+    Caller, Luggage, Pass, Said, heavy,
+    queue::{self, Ack, Consume, Handed, LetterPage, Nack, Publish, Replayed, Shown, Worker},
     words::{self, Word},
 };
 use http::{HeaderValue, request::Parts};
@@ -160,7 +160,7 @@ fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Jso
 /// An entry as everybody sees it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EntryView {
+struct EntryView<'a> {
     id: String,
     message_id: String,
     task_id: String,
@@ -171,9 +171,9 @@ struct EntryView {
     from: String,
     to: String,
     agent: String,
-    text: String,
+    text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Json>,
+    payload: Option<&'a Json>,
     status: &'static str,
     state: &'static str,
     priority: u8,
@@ -213,23 +213,23 @@ struct Failed {
 /// An entry in a worker's hands.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct HandedView {
+struct HandedView<'a> {
     #[serde(flatten)]
-    entry: EntryView,
+    entry: EntryView<'a>,
     attempt: u32,
     turn: u32,
-    lease: String,
+    lease: &'a str,
     lease_seconds: f64,
-    message: Message,
-    history: Vec<Message>,
-    context_history: Vec<Message>,
+    message: &'a Message,
+    history: &'a [Message],
+    context_history: &'a [Message],
     #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<Box<RawValue>>,
+    kept: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
-struct HandedList {
-    messages: Vec<HandedView>,
+struct HandedList<'a> {
+    messages: Vec<HandedView<'a>>,
 }
 
 #[derive(Serialize)]
@@ -283,11 +283,16 @@ struct Counts {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct LettersView {
-    messages: Vec<EntryView>,
+struct LettersView<'a> {
+    messages: Vec<EntryView<'a>>,
     /// What `after` is for the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+}
+
+/// Plain data as JSON, of messages that are so long.
+fn answer(status: Status, bytes: usize, value: &impl Serialize) -> Response {
+    heavy(bytes, || reply::json(status, value))
 }
 
 #[derive(Serialize)]
@@ -343,13 +348,14 @@ impl Surface for Route {
             Self::Publish => publish(visit).await,
             Self::Consume(agent) => {
                 let body: ConsumeBody = body(&mut visit).await?;
-                let handed = visit.app.exchange.consume(&visit.caller.0, &agent, consume(body)).await?;
-                let messages = handed.into_iter().map(handed_view).collect::<Result<_, _>>()?;
-                Ok(reply::json(Status::Ok, &HandedList { messages }))
+                let exchange = &visit.app.exchange;
+                let handed = exchange.consume(&visit.caller.0, &agent, consume(body), visit.luggage).await?;
+                let messages = handed.iter().map(handed_view).collect();
+                Ok(answer(Status::Ok, handed.iter().map(Handed::bytes).sum(), &HandedList { messages }))
             }
             Self::Entry(id) => {
-                let entry = visit.app.exchange.queue_entry(&visit.caller.0, &id).await?;
-                Ok(reply::json(Status::Ok, &entry_view(entry)))
+                let shown = visit.app.exchange.queue_entry(&visit.caller.0, &id, visit.luggage).await?;
+                Ok(shown_answer(Status::Ok, &shown))
             }
             Self::Verb(id, verb) => on_entry(visit, &id, verb).await,
             Self::Status => {
@@ -358,7 +364,7 @@ impl Surface for Route {
             }
             Self::Letters => {
                 let query = visit.query()?;
-                Ok(reply::json(Status::Ok, &letters(visit.app, tenant(&visit.caller)?, &query).await?))
+                letters(visit.app, tenant(&visit.caller)?, &query, visit.luggage).await
             }
             Self::Replay => replay(visit).await,
         }
@@ -422,8 +428,7 @@ async fn publish(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
         priority: body.priority,
         max_attempts: body.max_attempts,
     };
-    let entry = visit.app.exchange.publish(&call, publish).await?;
-    Ok(reply::json(Status::Created, &entry_view(entry)))
+    Ok(shown_answer(Status::Created, &visit.app.exchange.publish(&call, publish).await?))
 }
 
 fn consume(body: ConsumeBody) -> Consume {
@@ -436,8 +441,8 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
         Verb::Claim => {
             let ClaimBody { lease, worker } = body(&mut visit).await?;
             let wish = Consume { lease: lease.map(|lease| lease.0), worker, ..Consume::default() };
-            let handed = exchange.claim_entry(&visit.caller.0, id, wish).await?;
-            return Ok(reply::json(Status::Ok, &handed_view(handed)?));
+            let handed = exchange.claim_entry(&visit.caller.0, id, wish, visit.luggage).await?;
+            return Ok(answer(Status::Ok, handed.bytes(), &handed_view(&handed)));
         }
         Verb::Heartbeat => {
             let HeartbeatBody { lease, seconds, wait } = body(&mut visit).await?;
@@ -458,17 +463,17 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
                 let word = words::read(event.get().as_bytes(), exchange.limits());
                 said.push(word.map_err(|why| Error::invalid(format!("events[{n}]"), why))?);
             }
-            exchange.progress(&visit.caller.0, id, lease.as_deref(), sequence, said, end).await?
+            exchange.progress(&visit.caller.0, id, lease.as_deref(), sequence, said, end, visit.luggage).await?
         }
         Verb::Ack => {
             let AckBody { lease, result, text } = body(&mut visit).await?;
-            exchange.ack(&visit.caller.0, id, lease.as_deref(), Ack { result, text }).await?
+            exchange.ack(&visit.caller.0, id, lease.as_deref(), Ack { result, text }, visit.luggage).await?
         }
         Verb::Nack => {
             let NackBody { lease, error, delay, release, fatal } = body(&mut visit).await?;
             let nack = Nack { error, delay: delay.map(|delay| delay.0), release, fatal };
-            let entry = exchange.nack(&visit.caller.0, id, lease.as_deref(), nack).await?;
-            return Ok(reply::json(Status::Ok, &entry_view(entry)));
+            let shown = exchange.nack(&visit.caller.0, id, lease.as_deref(), nack, visit.luggage).await?;
+            return Ok(shown_answer(Status::Ok, &shown));
         }
         Verb::Execute => {
             let call = visit.app.call(tenant(&visit.caller)?.clone(), None, &visit.parts.headers, visit.luggage)?;
@@ -481,7 +486,7 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
     Ok(reply::json(Status::Ok, &Written { id: id.to_owned(), status, state: state.as_str() }))
 }
 
-async fn letters(app: &App, caller: &Caller, query: &Query) -> Result<LettersView, Error> {
+async fn letters(app: &App, caller: &Caller, query: &Query, luggage: &Luggage) -> Result<Response, Error> {
     let agent = match query.one_of("agent", &["agent"])? {
         Some(agent) => Some(agent.parse().map_err(|_| Error::invalid("agent", "is no agent's id"))?),
         None => None,
@@ -497,11 +502,20 @@ async fn letters(app: &App, caller: &Caller, query: &Query) -> Result<LettersVie
         }
         None => PAGE,
     };
-    let mut found = app.exchange.dead_letters(caller, Letters { agent, after, limit: limit + 1 }).await?;
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let next = found.last().filter(|_| has_more).map(|last| format!("{}.{}", last.status_at.as_millis(), last.task));
-    Ok(LettersView { messages: found.into_iter().map(entry_view).collect(), next })
+    let LetterPage { letters, next } =
+        app.exchange.dead_letters(caller, Letters { agent, after, limit }, luggage).await?;
+    let next = next.map(|(at, task)| format!("{}.{task}", at.as_millis()));
+    let messages = letters.iter().map(|letter| entry_view(&letter.entry, &letter.first)).collect();
+    let bytes = letters.iter().map(|letter| bytes_of(&letter.entry)).sum();
+    Ok(answer(Status::Ok, bytes, &LettersView { messages, next }))
+}
+
+fn shown_answer(status: Status, shown: &Shown) -> Response {
+    answer(status, bytes_of(&shown.entry), &entry_view(&shown.entry, &shown.first))
+}
+
+fn bytes_of(entry: &QueueEntry) -> usize {
+    usize::try_from(entry.first_bytes).unwrap_or(usize::MAX)
 }
 
 fn place(text: &str) -> Option<(Timestamp, TaskId)> {
@@ -525,9 +539,8 @@ async fn replay(mut visit: Visit<'_, Hand>) -> Result<Response, Error> {
     Ok(reply::json(Status::Ok, &ReplayedList { replayed: replayed.into_iter().map(view).collect() }))
 }
 
-fn entry_view(entry: QueueEntry) -> EntryView {
-    let message: Message = serde_json::from_slice(&entry.first).unwrap_or_default();
-    let (text, payload) = said(&message);
+fn entry_view<'a>(entry: &QueueEntry, message: &'a Message) -> EntryView<'a> {
+    let (text, payload) = said(message);
     let id = entry.task.to_string();
     let due = entry.due_in.map(|due| due.as_secs_f64());
     let is_held = entry.lease.is_some();
@@ -535,7 +548,7 @@ fn entry_view(entry: QueueEntry) -> EntryView {
     EntryView {
         message_id: id.clone(),
         task_id: id.clone(),
-        correlation_id: queue::correlation_id(&entry).map(str::to_owned),
+        correlation_id: queue::correlation_id(entry).map(str::to_owned),
         context_id: context,
         id,
         from: entry.from.to_string(),
@@ -555,42 +568,43 @@ fn entry_view(entry: QueueEntry) -> EntryView {
         lease_left_seconds: due.filter(|_| is_held),
         canceled: entry.canceled,
         error: entry.errors.last().map(|failed| failed.error.clone()),
-        errors: entry.errors.into_iter().map(failed_view).collect(),
+        errors: entry.errors.iter().map(failed_view).collect(),
         replays: entry.replays.map(|letter| letter.to_string()),
     }
 }
 
 /// What a message says for people and for programs.
-fn said(message: &Message) -> (String, Option<Json>) {
-    let text = message.parts.iter().find_map(a2a::Part::as_text).unwrap_or_default().to_owned();
+fn said(message: &Message) -> (&str, Option<&Json>) {
+    let text = message.parts.iter().find_map(a2a::Part::as_text).unwrap_or_default();
     let payload = message.parts.iter().find_map(|part| match &part.content {
-        a2a::PartContent::Data(data) => Some(data.clone()),
+        a2a::PartContent::Data(data) => Some(data),
         _ => None,
     });
     (text, payload)
 }
 
-fn failed_view(failed: FailedAttempt) -> Failed {
-    let FailedAttempt { attempt, at, worker, error } = failed;
+fn failed_view(failed: &FailedAttempt) -> Failed {
+    let FailedAttempt { attempt, at, worker, error } = failed.clone();
     Failed { attempt, at: Timestamp::from_millis(at), worker, error }
 }
 
-fn handed_view(handed: Handed) -> Result<HandedView, Error> {
-    // Workers keep JSON.
-    let kept = handed.state.and_then(|state| serde_json::from_slice(&state).ok());
-    // What is to be worked on may have been said after the first message.
-    let (text, payload) = said(&handed.message);
-    Ok(HandedView {
-        entry: EntryView { text, payload, ..entry_view(handed.entry) },
+fn handed_view(handed: &Handed) -> HandedView<'_> {
+    HandedView {
+        // What is to be worked on may have been said after the first message.
+        entry: entry_view(&handed.entry, &handed.message),
         attempt: handed.attempt,
         turn: handed.turn,
-        lease: handed.ticket,
+        lease: &handed.ticket,
         lease_seconds: handed.lasts.as_secs_f64(),
-        message: handed.message,
-        history: handed.history,
-        context_history: handed.context_history,
-        kept,
-    })
+        message: &handed.message,
+        history: match handed.history.as_slice() {
+            [] => std::slice::from_ref(&handed.message),
+            history => history,
+        },
+        context_history: &handed.context_history,
+        // Workers keep JSON.
+        kept: handed.state.as_deref().and_then(|state| serde_json::from_slice(state).ok()),
+    }
 }
 
 fn status_view(queues: Vec<AgentQueue>) -> StatusView {

@@ -214,6 +214,7 @@ macro_rules! for_each_conformance_case {
             an_attempt_that_failed_waits_again_and_says_why,
             a_lease_that_ran_out_is_seen_and_nobody_is_called,
             a_lease_that_a_step_of_the_clock_ended_is_prolonged_once,
+            a_claim_takes_no_more_bytes_than_it_has_room_for,
             a_queue_may_have_a_bound_on_what_is_held,
             many_at_once_do_not_hold_more_than_they_may,
             a_message_behind_an_entry_waits_for_whoever_asks_next,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
@@ -52,6 +53,8 @@ pub trait Journal: Send + Sync + 'static {
     /// agent, shared among the tenants whose work is due, oldest first of each tenant. Of each agent they come in the order
     /// in which tenants were served: the last one's tenant is what [`Room::after`] wants to know. Each is journaled as
     /// started; the attempt is counted. A due task that cannot be run (its message is not readable) fails; a row that cannot be read steps aside.
+    /// Of a queue a claim takes no more bytes of messages than [`Room::most_bytes`]; [`Error::Heavy`] when the first entry alone has more,
+    /// and then nothing is taken.
     async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>>;
 
     /// When the next turn of these agents is, or was, due, and what time it is. Costs no commit.
@@ -145,7 +148,7 @@ pub trait Journal: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<a2a::Message>>;
 
-    /// The event with which the newest other task of the same agent and context last kept its state, if any has and its log is
+    /// The newest other task of the same agent and context that has kept its state, and the event with which it last did, if that is
     /// still there.
     async fn context_state(
         &self,
@@ -153,7 +156,7 @@ pub trait Journal: Send + Sync + 'static {
         agent: &AgentId,
         context: &str,
         before: TaskId,
-    ) -> Result<Option<Event>>;
+    ) -> Result<Option<(TaskId, Event)>>;
 
     /// Where committed events are announced.
     fn hub(&self) -> &Hub;
@@ -173,9 +176,11 @@ pub trait Queue: Send + Sync + 'static {
     async fn prolong_lapsed(&self, step: Duration) -> Result<usize>;
     /// What time it is, and when the next entry for each of these wishes is, or was, due, or the lease of one runs out.
     async fn next_queued(&self, wishes: &[Wish]) -> Result<(LeaseTime, Vec<Option<LeaseTime>>)>;
-    /// A task as the queue sees it, any that callers see. Without a tenant whoever's it is.
+    /// A task as the queue sees it, any that callers see. Without a tenant whoever's it is. None of its messages is read.
     async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry>;
-    /// A tenant's dead letters, the oldest first.
+    /// The message that began a task, as JSON; empty when it is gone. [`QueueEntry::first_bytes`] is its length.
+    async fn first_message(&self, tenant: TenantId, task: TaskId) -> Result<Bytes>;
+    /// A tenant's dead letters, the oldest first. None of their messages is read.
     async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>>;
     /// How many tasks of each agent stand where, and since when.
     async fn agent_queues(&self, tenant: TenantId) -> Result<Vec<AgentQueue>>;

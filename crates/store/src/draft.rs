@@ -145,6 +145,11 @@ impl Draft {
         }
     }
 
+    /// Whether it is what a turn goes on from.
+    pub fn is_kept(&self) -> bool {
+        matches!(self.content, Content::Kept)
+    }
+
     /// Whether callers see it: a task that was held is shown by it.
     pub(crate) fn is_output(&self) -> bool {
         !matches!(self.content, Content::Note | Content::Kept)

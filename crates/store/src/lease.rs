@@ -56,7 +56,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentId, InstanceId, TaskId, TenantId, Turn, fault};
+use crate::{AgentId, Error, InstanceId, Result, TaskId, TenantId, Turn, fault};
 
 /// A moment of the store's own clock, in milliseconds. It means something only to the store that it comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -172,6 +172,30 @@ pub struct Room {
     pub shares: Shares,
     /// Of a queue: how many of its entries may be held at once, by all.
     pub most_held: Option<usize>,
+    /// Of a queue: how many bytes the messages of the entries may have together that are to be worked on.
+    pub most_bytes: u64,
+}
+
+/// The rows of a claim that fit into its room: as many as have no more bytes together. [`Error::Heavy`] when not even the first does.
+pub(crate) fn fit<T>(rows: Vec<T>, most: u64, mut bytes_of: impl FnMut(&T) -> Result<u64>) -> Result<Vec<T>> {
+    if most == u64::MAX {
+        return Ok(rows);
+    }
+    let (mut fits, mut left) = (0, most);
+    for row in &rows {
+        let bytes = bytes_of(row)?;
+        if bytes > left {
+            if fits == 0 {
+                return Err(Error::Heavy { bytes });
+            }
+            break;
+        }
+        left -= bytes;
+        fits += 1;
+    }
+    let mut rows = rows;
+    rows.truncate(fits);
+    Ok(rows)
 }
 
 /// How much of an agent one tenant may have, so that no one has all of it while others wait.
@@ -296,7 +320,16 @@ impl Room {
     /// So many turns of this agent, whoever's come first.
     pub fn new(agent: AgentId, slots: usize) -> Self {
         let tenants = Tenants::AllBut(Vec::new());
-        Self { agent, slots, after: None, resumes: false, tenants, shares: Shares::default(), most_held: None }
+        Self {
+            agent,
+            slots,
+            after: None,
+            resumes: false,
+            tenants,
+            shares: Shares::default(),
+            most_held: None,
+            most_bytes: u64::MAX,
+        }
     }
 }
 

@@ -41,6 +41,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use self::{
@@ -286,7 +287,7 @@ impl Journal for PostgresStore {
         agent: &AgentId,
         context: &str,
         before: TaskId,
-    ) -> Result<Option<Event>> {
+    ) -> Result<Option<(TaskId, Event)>> {
         read::context_state(&self.readers, tenant, agent, context, before).await
     }
 
@@ -316,6 +317,10 @@ impl Queue for PostgresStore {
 
     async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry> {
         queue::entry(&self.readers, tenant, task).await
+    }
+
+    async fn first_message(&self, tenant: TenantId, task: TaskId) -> Result<Bytes> {
+        queue::first_message(&self.readers, tenant, task).await
     }
 
     async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>> {

@@ -7,7 +7,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use a2a::{TaskState, Timestamp};
-use bytes::Bytes;
 
 use crate::{AgentId, FailedAttempt, Lease, TaskId, TenantId};
 
@@ -57,8 +56,17 @@ pub struct QueueEntry {
     pub lease: Option<Lease>,
     /// It is to be canceled.
     pub canceled: bool,
-    /// The message that began it, as JSON.
-    pub first: Bytes,
+    /// The length of the message that began it, as JSON.
+    pub first_bytes: u64,
+    /// The length of all its messages.
+    pub message_bytes: u64,
+}
+
+/// How long the messages of an entry are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lengths {
+    pub(crate) first: u64,
+    pub(crate) all: u64,
 }
 
 /// Which dead letters.

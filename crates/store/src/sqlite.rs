@@ -29,6 +29,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 pub use self::{
     clock::Ticks,
@@ -302,7 +303,7 @@ impl Journal for SqliteStore {
         agent: &AgentId,
         context: &str,
         before: TaskId,
-    ) -> Result<Option<Event>> {
+    ) -> Result<Option<(TaskId, Event)>> {
         let (agent, context) = (agent.clone(), context.to_owned());
         self.readers.run(move |conn| read::context_state(conn, tenant, &agent, &context, before)).await
     }
@@ -339,6 +340,10 @@ impl Queue for SqliteStore {
     async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry> {
         let ticks = self.ticks.clone();
         self.readers.run(move |conn| queue::entry(conn, tenant, task, clock::read(conn, &ticks)?)).await
+    }
+
+    async fn first_message(&self, tenant: TenantId, task: TaskId) -> Result<Bytes> {
+        self.readers.run(move |conn| queue::first_message(conn, tenant, task)).await
     }
 
     async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>> {

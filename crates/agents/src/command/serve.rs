@@ -126,7 +126,10 @@ impl Agent for ServeAgent {
         let (mut seat, _apart) = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Outcome::Canceled,
-            seat = self.pool.seat(&turn) => match seat {
+            seat = async {
+                let _waits = out.waits();
+                self.pool.seat(&turn).await
+            } => match seat {
                 Ok(seat) => seat,
                 Err(outcome) => return outcome,
             },

@@ -445,3 +445,41 @@ async fn a_long_conversation_of_large_messages_takes_no_more_than_the_bound() {
     }
     rig.finish("a conversation of large messages").await;
 }
+
+/// What workers ask for is as large as its publishers have made it.
+#[tokio::test]
+async fn the_queue_takes_no_more_than_the_bound() {
+    let rig = Rig::start().await;
+    let entry = json!({"from": "a", "to": "far", "text": "x".repeat(LARGE), "maxAttempts": 1}).to_string();
+    let publish = async |count: usize| {
+        for _ in 0..count {
+            assert_eq!(rig.post("/v1/queue/publish", entry.clone()).await, 201);
+        }
+    };
+    let many = r#"{"max": 100}"#;
+    let mut ids = Vec::new();
+    publish(6).await;
+    for _ in 0..6 {
+        let asked =
+            rig.attacker.request(Method::POST, "/v1/queue/far/consume").header("Content-Type", "application/json");
+        let handed = rig.attacker.call(asked.body(many)).await.ok();
+        assert_eq!(handed["messages"].as_array().unwrap().len(), 1, "one at a time");
+        let (id, lease) = (&handed["messages"][0]["id"], &handed["messages"][0]["lease"]);
+        let nack = json!({"lease": lease, "error": "no"}).to_string();
+        assert_eq!(rig.post(&format!("/v1/queue/messages/{}/nack", id.as_str().unwrap()), nack).await, 200);
+        ids.push(id.as_str().unwrap().to_owned());
+    }
+    publish(6).await;
+    let consumed = join_all((0..8).map(|_| rig.post("/v1/queue/far/consume", many))).await;
+    let letters = join_all((0..8).map(|_| rig.attacker.get("/v1/queue/dlq"))).await;
+    let entries = join_all(
+        ids.iter().map(|id| format!("/v1/queue/messages/{id}")).map(async |path| rig.attacker.get(&path).await),
+    )
+    .await;
+    let statuses = consumed.into_iter().chain(letters.iter().chain(&entries).map(|reply| reply.status));
+    let statuses: Vec<u16> = statuses.collect();
+    assert!(statuses.contains(&200), "{statuses:?}");
+    assert!(statuses.iter().all(|status| [200, 429, 503].contains(status)), "{statuses:?}");
+    drop((letters, entries));
+    rig.finish("the queue").await;
+}

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use store::{AgentId, Append, Claim, Holder, LeaseTime, LeasedTurn, TaskId, TenantId, TurnEnd, Wish};
+use store::{AgentId, Append, Claim, Holder, Lease, LeaseTime, LeasedTurn, TaskId, TenantId, TurnEnd, Wish};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -60,21 +60,21 @@ pub(super) struct Promise {
 /// Entries that were taken for somebody who does not know of them yet. Those that are left in it go back.
 pub(super) struct Undelivered {
     inner: Arc<Inner>,
-    pub(super) leased: Vec<LeasedTurn>,
+    pub(super) leases: Vec<Lease>,
 }
 
 impl Undelivered {
-    pub(super) fn new(inner: &Arc<Inner>, leased: Vec<LeasedTurn>) -> Self {
-        Self { inner: Arc::clone(inner), leased }
+    pub(super) fn new(inner: &Arc<Inner>, leases: Vec<Lease>) -> Self {
+        Self { inner: Arc::clone(inner), leases }
     }
 }
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
-        let leased = std::mem::take(&mut self.leased);
-        if !leased.is_empty() {
+        let leases = std::mem::take(&mut self.leases);
+        if !leases.is_empty() {
             let inner = Arc::clone(&self.inner);
-            self.inner.tracker.spawn(async move { give_back(&inner, leased).await });
+            self.inner.tracker.spawn(async move { give_back(&inner, leases).await });
         }
     }
 }
@@ -200,7 +200,7 @@ impl Drop for Promise {
     fn drop(&mut self) {
         self.receiver.close();
         if let Ok(Ok(leased)) = self.receiver.try_recv() {
-            drop(Undelivered::new(&self.inner, leased));
+            drop(Undelivered::new(&self.inner, leases_of(leased)));
         }
     }
 }
@@ -211,15 +211,19 @@ async fn hand_over(
     claimed: store::Result<Vec<LeasedTurn>>,
 ) {
     if let Err(Ok(leased)) = reply.send(claimed) {
-        give_back(inner, leased).await;
+        give_back(inner, leases_of(leased)).await;
     }
 }
 
-async fn give_back(inner: &Inner, leased: Vec<LeasedTurn>) {
-    for turn in leased {
+fn leases_of(leased: Vec<LeasedTurn>) -> Vec<Lease> {
+    leased.into_iter().map(|leased| leased.lease).collect()
+}
+
+async fn give_back(inner: &Inner, leases: Vec<Lease>) {
+    for lease in leases {
         let end = Some(TurnEnd::Release { begun: false });
-        if let Err(error) = inner.store.append(&turn.lease, Append { end, ..Append::default() }).await {
-            tracing::info!(task.id = %turn.lease.task, %error, "an entry that nobody took waits for its lease to run out");
+        if let Err(error) = inner.store.append(&lease, Append { end, ..Append::default() }).await {
+            tracing::info!(task.id = %lease.task, %error, "an entry that nobody took waits for its lease to run out");
         }
     }
 }
@@ -292,6 +296,11 @@ async fn serve_wish(inner: &Arc<Inner>, wish: &Wish) -> store::Result<bool> {
                     inner.desk.serve_after(&leased);
                 }
                 hand_over(inner, reply, Ok(leased)).await;
+            }
+            // It takes room by itself, and says when it has; the others wait until then.
+            Err(error @ store::Error::Heavy { .. }) => {
+                hand_over(inner, reply, Err(error)).await;
+                return Ok(true);
             }
             Err(error) => {
                 inner.desk.lock().waiting.insert(0, Waiting { wish, claim, reply });

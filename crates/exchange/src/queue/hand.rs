@@ -5,43 +5,48 @@ use std::{
     time::Duration,
 };
 
-use a2a::{PartContent, TaskState};
-use store::{AgentId, Append, Claim, EventKind, Holder, LeasedTurn, Room, Snapshot, TaskId, Term, View, Wish};
+use a2a::{Message, PartContent, TaskState};
+use store::{AgentId, Append, Claim, EventKind, Holder, LeasedTurn, Most, Room, Snapshot, TaskId, Term, View, Wish};
 use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
 use super::{
-    Consume, Handed, LONGEST_WAIT, MOST_AT_ONCE, Worker, check_lease, check_name, check_wait,
+    COPIES, Consume, Handed, LONGEST_WAIT, MOST_AT_ONCE, MOST_BYTES, MOST_TOLD, Worker, check_lease, check_name,
+    check_wait,
     desk::{Promise, Undelivered},
     lapse::{failed, requeue_lapsed, tell},
     local_context, ticket, why_not,
 };
 use crate::{
-    Call, Error, Exchange, OnCrash, convert,
+    Call, Error, Exchange, Luggage, OnCrash, convert,
     intake::answered,
+    kept,
     trouble::Trouble,
     worker::{self, Begin},
 };
 
-/// An answer does not grow beyond this, unless by one entry.
-const MOST_BYTES: usize = 8 << 20;
+/// How long messages that are taken without counting them may be together: their answer is as small as what is not counted elsewhere.
+const LITTLE: u64 = 4 << 10;
 
-impl Handed {
-    /// About how long it is as JSON.
-    fn size(&self) -> usize {
-        let long = |part: &a2a::Part| match &part.content {
-            PartContent::Text(text) | PartContent::Url(text) => text.len(),
-            PartContent::Data(data) => data.get().len(),
-            PartContent::Raw(raw) => raw.len(),
-        };
-        let said = self.history.iter().chain(&self.context_history).flat_map(|message| &message.parts);
-        said.map(long).sum::<usize>() + 2 * self.entry.first.len()
-    }
+/// About how long a message is as JSON.
+fn length(message: &Message) -> u64 {
+    let long = |part: &a2a::Part| match &part.content {
+        PartContent::Text(text) | PartContent::Url(text) => text.len(),
+        PartContent::Data(data) => data.get().len(),
+        PartContent::Raw(raw) => raw.len().div_ceil(3) * 4,
+    };
+    message.parts.iter().map(|part| long(part) as u64).sum::<u64>() + LITTLE / 4
 }
 
 impl Exchange {
-    /// Hands out what waits for an agent, the higher first, then the older.
-    pub async fn consume(&self, worker: &Worker, agent: &str, consume: Consume) -> Result<Vec<Handed>, Error> {
+    /// Hands out what waits for an agent, the higher first, then the older. There is room for all of it before anything is taken.
+    pub async fn consume(
+        &self,
+        worker: &Worker,
+        agent: &str,
+        consume: Consume,
+        luggage: &Luggage,
+    ) -> Result<Vec<Handed>, Error> {
         worker.may_work()?;
         let inner = &self.inner;
         let id: AgentId = agent.parse().map_err(|why| Error::invalid("agent", format!("is no agent's id: {why}")))?;
@@ -58,27 +63,72 @@ impl Exchange {
         }
         let term = term(consume.worker, consume.lease)?;
         let lasts = term.lasts;
-        let after = inner.desk.served(&id);
-        let room = Room { most_held: self.most_held(&id), after, ..Room::new(id.clone(), max) };
-        let claim = Claim::of_queue(term, worker.tenant(), room);
         let asked = Instant::now();
-        let mut leased = self.claim_now(claim.clone()).await?;
-        if leased.is_empty() && requeue_lapsed(inner, Some(id.clone())).await? > 0 {
-            leased = self.claim_now(claim.clone()).await?;
-        }
-        if worker.tenant().is_none() {
-            inner.desk.serve_after(&leased);
-        }
-        let left = consume.wait.saturating_sub(asked.elapsed());
-        if leased.is_empty() && !left.is_zero() {
-            let wish = Wish { agent: id, tenant: worker.tenant() };
-            leased = tokio::select! {
+        let mut leased;
+        let mut was_too_long = false;
+        loop {
+            let after = inner.desk.served(&id);
+            let room = Room { most_held: self.most_held(&id), after, ..Room::new(id.clone(), max) };
+            let claim = Claim::of_queue(term.clone(), worker.tenant(), room);
+            let mut claimed = self.claim_within_room(worker, claim.clone(), luggage).await;
+            if matches!(&claimed, Ok(leased) if leased.is_empty()) && requeue_lapsed(inner, Some(id.clone())).await? > 0
+            {
+                claimed = self.claim_within_room(worker, claim.clone(), luggage).await;
+            }
+            // Whoever waits behind it has waited for this.
+            if was_too_long {
+                inner.desk.look();
+            }
+            leased = claimed?;
+            if worker.tenant().is_none() {
+                inner.desk.serve_after(&leased);
+            }
+            let left = consume.wait.saturating_sub(asked.elapsed());
+            if !leased.is_empty() || left.is_zero() {
+                break;
+            }
+            let _place = inner.long_polls.wait(worker.counts_for())?;
+            let wish = Wish { agent: id.clone(), tenant: worker.tenant() };
+            let claim = with_room(claim, LITTLE);
+            let waited = tokio::select! {
                 biased;
-                leased = Promise::later(inner, wish, claim).within(left) => leased?,
-                () = inner.draining.cancelled() => Vec::new(),
+                waited = Promise::later(inner, wish, claim).within(left) => waited,
+                () = inner.draining.cancelled() => Ok(Vec::new()),
             };
+            match waited {
+                // There is something, for which room has to be taken first.
+                Err(store::Error::Heavy { .. }) => was_too_long = true,
+                waited => {
+                    leased = waited?;
+                    break;
+                }
+            }
         }
-        self.hand_all(leased, lasts).await
+        self.hand_all(worker, leased, lasts, luggage).await
+    }
+
+    /// Claims as much as there is room for, which is taken first.
+    async fn claim_within_room(
+        &self,
+        worker: &Worker,
+        claim: Claim,
+        luggage: &Luggage,
+    ) -> Result<Vec<LeasedTurn>, Error> {
+        let slots = claim.room.iter().map(|room| room.slots as u64).sum::<u64>();
+        let mut most = slots.saturating_mul(LITTLE).min(MOST_BYTES);
+        loop {
+            let room = most.saturating_mul(COPIES);
+            let mut load = self.inner.flight.take(worker.counts_for(), room).await?;
+            match self.claim_now(with_room(claim.clone(), most)).await {
+                Err(store::Error::Heavy { bytes }) => most = bytes,
+                Err(error) => return Err(error.into()),
+                Ok(leased) => {
+                    load.keep(leased.iter().map(|leased| length(&leased.turn.message)).sum::<u64>() * COPIES);
+                    luggage.put(load);
+                    return Ok(leased);
+                }
+            }
+        }
     }
 
     async fn claim_now(&self, claim: Claim) -> store::Result<Vec<LeasedTurn>> {
@@ -87,34 +137,48 @@ impl Exchange {
     }
 
     /// Hands out one entry by its id, whatever stands before it.
-    pub async fn claim_entry(&self, worker: &Worker, id: &str, consume: Consume) -> Result<Handed, Error> {
+    pub async fn claim_entry(
+        &self,
+        worker: &Worker,
+        id: &str,
+        consume: Consume,
+        luggage: &Luggage,
+    ) -> Result<Handed, Error> {
         worker.may_work()?;
         let task = convert::task_id(id)?;
         let term = term(consume.worker, consume.lease)?;
         let lasts = term.lasts;
+        let bytes = self.entry(worker, task).await?.message_bytes.min(MOST_TOLD);
+        self.make_room(worker, bytes, luggage).await?;
         let leased = self.take(worker, task, term, false).await?;
-        self.hand_all(vec![leased], lasts).await?.pop().ok_or_else(|| unreadable(task))
+        self.hand_all(worker, vec![leased], lasts, luggage).await?.pop().ok_or_else(|| unreadable(task))
     }
 
     /// What a worker is told of entries. Until it knows of all of them they are given back when it goes away, or when something cannot be
     /// read; one that never can be is an attempt that failed, and keeps nobody from the others.
-    async fn hand_all(&self, leased: Vec<LeasedTurn>, lasts: Duration) -> Result<Vec<Handed>, Error> {
-        let mut promised = Undelivered::new(&self.inner, leased);
+    async fn hand_all(
+        &self,
+        worker: &Worker,
+        leased: Vec<LeasedTurn>,
+        lasts: Duration,
+        luggage: &Luggage,
+    ) -> Result<Vec<Handed>, Error> {
+        let mut promised = Undelivered::new(&self.inner, leased.iter().map(|leased| leased.lease.clone()).collect());
         let mut handed: Vec<Handed> = Vec::new();
         let mut bytes = 0;
-        for turn in promised.leased.clone() {
+        for turn in leased {
             let (task, lease) = (turn.lease.task, turn.lease.clone());
             if bytes > MOST_BYTES {
                 break;
             }
-            match self.hand(turn, lasts).await {
+            match self.hand(worker, turn, lasts, luggage).await {
                 Ok(entry) => {
-                    bytes += entry.size();
+                    bytes += entry.bytes() as u64;
                     handed.push(entry);
                 }
                 Err(Error::Store(error)) if error.is_permanent() => {
                     tracing::error!(task.id = %task, %error, "an entry cannot be read");
-                    promised.leased.retain(|turn| turn.lease.task != task);
+                    promised.leases.retain(|lease| lease.task != task);
                     let why = "the entry cannot be read";
                     let end = failed(&self.inner, &lease, why, None, false)?;
                     let trouble = Trouble::of_end(&end);
@@ -125,7 +189,7 @@ impl Exchange {
             }
         }
         // What would make the answer too long waits for the next call.
-        promised.leased.retain(|turn| !handed.iter().any(|entry| entry.entry.task == turn.lease.task));
+        promised.leases.retain(|lease| !handed.iter().any(|entry| entry.entry.task == lease.task));
         Ok(handed)
     }
 
@@ -210,21 +274,51 @@ impl Exchange {
         self.snapshot(call, task, View::FULL).await
     }
 
-    async fn hand(&self, leased: LeasedTurn, lasts: Duration) -> Result<Handed, Error> {
+    /// What a worker is told of an entry that it has. There is room for its message; what else is read is bounded, and counted although there
+    /// may be no room: the entry is taken.
+    async fn hand(
+        &self,
+        worker: &Worker,
+        leased: LeasedTurn,
+        lasts: Duration,
+        luggage: &Luggage,
+    ) -> Result<Handed, Error> {
         let LeasedTurn { lease, turn, .. } = leased;
         let store = &self.inner.store;
+        let count = |bytes| self.inner.flight.count(worker.counts_for(), bytes);
         let entry = self.inner.store.entry(Some(lease.tenant), lease.task).await?;
         let history = match turn.number {
-            1 => vec![turn.message.clone()],
-            _ => store.history(lease.tenant, lease.task).await?,
+            1 => Vec::new(),
+            _ => {
+                luggage.put(count(entry.message_bytes.min(MOST_TOLD) * 2));
+                store.history(lease.tenant, lease.task).await?
+            }
         };
         let limit = if lease.remembers { self.inner.options.context_limit } else { 0 };
         let context_history = if limit == 0 || *lease.context == *local_context(lease.task) {
             Vec::new()
         } else {
-            store.context_history(lease.tenant, &lease.agent, &lease.context, lease.task, limit).await?
+            let mut load = count(MOST_TOLD);
+            let told = store.context_history(lease.tenant, &lease.agent, &lease.context, lease.task, limit).await?;
+            load.keep(told.iter().map(length).sum::<u64>() * 2);
+            luggage.put(load);
+            told
         };
-        let state = self.scribe(&lease).await?.state().cloned();
+        let state = match lease.kept.checked_sub(1) {
+            None => None,
+            Some(before) => {
+                let kept = match store.read(lease.tenant, lease.task, before, Most { events: 1, bytes: LITTLE }).await {
+                    Err(store::Error::Heavy { bytes }) => {
+                        luggage.put(count(bytes));
+                        store.events(lease.tenant, lease.task, before, 1).await?
+                    }
+                    read => read?.0,
+                };
+                let event = kept.first().ok_or_else(|| unreadable(lease.task))?;
+                luggage.put(count(kept::length(event)? * 2));
+                kept::read_event(&*self.inner.journal(), lease.tenant, lease.task, event).await?.state
+            }
+        };
         let ticket = ticket::seal(&self.inner.page_key, &lease);
         let (number, attempt) = (turn.number, lease.attempt);
         Ok(Handed {
@@ -239,6 +333,20 @@ impl Exchange {
             state,
         })
     }
+}
+
+impl Handed {
+    /// About how many bytes its messages have as JSON.
+    pub fn bytes(&self) -> usize {
+        let told = self.history.iter().chain(&self.context_history);
+        usize::try_from(length(&self.message) + told.map(length).sum::<u64>()).unwrap_or(usize::MAX)
+    }
+}
+
+/// A claim of entries that have so many bytes together at most.
+fn with_room(mut claim: Claim, most: u64) -> Claim {
+    claim.room.iter_mut().for_each(|room| room.most_bytes = most);
+    claim
 }
 
 /// An entry that was taken and cannot be told of.

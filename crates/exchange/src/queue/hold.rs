@@ -3,17 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use a2a::{Part, TaskState};
-use store::{Append, Lease, Only, QueueEntry, TurnEnd};
+use store::{Append, Lease, Most, Only, TurnEnd, View};
 use tokio::sync::oneshot;
 
 use super::{
-    Ack, Beat, LONGEST_DELAY, Nack, Worker, check_lease, check_wait, data_part,
+    Ack, Beat, LONGEST_DELAY, Nack, Shown, Worker, check_lease, check_wait, data_part,
     lapse::{failed, tell},
     ticket, why_not,
 };
 use crate::{
-    Error, Exchange, Outcome, ReplyText, Said, convert, errand,
+    Error, Exchange, Luggage, Outcome, ReplyText, Said, convert, errand,
     intake::answered,
+    kept,
     scribe::Scribe,
     trouble::Trouble,
     turn::{self, Left},
@@ -26,6 +27,8 @@ const MOST_EVENTS: usize = 256;
 const MOST_ARTIFACTS: usize = 1000;
 /// The longest name that a worker may give one, for the same reason.
 const LONGEST_ARTIFACT_ID: usize = 256;
+/// A state of so many bytes is read before there is room for it.
+const STATE: u64 = 4 << 10;
 /// How often a write is tried again that another one under the same lease has overtaken.
 const MOVES: usize = 16;
 
@@ -45,6 +48,7 @@ impl Exchange {
             return Err(Error::invalid("wait", "must be shorter than the lease"));
         }
         let lease = self.lease(worker, id, ticket).await?;
+        let _place = (!wait.is_zero()).then(|| self.inner.long_polls.wait(worker.counts_for())).transpose()?;
         let lost = answered(self.inner.store.renew(std::slice::from_ref(&lease), lasts)).await?;
         if !lost.is_empty() {
             return Err(self.lost(&lease).await);
@@ -75,6 +79,7 @@ impl Exchange {
         number: Option<u64>,
         words: Vec<Word>,
         ends: bool,
+        luggage: &Luggage,
     ) -> Result<TaskState, Error> {
         let longest = self.inner.options.limits.id_bytes.min(LONGEST_ARTIFACT_ID);
         if words.len() > MOST_EVENTS {
@@ -118,11 +123,18 @@ impl Exchange {
         if said.is_empty() && outcome.is_none() {
             return Err(Error::invalid("events", "there is nothing in it"));
         }
-        self.write(worker, id, ticket, Written { said, outcome, number }).await
+        self.write(worker, id, ticket, Written { said, outcome, number }, luggage).await
     }
 
     /// Ends an entry's turn as done.
-    pub async fn ack(&self, worker: &Worker, id: &str, ticket: Option<&str>, ack: Ack) -> Result<TaskState, Error> {
+    pub async fn ack(
+        &self,
+        worker: &Worker,
+        id: &str,
+        ticket: Option<&str>,
+        ack: Ack,
+        luggage: &Luggage,
+    ) -> Result<TaskState, Error> {
         let mut said = Vec::new();
         if let Some(result) = ack.result {
             let part = match serde_json::from_str::<String>(result.get()) {
@@ -135,11 +147,19 @@ impl Exchange {
             said.push(Said::Artifact { artifact, append: false, last_chunk: true, metadata: None });
         }
         let parts = ack.text.filter(|text| !text.is_empty()).map(Part::text).into_iter().collect();
-        self.write(worker, id, ticket, Written { said, outcome: Some(Outcome::Completed(parts)), number: None }).await
+        let written = Written { said, outcome: Some(Outcome::Completed(parts)), number: None };
+        self.write(worker, id, ticket, written, luggage).await
     }
 
     /// Ends an attempt that did not work: another one follows, or the entry is a dead letter.
-    pub async fn nack(&self, worker: &Worker, id: &str, ticket: Option<&str>, nack: Nack) -> Result<QueueEntry, Error> {
+    pub async fn nack(
+        &self,
+        worker: &Worker,
+        id: &str,
+        ticket: Option<&str>,
+        nack: Nack,
+        luggage: &Luggage,
+    ) -> Result<Shown, Error> {
         if nack.delay.is_some_and(|delay| delay > LONGEST_DELAY) {
             return Err(Error::invalid("delay", format!("must be at most {} seconds", LONGEST_DELAY.as_secs())));
         }
@@ -147,6 +167,9 @@ impl Exchange {
             return Err(Error::invalid("release", "goes with neither `delay` nor `fatal`: it waits again at once"));
         }
         let lease = self.lease(worker, id, ticket).await?;
+        // Room for the answer is there before anything is done.
+        let bytes = self.entry(worker, lease.task).await?.first_bytes;
+        self.make_room(worker, bytes, luggage).await?;
         let error = if nack.error.is_empty() { "the worker gave it back" } else { &nack.error };
         let end = if nack.release {
             TurnEnd::Release { begun: false }
@@ -160,7 +183,7 @@ impl Exchange {
             Err(error) => return Err(Error::of_task(error, lease.task)),
         }
         self.inner.desk.look();
-        self.entry(worker, lease.task).await
+        self.show(self.entry(worker, lease.task).await?).await
     }
 
     /// The lease that a worker has shown; without one, whoever's it is now.
@@ -202,6 +225,32 @@ impl Exchange {
         Ok(scribe)
     }
 
+    /// Takes room for what a turn goes on from, which a call reads and writes again: the state that was kept, and the artifacts.
+    async fn make_room_for_state(&self, worker: &Worker, lease: &Lease, luggage: &Luggage) -> Result<(), Error> {
+        if lease.kept == 0 {
+            return Ok(());
+        }
+        let store = &self.inner.store;
+        let wrong = |error| Error::of_task(error, lease.task);
+        let most = Most { events: 1, bytes: STATE };
+        let (kept, read) = match store.read(lease.tenant, lease.task, lease.kept - 1, most).await {
+            Err(store::Error::Heavy { bytes }) => {
+                self.make_room(worker, bytes, luggage).await?;
+                (store.events(lease.tenant, lease.task, lease.kept - 1, 1).await.map_err(wrong)?, bytes)
+            }
+            read => (read.map_err(wrong)?.0, 0),
+        };
+        let length = kept.first().map_or(Ok(0), kept::length).map_err(wrong)?;
+        // What has no room at all is not read: the answer is how long it is.
+        let view = View { history: Some(0), artifacts: true, most: 0, ..View::FULL };
+        let made = match store.task(lease.tenant, lease.task, view).await {
+            Ok(_) => 0,
+            Err(store::Error::Heavy { bytes }) => bytes,
+            Err(error) => return Err(wrong(error)),
+        };
+        self.make_room(worker, length.saturating_sub(read).saturating_add(made), luggage).await
+    }
+
     /// Writes what a worker says. Of several calls under one lease each sees what those before it have written.
     async fn write(
         &self,
@@ -209,8 +258,10 @@ impl Exchange {
         id: &str,
         ticket: Option<&str>,
         written: Written,
+        luggage: &Luggage,
     ) -> Result<TaskState, Error> {
         let mut lease = self.lease(worker, id, ticket).await?;
+        self.make_room_for_state(worker, &lease, luggage).await?;
         for _ in 0..MOVES {
             match self.try_write(&lease, &written).await {
                 Err(Error::Store(store::Error::Moved)) => {

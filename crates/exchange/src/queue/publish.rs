@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use a2a::{Message, Part, Role, TaskState};
 use bytes::Bytes;
-use store::{
-    Accept, AgentId, Draft, IdempotencyKey, Letters, Post, QueueEntry, Scope, Snapshot, Target, TaskId, clock,
-};
+use store::{Accept, AgentId, Draft, IdempotencyKey, Letters, Post, Scope, Snapshot, Target, TaskId, clock};
 
-use super::{LONGEST_DELAY, Publish, Replayed, Worker, check_name, correlation_id, data_part, local_context};
+use super::{
+    LONGEST_DELAY, MOST_TOLD, Publish, Replayed, Shown, Worker, check_name, correlation_id, data_part, local_context,
+};
 use crate::{
-    Call, Error, Exchange, convert,
+    Call, Error, Exchange, Luggage, convert, heavy,
     intake::{KEEP_KEYS, answered, newborn_snapshot},
 };
 
@@ -22,7 +22,7 @@ const MOST_ATTEMPTS: u32 = 1000;
 
 impl Exchange {
     /// Makes an entry, durable before this returns.
-    pub async fn publish(&self, call: &Call, publish: Publish) -> Result<QueueEntry, Error> {
+    pub async fn publish(&self, call: &Call, publish: Publish) -> Result<Shown, Error> {
         call.caller.needs(Scope::Send)?;
         let Publish { from, to, text, payload, correlation_id, delay, priority, max_attempts } = publish;
         let agent: AgentId = to.parse().map_err(|why| Error::invalid("to", format!("is no agent's id: {why}")))?;
@@ -62,7 +62,7 @@ impl Exchange {
         correlation_id: Option<String>,
         references: Vec<String>,
         post: Post,
-    ) -> Result<QueueEntry, Error> {
+    ) -> Result<Shown, Error> {
         let inner = &self.inner;
         if inner.draining.is_cancelled() {
             return Err(Error::Stopping);
@@ -117,7 +117,7 @@ impl Exchange {
         };
         let accept = Accept {
             target,
-            message_id: message.message_id,
+            message_id: message.message_id.clone(),
             message: body,
             idempotency,
             lease: None,
@@ -135,7 +135,9 @@ impl Exchange {
         if let Some(relay) = inner.options.relay.as_ref().filter(|_| !accepted.duplicate) {
             relay.0.forward(relayed(&newborn)?);
         }
-        self.entry(&Worker::Tenant(call.caller.clone()), accepted.task).await
+        // One that is repeated says the same.
+        let entry = self.entry(&Worker::Tenant(call.caller.clone()), accepted.task).await?;
+        Ok(Shown { entry, first: message })
     }
 
     /// Repeats the tenant's dead letters, the oldest first, as many as one call may.
@@ -143,7 +145,6 @@ impl Exchange {
         call.caller.needs(Scope::Send)?;
         let mut replayed = Vec::new();
         let mut after = None;
-        // Page by page: letters come with what they say.
         while replayed.len() < MOST_REPLAYS {
             let letters = Letters { after, limit: LETTERS, ..Letters::default() };
             let letters = self.letters(&call.caller, letters).await?;
@@ -176,12 +177,17 @@ impl Exchange {
         if !call.caller.covers(agent.as_str()) {
             return Err(Error::agent_not_found(agent.as_str()));
         }
+        let luggage = Luggage::default();
         let message: Message = if entry.turn > 1 {
             // What failed was said later.
+            self.make_room(&Worker::Tenant(call.caller.clone()), entry.message_bytes.min(MOST_TOLD), &luggage).await?;
             let history = self.inner.store.history(entry.tenant, letter).await?;
             history.into_iter().rev().find(|message| message.role == Role::User).unwrap_or_default()
         } else {
-            serde_json::from_slice(&entry.first).map_err(store::Error::from)?
+            self.make_room(&Worker::Tenant(call.caller.clone()), entry.first_bytes, &luggage).await?;
+            let body = self.inner.store.first_message(entry.tenant, letter).await;
+            let body = body.map_err(|error| Error::of_task(error, letter))?;
+            heavy(body.len(), || serde_json::from_slice(&body)).map_err(store::Error::from)?
         };
         let is_run = self.inner.agents.find(&call.caller, agent.as_str()).is_some_and(|agent| agent.is_run());
         let correlation = correlation_id(&entry).map(str::to_owned);
@@ -195,8 +201,8 @@ impl Exchange {
         };
         // The key of a call that replays several would be used up by the first of them.
         let call = Call { idempotency_key: None, ..call.clone() };
-        let entry = self.post(&call, agent, message.parts, correlation, vec![letter.to_string()], post).await?;
-        Ok(Replayed { letter, entry })
+        let posted = self.post(&call, agent, message.parts, correlation, vec![letter.to_string()], post).await?;
+        Ok(Replayed { letter, entry: posted.entry })
     }
 }
 

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use exchange::{
     Agent, Agents, Call, Caller, Entry, Exchange, Frames, Options, Outcome, Output, Profile, Reply, Sent, Turn,
 };
-use store::{Accept, Draft, Store, Target, TaskId, TenantId, Term, clock, scratch::Scratch};
+use store::{Accept, Append, Draft, Store, Target, TaskId, TenantId, Term, clock, scratch::Scratch};
 
 #[derive(Clone)]
 pub(crate) struct Rig {
@@ -123,6 +123,17 @@ impl Rig {
 
     /// A leased turn whose worker is gone without a word.
     pub(crate) async fn abandon(place: &Place, agent: &str, message: Message, lease: Duration) -> String {
+        Self::abandon_at(place, agent, message, lease, Vec::new()).await
+    }
+
+    /// The same, after it has said so much.
+    pub(crate) async fn abandon_at(
+        place: &Place,
+        agent: &str,
+        message: Message,
+        lease: Duration,
+        drafts: Vec<Draft>,
+    ) -> String {
         let store = place.scratch.open().await;
         let tenant = tenant(store.as_ref(), "default").await;
         let task = TaskId::mint();
@@ -151,7 +162,10 @@ impl Rig {
             parent: None,
             at,
         };
-        assert!(store.accept(tenant, accept).await.unwrap().lease.is_some());
+        let lease = store.accept(tenant, accept).await.unwrap().lease.unwrap();
+        if !drafts.is_empty() {
+            store.append(&lease, Append { drafts, ..Append::default() }).await.unwrap();
+        }
         task.to_string()
     }
 

@@ -16,6 +16,7 @@ use std::{
 
 use a2a::Message;
 use async_trait::async_trait;
+use bytes::Bytes;
 use store::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
     Changed, Claim, Claimed, Deleted, Due, Error, Event, FeedLimit, FeedPage, Filter, Holder, Hub, Installation,
@@ -304,7 +305,7 @@ over_the_line! {
         log_end() -> Position;
         history(tenant: TenantId, task: TaskId) -> Vec<Message>;
         context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize) -> Vec<Message>;
-        context_state(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId) -> Option<Event>;
+        context_state(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId) -> Option<(TaskId, Event)>;
         owed_cancels(agents: &[AgentId], limit: usize) -> Vec<OwedCancel>;
         settle_cancel(tenant: TenantId, task: TaskId);
     }
@@ -329,6 +330,7 @@ over_the_line! {
         prolong_lapsed(step: Duration) -> usize;
         next_queued(wishes: &[Wish]) -> (LeaseTime, Vec<Option<LeaseTime>>);
         entry(tenant: Option<TenantId>, task: TaskId) -> QueueEntry;
+        first_message(tenant: TenantId, task: TaskId) -> Bytes;
         dead_letters(tenant: TenantId, letters: Letters) -> Vec<QueueEntry>;
         agent_queues(tenant: TenantId) -> Vec<AgentQueue>;
     }

@@ -256,6 +256,30 @@ pub(super) async fn a_lease_that_a_step_of_the_clock_ended_is_prolonged_once(sto
     assert_eq!(world.store.prolong_lapsed(MINUTE).await.unwrap(), 1);
 }
 
+pub(super) async fn a_claim_takes_no_more_bytes_than_it_has_room_for(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let text = "x".repeat(50_000);
+    let (one, two, small) = (world.queued(&text).await, world.queued(&text).await, world.queued("small").await);
+    let claim = async |most_bytes| {
+        let room = Room { most_bytes, ..Room::new(world.agent.clone(), 10) };
+        world.store.claim(Claim::of_queue(term("w"), Some(world.tenant), room)).await
+    };
+    let Err(Error::Heavy { bytes }) = claim(1000).await else { panic!("the first is too long") };
+    let entry = world.store.entry(Some(world.tenant), one).await.unwrap();
+    assert_eq!((bytes, entry.message_bytes), (entry.first_bytes, entry.first_bytes));
+    assert_eq!((entry.state, entry.generation), (Submitted, 0), "nothing was taken");
+    let first = world.store.first_message(world.tenant, one).await.unwrap();
+    assert_eq!(first.len() as u64, bytes);
+    let taken = claim(bytes).await.unwrap();
+    assert_eq!(taken.iter().map(|leased| leased.lease.task).collect::<Vec<_>>(), [one]);
+    let entry = world.store.entry(Some(world.tenant), two).await.unwrap();
+    assert_eq!((entry.state, entry.generation), (Submitted, 0), "the next waits");
+    let taken = claim(bytes + 1000).await.unwrap();
+    assert_eq!(taken.iter().map(|leased| leased.lease.task).collect::<Vec<_>>(), [two, small]);
+    let other = world.other().await;
+    assert!(matches!(other.store.first_message(other.tenant, one).await, Err(Error::NotFound)));
+}
+
 pub(super) async fn a_queue_may_have_a_bound_on_what_is_held(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     for n in 0..5 {

@@ -197,7 +197,7 @@ pub(super) async fn a_context_has_the_state_of_its_newest_task(store: Arc<dyn St
     let mut world = World::new(store).await;
     let state = async |world: &World, agent: &str, context: &str, before: TaskId| {
         let event = world.store.context_state(world.tenant, &self::agent(agent), context, before).await.unwrap();
-        event.map(|event| String::from_utf8(event.body.to_vec()).unwrap())
+        event.map(|(_, event)| String::from_utf8(event.body.to_vec()).unwrap())
     };
     assert_eq!(state(&world, "echo", CONTEXT, TaskId::mint()).await, None);
     let (first, lease) = world.running("one").await;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{NewMessage, Tx};
 use crate::{
     AgentId, Draft, Error, Event, EventKind, Holder, Lease, LeaseTime, QueueEntry, Result, TaskId, TenantId, Term,
-    Tokens, Turn, attempts, clock, codec, draft::Content, lease::holder_name, machine,
+    Tokens, Turn, attempts, clock, codec, draft::Content, lease::holder_name, machine, queue::Lengths,
 };
 
 /// Whether callers see a task (`a2a_tasks.hidden`).
@@ -260,7 +260,7 @@ impl TaskRow {
     }
 
     /// As the queue sees it.
-    pub(crate) fn into_entry(self, first: Bytes, now: LeaseTime) -> Result<QueueEntry> {
+    pub(crate) fn into_entry(self, lengths: Lengths, now: LeaseTime) -> Result<QueueEntry> {
         let lease = self.lease();
         Ok(QueueEntry {
             task: self.task,
@@ -280,7 +280,8 @@ impl TaskRow {
             generation: self.generation,
             lease,
             canceled: self.cancel_mark,
-            first,
+            first_bytes: lengths.first,
+            message_bytes: lengths.all,
             agent: self.agent,
             context: self.context,
             from: self.from,

@@ -17,7 +17,8 @@ use uuid::Uuid;
 
 use super::fetch::Free;
 use crate::{
-    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId, codec, lease,
+    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Line, NewPush, Quota, Result, TaskId, TenantId, codec,
+    lease,
     ops::{self, FirstUse, Made, NewMessage, Owes, TaskRow, Tx},
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Batch {
     pub(super) tasks: BTreeMap<TaskId, Entry>,
     /// The messages of these tasks that are 'pending' or 'in_progress', by turn.
     inboxes: HashMap<TaskId, BTreeMap<u32, Waiting>>,
+    /// How many bytes the inboxes have that were not read, since they are too many for a claim.
+    too_long: HashMap<TaskId, u64>,
     pub(super) messages: Vec<Message>,
     /// Messages that are stored already and have another status now, by task and turn.
     pub(super) moved: BTreeMap<(TaskId, u32), &'static str>,
@@ -170,6 +173,7 @@ impl Batch {
             events: Vec::new(),
             tasks: BTreeMap::new(),
             inboxes: HashMap::new(),
+            too_long: HashMap::new(),
             messages: Vec::new(),
             moved: BTreeMap::new(),
             artifacts: Vec::new(),
@@ -202,8 +206,15 @@ impl Batch {
         self.tasks.insert(row.task, Entry { row, change: Change::Nothing });
     }
 
+    /// An entry that was claimed and whose inbox has too many bytes for its claim: it is not read.
+    pub(super) fn know_too_long(&mut self, row: TaskRow, bytes: u64) {
+        self.too_long.insert(row.task, bytes);
+        self.tasks.insert(row.task, Entry { row, change: Change::Nothing });
+    }
+
     /// A row that was claimed. All of its inbox is read after this, so that what is missing there is known to be.
     pub(super) fn know_claimed(&mut self, row: TaskRow) {
+        self.too_long.remove(&row.task);
         self.inboxes.insert(row.task, BTreeMap::new());
         self.tasks.insert(row.task, Entry { row, change: Change::Nothing });
     }
@@ -232,7 +243,27 @@ impl Batch {
         row.due_at.is_some_and(|due| due <= self.now.0)
             && claim.is_about(row.queued, row.tenant, row.owner.is_some())
             && claim.may_have(row.owner.as_deref(), row.task)
-            && self.inboxes.get(&row.task).is_some_and(|inbox| inbox.values().all(|waiting| waiting.body.is_some()))
+            && (self.too_long.contains_key(&row.task)
+                || self
+                    .inboxes
+                    .get(&row.task)
+                    .is_some_and(|inbox| inbox.values().all(|waiting| waiting.body.is_some())))
+    }
+
+    /// The entries of a queue that a claim takes: their inboxes have been read, and have no more bytes together.
+    fn fit(&self, chosen: Vec<TaskRow>, most: u64) -> Result<Vec<TaskRow>> {
+        let read = |row: &TaskRow| -> u64 {
+            let inbox = self.inboxes.get(&row.task).into_iter().flat_map(BTreeMap::values);
+            inbox.filter_map(|waiting| waiting.body.as_ref()).map(|body| body.len() as u64).sum()
+        };
+        let mut chosen = chosen;
+        if let Some(at) = chosen.iter().position(|row| self.too_long.contains_key(&row.task)) {
+            if at == 0 {
+                return Err(Error::Heavy { bytes: self.too_long[&chosen[0].task] });
+            }
+            chosen.truncate(at);
+        }
+        lease::fit(chosen, most, |row| Ok(read(row)))
     }
 
     fn put(&mut self, row: TaskRow, change: Change) {
@@ -315,6 +346,10 @@ impl Tx for Batch {
             let free = self.free.get(room.agent.as_str()).filter(|_| room.most_held.is_some());
             let slots = free.map_or(room.slots, |free| room.slots.min(*free));
             let chosen: Vec<TaskRow> = lease::one_by_one(lines).into_iter().take(slots).cloned().collect();
+            let chosen = match claim.line {
+                Line::Running => chosen,
+                Line::Queue(_) => self.fit(chosen, room.most_bytes)?,
+            };
             if room.most_held.is_some()
                 && let Some(free) = self.free.get_mut(room.agent.as_str())
             {

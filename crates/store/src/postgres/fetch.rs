@@ -51,6 +51,15 @@ pub(super) type Sql = LazyLock<&'static str>;
 /// How many entries of queues that have a bound may still be held, by agent.
 pub(super) type Free = HashMap<String, usize>;
 
+/// A row that was claimed, and how much there is to read for it.
+struct Claimed {
+    row: Row,
+    /// The length of its inbox. That is counted for queues only.
+    bytes: u64,
+    /// Its claim takes it. One that is too long for its claim is known all the same, so that the claim can say so.
+    fits: bool,
+}
+
 /// Why a batch could not be read.
 pub(super) enum Trouble {
     /// The server said so, or is gone.
@@ -292,13 +301,15 @@ const QUEUE_LINE: &str = "WITH RECURSIVE line (tenant_id) AS (
           ORDER BY t.due_at LIMIT $3) due) w
      WHERE w.n > 0 ORDER BY l.tenant_id, p.level DESC";
 
-/// `$4` entries of the agent `$1`, the tenant `$2` and the priority `$3`, but none of `$5`.
+/// `$4` entries of the agent `$1`, the tenant `$2` and the priority `$3`, but none of `$5`, each with the length of its inbox.
 static QUEUE_CLAIM: Sql = Sql::new(|| {
-    let due = "a2a_tasks t
+    let due = ", (SELECT coalesce(sum(octet_length(m.body)), 0)::bigint FROM messages m
+         WHERE m.task = t.task_id AND m.status IN ('pending', 'in_progress')) FROM a2a_tasks t
        WHERE t.agent_id = $1 AND t.tenant_id = $2 AND t.queued AND t.priority = $3
          AND t.due_at <= lease_now() AND t.owner IS NULL AND NOT t.task_id = ANY ($5::uuid[])
        ORDER BY t.due_at LIMIT $4 FOR UPDATE OF t SKIP LOCKED";
-    format!("{} {due}", select()).leak()
+    let select = select();
+    format!("{} {due}", select.strip_suffix(" FROM").unwrap_or(&select)).leak()
 });
 
 const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', m.body FROM messages m
@@ -424,12 +435,16 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
     }
     let mut claims = Vec::new();
     batch.free = free;
-    for row in claimed {
+    for Claimed { row, bytes, fits } in claimed {
         let task: Uuid = row.try_get(0)?;
         match read_row(&row) {
             Ok(row) => {
-                claims.push(task);
-                batch.know_claimed(row);
+                if fits {
+                    claims.push(task);
+                    batch.know_claimed(row);
+                } else {
+                    batch.know_too_long(row, bytes);
+                }
             }
             Err(error) => {
                 tracing::error!(task.id = %task, %error, "a due task cannot be read and steps aside");
@@ -490,8 +505,8 @@ fn rows_or_failure<T: Default>(
 }
 
 /// Locks what is claimed, each tenant's share of it.
-async fn claim(session: &Session, needs: &Needs) -> Result<(Vec<Row>, Free), tokio_postgres::Error> {
-    let mut claimed: Vec<Row> = Vec::new();
+async fn claim(session: &Session, needs: &Needs) -> Result<(Vec<Claimed>, Free), tokio_postgres::Error> {
+    let mut claimed: Vec<Claimed> = Vec::new();
     let mut taken: Vec<Uuid> = Vec::new();
     let mut bounds: BTreeMap<&str, i64> = BTreeMap::new();
     for room in needs.claims.iter().filter(|claim| claim.line != Line::Running).flat_map(|claim| &claim.room) {
@@ -517,7 +532,7 @@ async fn claim(session: &Session, needs: &Needs) -> Result<(Vec<Row>, Free), tok
             for room in &claim.room {
                 let rows = claim_queue(session, room, only, &mut taken, left.get(room.agent.as_str()).copied()).await?;
                 if let Some(left) = left.get_mut(room.agent.as_str()) {
-                    *left = left.saturating_sub(rows.len());
+                    *left = left.saturating_sub(rows.iter().filter(|entry| entry.fits).count());
                 }
                 claimed.extend(rows);
             }
@@ -541,7 +556,7 @@ async fn claim(session: &Session, needs: &Needs) -> Result<(Vec<Row>, Free), tok
                 taken.push(row.try_get(0)?);
                 *found.entry((row.try_get(2)?, row.try_get(1)?)).or_default() += 1;
             }
-            claimed.extend(rows);
+            claimed.extend(rows.into_iter().map(|row| Claimed { row, bytes: 0, fits: true }));
             stands = Stand::again(stands, &found);
         }
     }
@@ -556,7 +571,7 @@ async fn claim_queue(
     only: Option<TenantId>,
     taken: &mut Vec<Uuid>,
     free: Option<usize>,
-) -> Result<Vec<Row>, tokio_postgres::Error> {
+) -> Result<Vec<Claimed>, tokio_postgres::Error> {
     let agent = room.agent.as_str();
     let slots = i64::try_from(free.map_or(room.slots, |free| room.slots.min(free))).unwrap_or(i64::MAX);
     if slots <= 0 {
@@ -575,9 +590,9 @@ async fn claim_queue(
     let waiting: Vec<usize> =
         tenants.iter().map(|tenant| levels[tenant].iter().map(|(_, waiting)| waiting).sum()).collect();
     let shares = lease::share(usize::try_from(slots).unwrap_or(0), &waiting);
-    let mut claimed = Vec::new();
+    let mut lines = Vec::new();
     for (tenant, share) in tenants.into_iter().zip(shares) {
-        let mut left = share;
+        let (mut left, mut line) = (share, Vec::new());
         for (level, _) in &levels[&tenant] {
             if left == 0 {
                 break;
@@ -585,11 +600,26 @@ async fn claim_queue(
             let wanted = i64::try_from(left).unwrap_or(i64::MAX);
             let rows = session.query(*QUEUE_CLAIM, &[&agent, &tenant.0, level, &wanted, &*taken]).await?;
             left = left.saturating_sub(rows.len());
-            for row in &rows {
-                taken.push(row.try_get(0)?);
+            for row in rows {
+                let bytes = codec::unsigned(row.try_get(row.len() - 1)?);
+                line.push(Claimed { row, bytes, fits: false });
             }
-            claimed.extend(rows);
         }
+        lines.push(line);
+    }
+    let mut claimed = lease::one_by_one(lines);
+    let mut room = room.most_bytes;
+    let fits = claimed.iter().take_while(|entry| {
+        let fits = entry.bytes <= room;
+        room = room.saturating_sub(entry.bytes);
+        fits
+    });
+    let fits = fits.count();
+    // The first is kept even where it does not fit. The others wait.
+    claimed.truncate(fits.max(1));
+    for entry in claimed.iter_mut().take(fits) {
+        entry.fits = true;
+        taken.push(entry.row.try_get(0)?);
     }
     Ok(claimed)
 }

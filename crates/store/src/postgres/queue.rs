@@ -7,19 +7,20 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{
-    fetch::{read_row, select, uuid},
+    fetch::{read_row, uuid},
     pool::Pool,
 };
 use crate::{
     AgentId, AgentQueue, Error, Lease, LeaseTime, Letters, QueueEntry, Result, TaskId, TenantId, Wish, codec,
     lease::millis,
-    queue::{Counted, sort_counts},
+    ops::columns,
+    queue::{Counted, Lengths, sort_counts},
 };
 
 /// The columns of a row, which come first, where `read_row` looks for them.
 fn columns() -> String {
-    let select = select();
-    select.strip_suffix(" FROM").unwrap_or(&select).to_owned()
+    let column = |(name, sql): &columns::Column| format!("{}::{sql}", columns::bare(name, &format!("t.{name}")));
+    format!("SELECT t.task_id, {}", columns::list(columns::all(), column))
 }
 
 /// What time it is, with each lease that has run out by then, or without any.
@@ -57,14 +58,19 @@ const NEXT: &str = "SELECT lease_now(), (SELECT min(least.due_at) FROM generate_
            AND t.priority = p.level AND t.due_at IS NOT NULL ORDER BY t.due_at LIMIT 1) least)
      FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS w (agent, tenant_id, place) ORDER BY w.place";
 
-/// An entry: its columns, its first message, and what time it is.
+/// An entry: its columns, what time it is, and how long its first message and all of them are, which is known without reading them.
 fn entry_of(condition: &str) -> String {
     let columns = columns();
     format!(
-        "{columns}, lease_now(), (SELECT m.body FROM messages m WHERE m.task = t.task_id ORDER BY m.pos LIMIT 1)
+        "{columns}, lease_now(),
+           (SELECT octet_length(m.body)::bigint FROM messages m WHERE m.task = t.task_id ORDER BY m.pos LIMIT 1),
+           (SELECT sum(octet_length(m.body))::bigint FROM messages m WHERE m.task = t.task_id)
          FROM a2a_tasks t WHERE {condition}"
     )
 }
+
+const FIRST: &str = "SELECT (SELECT m.body FROM messages m WHERE m.task = t.task_id ORDER BY m.pos LIMIT 1)
+     FROM a2a_tasks t WHERE t.task_id = $1 AND t.tenant_id = $2 AND t.hidden = 0";
 
 static ENTRY: LazyLock<String> =
     LazyLock::new(|| entry_of("t.task_id = $1 AND ($2::bigint IS NULL OR t.tenant_id = $2) AND t.hidden = 0"));
@@ -116,9 +122,15 @@ pub(super) async fn next(readers: &Pool, wishes: &[Wish]) -> Result<(LeaseTime, 
 }
 
 fn read(row: &Row) -> Result<QueueEntry> {
-    let last = row.len() - 1;
-    let first = row.try_get::<_, Option<&[u8]>>(last)?.map(Bytes::copy_from_slice);
-    read_row(row)?.into_entry(first.unwrap_or_default(), LeaseTime(row.try_get(last - 1)?))
+    let now = row.len() - 3;
+    let length = |at| row.try_get::<_, Option<i64>>(at).map(|length| codec::unsigned(length.unwrap_or_default()));
+    let lengths = Lengths { first: length(now + 1)?, all: length(now + 2)? };
+    read_row(row)?.into_entry(lengths, LeaseTime(row.try_get(now)?))
+}
+
+pub(super) async fn first_message(readers: &Pool, tenant: TenantId, task: TaskId) -> Result<Bytes> {
+    let row = readers.query_opt(FIRST, &[&uuid(task), &tenant.0]).await?.ok_or(Error::NotFound)?;
+    Ok(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default().into())
 }
 
 pub(super) async fn entry(readers: &Pool, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry> {

@@ -323,13 +323,14 @@ pub(super) async fn context_state(
     agent: &AgentId,
     context: &str,
     before: TaskId,
-) -> Result<Option<Event>> {
-    let sql =
-        "SELECT e.seq, e.at, e.kind, e.body FROM a2a_tasks t JOIN a2a_events e ON e.task = t.task_id AND e.seq = t.kept
+) -> Result<Option<(TaskId, Event)>> {
+    let sql = "SELECT t.task_id, e.seq, e.at, e.kind, e.body FROM a2a_tasks t
+           JOIN a2a_events e ON e.task = t.task_id AND e.seq = t.kept
          WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4 AND t.kept > 0
          ORDER BY t.task_id DESC LIMIT 1";
     let row = pool.query_opt(sql, &[&tenant.0, &context, &uuid(before), &agent.as_str()]).await?;
-    row.as_ref().map(|row| event(row, 0)).transpose()
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some((task_id(row.try_get(0)?), event(&row, 1)?)))
 }
 
 pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {

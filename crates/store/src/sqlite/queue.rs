@@ -9,9 +9,9 @@ use super::{lease, row, tx::positions, writer::Batch};
 use crate::{
     AgentId, AgentQueue, Claim, Error, Lease, LeaseTime, Letters, QueueEntry, Result, Room, TaskId, TenantId, Wish,
     codec,
-    lease::{millis, one_by_one},
+    lease::{fit, millis, one_by_one},
     ops::TaskRow,
-    queue::{Counted, sort_counts},
+    queue::{Counted, Lengths, sort_counts},
 };
 
 /// The next tenant that has anything in an agent's queue.
@@ -34,22 +34,29 @@ static DUE: LazyLock<String> = LazyLock::new(|| {
 static LAPSED: LazyLock<String> = LazyLock::new(|| {
     format!(
         "{} WHERE queued = 1 AND owner IS NOT NULL AND due_at <= ?1 AND due_at > ?4 AND (?2 IS NULL OR agent_id = ?2) LIMIT ?3",
-        *row::SELECT
+        *row::SELECT_BARE
     )
 });
 
-static ENTRY: LazyLock<String> =
-    LazyLock::new(|| format!("{} WHERE task_id = ?1 AND (?2 IS NULL OR tenant_id = ?2) AND hidden = 0", *row::SELECT));
+static ENTRY: LazyLock<String> = LazyLock::new(|| {
+    format!("{} WHERE task_id = ?1 AND (?2 IS NULL OR tenant_id = ?2) AND hidden = 0", *row::SELECT_BARE)
+});
 
 static LETTERS: LazyLock<String> = LazyLock::new(|| {
     format!(
         "{} WHERE tenant_id = ?1 AND dead = 1 AND (status_at, task_id) > (?2, ?3) AND (?4 IS NULL OR agent_id = ?4)
          ORDER BY status_at, task_id LIMIT ?5",
-        *row::SELECT
+        *row::SELECT_BARE
     )
 });
 
 const FIRST: &str = "SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 ORDER BY pos LIMIT 1";
+
+/// The length of what is stored is known without reading it.
+const LENGTHS: &str = "SELECT (SELECT length(body) FROM messages WHERE pos >= ?1 AND pos < ?2 ORDER BY pos LIMIT 1),
+       (SELECT sum(length(body)) FROM messages WHERE pos >= ?1 AND pos < ?2)";
+const INBOX_LENGTH: &str = "SELECT coalesce(sum(length(body)), 0) FROM messages
+     WHERE pos >= ?1 AND pos < ?2 AND status IN ('pending', 'in_progress')";
 
 /// How many entries of an agent are held.
 const HELD: &str = "SELECT count(*) FROM a2a_tasks
@@ -82,7 +89,8 @@ pub(super) fn due(batch: &Batch<'_>, claim: &Claim, room: &Room, only: Option<Te
     }
     let mut due = one_by_one(lines);
     due.truncate(slots);
-    Ok(due)
+    let mut length = batch.conn.prepare_cached(INBOX_LENGTH)?;
+    fit(due, room.most_bytes, |row| Ok(codec::unsigned(length.query_row(positions(row.pk), |row| row.get(0))?)))
 }
 
 fn waiting(batch: &Batch<'_>, claim: &Claim, agent: &AgentId, tenant: TenantId, slots: usize) -> Result<Vec<TaskRow>> {
@@ -188,8 +196,17 @@ pub(super) fn entry(conn: &Connection, tenant: Option<TenantId>, task: TaskId, n
     let mut entry = conn.prepare_cached(&ENTRY)?;
     let mut rows = entry.query(params![task.to_string(), tenant.map(|tenant| tenant.0)])?;
     let row = row::read(rows.next()?.ok_or(Error::NotFound)?)?;
-    let first = first(conn, &row)?;
-    row.into_entry(first, now)
+    let lengths = lengths(conn, &row)?;
+    row.into_entry(lengths, now)
+}
+
+pub(super) fn first_message(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<Bytes> {
+    let sql = "SELECT pk FROM a2a_tasks WHERE task_id = ?1 AND tenant_id = ?2 AND hidden = 0";
+    let pk = conn.prepare_cached(sql)?.query_row(params![task.to_string(), tenant.0], |row| row.get(0)).optional()?;
+    let positions = positions(pk.ok_or(Error::NotFound)?);
+    let mut first = conn.prepare_cached(FIRST)?;
+    let body = first.query_row(positions, |row| Ok(Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?)));
+    Ok(body.optional()?.unwrap_or_default())
 }
 
 pub(super) fn dead_letters(
@@ -208,16 +225,17 @@ pub(super) fn dead_letters(
     let mut entries = Vec::new();
     while let Some(next) = rows.next()? {
         let row = row::read(next)?;
-        let first = first(conn, &row)?;
-        entries.push(row.into_entry(first, now)?);
+        let lengths = lengths(conn, &row)?;
+        entries.push(row.into_entry(lengths, now)?);
     }
     Ok(entries)
 }
 
-fn first(conn: &Connection, row: &TaskRow) -> Result<Bytes> {
-    let mut first = conn.prepare_cached(FIRST)?;
-    let body = first.query_row(positions(row.pk), |row| Ok(Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?)));
-    Ok(body.optional()?.unwrap_or_default())
+fn lengths(conn: &Connection, row: &TaskRow) -> Result<Lengths> {
+    let mut lengths = conn.prepare_cached(LENGTHS)?;
+    let (first, all): (Option<i64>, Option<i64>) =
+        lengths.query_row(positions(row.pk), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(Lengths { first: codec::unsigned(first.unwrap_or_default()), all: codec::unsigned(all.unwrap_or_default()) })
 }
 
 pub(super) fn agent_queues(conn: &Connection, tenant: TenantId) -> Result<Vec<AgentQueue>> {

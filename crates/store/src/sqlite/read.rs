@@ -432,14 +432,17 @@ pub(super) fn context_state(
     agent: &AgentId,
     context: &str,
     before: TaskId,
-) -> Result<Option<Event>> {
+) -> Result<Option<(TaskId, Event)>> {
     let mut state = conn.prepare_cached(
-        "SELECT e.seq, e.at, e.kind, e.body FROM a2a_tasks t JOIN a2a_events e ON e.task = t.pk AND e.seq = t.kept
+        "SELECT t.task_id, e.seq, e.at, e.kind, e.body FROM a2a_tasks t
+           JOIN a2a_events e ON e.task = t.pk AND e.seq = t.kept
          WHERE t.tenant_id = ?1 AND t.context_id = ?2 AND t.task_id < ?3 AND t.agent_id = ?4 AND t.kept > 0
          ORDER BY t.task_id DESC LIMIT 1",
     )?;
     let mut rows = state.query(params![tenant.0, context, before.to_string(), agent.as_str()])?;
-    rows.next()?.map(|row| event(row, 0)).transpose()
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let task = codec::parse_task(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?;
+    Ok(Some((task, event(row, 1)?)))
 }
 
 pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {

@@ -14,6 +14,14 @@ pub(super) static SELECT: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT pk, task_id, {} FROM a2a_tasks", columns::list(columns::all(), |(name, _)| (*name).to_owned()))
 });
 
+/// The same without what is as long as its tenant has made it.
+pub(super) static SELECT_BARE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT pk, task_id, {} FROM a2a_tasks",
+        columns::list(columns::all(), |(name, _)| columns::bare(name, name))
+    )
+});
+
 static LOAD: LazyLock<String> = LazyLock::new(|| format!("{} WHERE task_id = ?1 AND tenant_id = ?2", *SELECT));
 
 /// The tenant's task, hidden or not.
