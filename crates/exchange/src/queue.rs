@@ -163,6 +163,17 @@ pub struct Nack {
     pub fatal: bool,
 }
 
+/// The events that a worker reports in one call.
+#[derive(Debug)]
+pub struct Report {
+    /// Number of the call, counted from 1 by the worker. A call whose answer was lost may be repeated: its events are written once.
+    pub number: Option<u64>,
+    /// The events, in order.
+    pub words: Vec<crate::words::Word>,
+    /// Whether AUTH_REQUIRED ends the turn.
+    pub ends: bool,
+}
+
 /// How a lease stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beat {

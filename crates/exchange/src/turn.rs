@@ -43,7 +43,7 @@ enum Ended {
 /// What became of a commit.
 enum Committed {
     /// The next turn, if there is one, when the journal was asked, how the task stands, and the log's end.
-    Written(Option<store::Turn>, Instant, TaskState, u64),
+    Written(Option<Box<store::Turn>>, Instant, TaskState, u64),
     /// The turn has failed in place of that, and what is to be told of it is told.
     Unkept,
     Refused,
@@ -535,7 +535,7 @@ async fn write(inner: &Inner, running: &Running, append: Append) -> store::Resul
                 if appended.state.is_terminal() && appended.state != TaskState::Completed {
                     inner.workers.cut_short.notify_one();
                 }
-                return Ok(Committed::Written(appended.next, asked, appended.state, appended.seq));
+                return Ok(Committed::Written(appended.next.map(Box::new), asked, appended.state, appended.seq));
             }
             Err(error) if error.is_refusal() => {
                 tracing::info!(task.id = %lease.task, error = %error, "a write was refused: the task is no longer this worker's");
@@ -577,7 +577,7 @@ impl Committed {
 
     fn into_ended(self) -> Ended {
         match self {
-            Self::Written(Some(next), asked, ..) => Ended::Next(next, asked),
+            Self::Written(Some(next), asked, ..) => Ended::Next(*next, asked),
             Self::Written(None, ..) | Self::Unkept | Self::Refused => Ended::Over,
         }
     }

@@ -16,7 +16,7 @@ use a2a::{ErrorKind, TaskState};
 use bytes::Bytes;
 use exchange::{
     Call, Caller, Delivery, Entry, Error, Luggage, OnCrash, Options, Outcome,
-    queue::{Ack, Consume, Handed, Nack, Publish, Relay, RelayTo, Worker},
+    queue::{Ack, Consume, Handed, Nack, Publish, Relay, RelayTo, Report, Worker},
     words::{self, Word},
 };
 use rig::{Place, Rig, agent, message, task_of};
@@ -107,7 +107,13 @@ impl Shop {
         let id = handed.entry.task.to_string();
         self.rig
             .exchange
-            .progress(&self.worker, &id, Some(&handed.ticket), number, words, false, &Luggage::default())
+            .progress(
+                &self.worker,
+                &id,
+                Some(&handed.ticket),
+                Report { number, words, ends: false },
+                &Luggage::default(),
+            )
             .await
     }
 

@@ -416,7 +416,7 @@ async fn a_state_that_grows_is_written_once() {
     let results: String = (0..RESULTS).map(|result| format!("result {result} ")).collect();
     let after = |rounds: usize| (0..rounds).map(|round| reply(round) + &results).collect::<String>();
     let expected = [String::new(), after(2), after(4), after(5)];
-    let seen = seen.lock().unwrap();
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
     assert!(seen.iter().eq(&expected), "{:?}", seen.iter().map(String::len).collect::<Vec<_>>());
     let kept: Vec<_> = log(&rig, &id).await.into_iter().filter(|event| event.kind == EventKind::Kept).collect();
     let written: usize = kept.iter().map(|event| event.body.len()).sum();

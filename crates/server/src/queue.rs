@@ -8,7 +8,7 @@ use a2a::{Error, ErrorKind, Json, Message, Timestamp, error::excerpt};
 use axum::response::Response;
 use exchange::{
     Caller, Luggage, Pass, Said, heavy,
-    queue::{self, Ack, Consume, Handed, LetterPage, Nack, Publish, Replayed, Shown, Worker},
+    queue::{self, Ack, Consume, Handed, LetterPage, Nack, Publish, Replayed, Report, Shown, Worker},
     words::{self, Word},
 };
 use http::{HeaderValue, request::Parts};
@@ -463,7 +463,8 @@ async fn on_entry(mut visit: Visit<'_, Hand>, id: &str, verb: Verb) -> Result<Re
                 let word = words::read(event.get().as_bytes(), exchange.limits());
                 said.push(word.map_err(|why| Error::invalid(format!("events[{n}]"), why))?);
             }
-            exchange.progress(&visit.caller.0, id, lease.as_deref(), sequence, said, end, visit.luggage).await?
+            let report = Report { number: sequence, words: said, ends: end };
+            exchange.progress(&visit.caller.0, id, lease.as_deref(), report, visit.luggage).await?
         }
         Verb::Ack => {
             let AckBody { lease, result, text } = body(&mut visit).await?;

@@ -7,7 +7,7 @@ use store::{Append, Lease, Most, Only, TurnEnd, View};
 use tokio::sync::oneshot;
 
 use super::{
-    Ack, Beat, LONGEST_DELAY, Nack, Shown, Worker, check_lease, check_wait, data_part,
+    Ack, Beat, LONGEST_DELAY, Nack, Report, Shown, Worker, check_lease, check_wait, data_part,
     lapse::{failed, tell},
     ticket, why_not,
 };
@@ -69,18 +69,16 @@ impl Exchange {
         Ok(Beat { canceled: entry.canceled, lasts: entry.due_in.unwrap_or_default() })
     }
 
-    /// Writes what a worker says; the last word may end the turn. AUTH_REQUIRED ends it where `ends` says so. A worker that numbers
-    /// its calls from 1 may repeat one whose answer it has not heard: what was written already is not written again.
+    /// Writes the events of a report; the last of them may end the turn.
     pub async fn progress(
         &self,
         worker: &Worker,
         id: &str,
         ticket: Option<&str>,
-        number: Option<u64>,
-        words: Vec<Word>,
-        ends: bool,
+        report: Report,
         luggage: &Luggage,
     ) -> Result<TaskState, Error> {
+        let Report { number, words, ends } = report;
         let longest = self.inner.options.limits.id_bytes.min(LONGEST_ARTIFACT_ID);
         if words.len() > MOST_EVENTS {
             return Err(Error::invalid("events", format!("must be at most {MOST_EVENTS} in one call")));
@@ -242,7 +240,7 @@ impl Exchange {
         };
         let length = kept.first().map_or(Ok(0), kept::length).map_err(wrong)?;
         // What has no room at all is not read: the answer is how long it is.
-        let view = View { history: Some(0), artifacts: true, most: 0, ..View::FULL };
+        let view = View { history: Some(0), artifacts: true, most: 0 };
         let made = match store.task(lease.tenant, lease.task, view).await {
             Ok(_) => 0,
             Err(store::Error::Heavy { bytes }) => bytes,

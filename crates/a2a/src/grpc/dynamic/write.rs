@@ -350,7 +350,10 @@ impl<'de, B: BufMut> DeserializeSeed<'de> for Write<'_, '_, '_, B> {
             return deserializer.deserialize_any(self);
         }
         match deepest(deserializer)? {
-            Deepest::Text(text) => Ok(self.scalar(&Scalar::Text(text))),
+            Deepest::Text(text) => {
+                self.scalar(&Scalar::Text(text));
+                Ok(())
+            }
             Deepest::Scalar(text) => {
                 serde_json::Deserializer::from_str(text).deserialize_any(self).map_err(D::Error::custom)
             }
