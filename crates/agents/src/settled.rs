@@ -19,7 +19,7 @@ const STICKY: u32 = 0o1000;
 /// The most that is read of such a file.
 const LARGEST: u64 = 16 << 20;
 
-/// The content of a regular file, if nobody else can change it.
+/// The content of a regular file that no other user can change.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let (file, metadata) = store::open_regular(path)?;
     check(path, &metadata)?;
@@ -33,7 +33,7 @@ pub fn read_once(path: &Path) -> io::Result<Vec<u8>> {
     store::read_opened(file, LARGEST)
 }
 
-/// The text of a regular file, if nobody else can change it.
+/// The text of a regular file that no other user can change.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     text(read(path)?)
 }

@@ -414,7 +414,7 @@ fn at(base: &Url, path: &str) -> Url {
     url
 }
 
-/// What to do about an admin token, and why the variable was not used if it was not.
+/// The hint about an admin token, and why the variable was not used if it was not.
 fn hint(what: &str) -> String {
     let kept = format!("{what}; the server keeps it in `admin.json` in its data directory");
     credentials::withheld().map_or(kept.clone(), |why| format!("{kept}; {why}"))

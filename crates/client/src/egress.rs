@@ -44,7 +44,7 @@ use crate::{Error, Secret, binding::Endpoint, credential::bearer, wire};
 
 /// How long the check of a URL waits for its name. Whoever registers it waits as long.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// What is said of this program.
+/// The name and version of this program.
 const USER_AGENT: &str = concat!("switchboard/", env!("CARGO_PKG_VERSION"));
 /// How often a request is sent again that the other side has refused because its connection was about to end.
 const MAX_REFUSALS: usize = 2;
@@ -397,7 +397,7 @@ fn outbound(request: Request<'_>) -> Result<http::Request<Full<Bytes>>, Error> {
     Ok(outbound)
 }
 
-/// What the user name and the password of a URL are sent as.
+/// The `Authorization` header for the user name and the password of a URL.
 fn credentials(url: &Url) -> Option<HeaderValue> {
     let password = url.password();
     if url.username().is_empty() && password.is_none() {

@@ -28,7 +28,7 @@ struct Missing {
     local: Option<Local>,
 }
 
-/// What is in the way of a model.
+/// The reason why a model cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Problem {
     told: String,

@@ -22,7 +22,7 @@ const PAGES: usize = 100;
 /// How long after it was sent an unanswered message may still arrive at the remote.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
-/// What a remote knows of a message.
+/// The answer of a remote that was asked for a message.
 pub(super) enum Found {
     /// It has a task with it.
     Yes(Box<Task>),

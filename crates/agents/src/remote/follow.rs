@@ -809,7 +809,7 @@ fn may_have_taken(error: &Error) -> Outcome {
     broken(format!("{}; the remote may have taken the message", said(error)))
 }
 
-/// Whether somebody on the way, or the remote itself, said that it has not taken a message.
+/// Whether the remote or a proxy reported that it did not take the message.
 fn is_not_taken(error: &Error) -> bool {
     let is_refused = matches!(error, Error::Protocol(remote) if remote.kind() == Some(ErrorKind::ResourceExhausted));
     is_refused || matches!(error.http_status(), Some(429 | 503))

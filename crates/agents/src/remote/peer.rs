@@ -327,7 +327,7 @@ impl Peer {
         }
     }
 
-    /// What one tenant has of it; `None` is for turns that belong to no installation.
+    /// The share of one tenant; `None` is for turns that belong to no installation.
     pub(super) fn share(&self, tenant: Option<TenantId>) -> Arc<Share> {
         self.shares.of(tenant)
     }
@@ -340,7 +340,7 @@ impl Peer {
         self.seen().reachable = Some(true);
     }
 
-    /// A call of it that began at this time did not, because nobody was there or they are broken.
+    /// Records that a call which began at this time failed: the remote was unreachable or broken.
     pub(super) fn broke(&self, share: &Share, begun: Instant, why: &str) {
         if share.breaker.failed_since(begun) {
             let name = &self.spec.name;
@@ -358,7 +358,7 @@ impl Peer {
         self.spec.url.is_ok() && !self.share(tenant).breaker.is_open() && self.seen().reachable != Some(false)
     }
 
-    /// Whether somebody is there, as far as was seen.
+    /// Whether the remote was reachable when it was last called or probed.
     pub(super) fn is_reachable(&self) -> bool {
         self.spec.url.is_ok() && self.seen().reachable != Some(false)
     }

@@ -1,4 +1,4 @@
-//! What each tenant has of a remote: a circuit breaker and a number of calls of its own, so that one tenant's failures and slow calls are not
+//! The share of each tenant in a remote: a circuit breaker and a number of calls of its own, so that one tenant's failures and slow calls are not
 //! the others'.
 
 use std::{
@@ -21,7 +21,7 @@ const LONGEST_BREAK: Duration = Duration::from_secs(60);
 /// Maximum number of tenants with a share of their own. The others have one together.
 const MOST: usize = 1000;
 
-/// What a tenant has of a remote.
+/// The share of a tenant in a remote.
 #[derive(Debug)]
 pub(super) struct Share {
     pub(super) breaker: Breaker,

@@ -156,7 +156,7 @@ impl State {
         self.tracked = self.tracked.saturating_add(passed.min(rest.at_most));
     }
 
-    /// Whether somebody may work on it there: on the task, or on a message that was not answered.
+    /// Whether the remote may be working: on the task, or on a message that was not answered.
     pub(super) fn is_owed_a_cancel(&self) -> bool {
         // States of older versions do not say when the message was sent.
         let is_sending = self.phase == Phase::Sending && !self.message.is_empty();

@@ -171,7 +171,7 @@ fn safe(name: &str) -> String {
     plain
 }
 
-/// What cannot be seen, or turns the name around, is a sign that can be seen.
+/// Replaces invisible and direction-changing characters of a name with visible ones.
 fn visible(letter: char) -> char {
     if a2a::is_hidden(letter) { '_' } else { letter }
 }

@@ -111,7 +111,7 @@ async fn a_certificate_is_read_again_when_it_changes() {
     assert!(send(&client(&home.path("ca.pem"), true), &base).await.is_err());
     assert!(send(&old, &base).await.is_ok(), "who is connected stays so");
 
-    // A pipe that nobody writes to is refused, and does not stop the next change.
+    // A pipe without a writer is refused, and does not stop the next change.
     pipe(&home.path("pipe"));
     fs::rename(home.path("pipe"), home.path("server.pem")).unwrap();
     until(|| server.log().contains("not a regular file")).await;

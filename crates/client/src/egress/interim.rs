@@ -36,7 +36,7 @@ pub(crate) struct Bounded<S> {
     watch: Watch,
 }
 
-/// What has come over a connection.
+/// How far the responses of a connection have been read, and how many interim ones came.
 #[derive(Debug, Default)]
 enum Watch {
     /// Nothing was written yet.
@@ -73,7 +73,7 @@ struct Http2 {
     head: [u8; FRAME_HEAD],
     /// How much of a frame's head has come.
     filled: usize,
-    /// What is left of a frame's payload.
+    /// Remaining bytes of a frame's payload.
     payload: usize,
     /// Heads that did not end their stream.
     heads: BTreeMap<u32, u32>,

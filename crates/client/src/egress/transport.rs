@@ -43,7 +43,7 @@ pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 pub(super) type Client = legacy::Client<Connect, Full<Bytes>>;
 type Stream = TokioIo<Bounded<TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>>>;
 
-/// What a client speaks, and to whom.
+/// The protocol and the peers of a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Protocol {
     /// Whether it speaks TLS.

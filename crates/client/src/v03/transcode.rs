@@ -26,7 +26,7 @@ pub(super) struct Field {
     pub(super) repeated: bool,
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Text,

@@ -1,4 +1,4 @@
-//! Lookups under way: the silent name servers of one tenant delay nobody else.
+//! Concurrent name lookups: the silent name servers of one tenant do not delay another.
 
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 

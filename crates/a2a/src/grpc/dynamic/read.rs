@@ -102,7 +102,7 @@ fn check(shape: Shape, mut bytes: &[u8], levels: u32) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy)]
 enum Content<'a> {
     Varint(u64),
@@ -202,7 +202,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// What a `Value` is.
+/// The kinds of a `Value`.
 enum Kind<'a> {
     Null,
     Bool(bool),

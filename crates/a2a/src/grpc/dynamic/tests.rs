@@ -92,7 +92,7 @@ fn arbitrary_wire() -> impl Strategy<Value = Vec<u8>> {
         any::<bool>().prop_map(|flag| field(0x20, &[u8::from(flag)])),
         any::<i16>().prop_map(|number| field(0x11, &f64::from(number).to_le_bytes())),
         "[a-b\u{e9}]{0,2}".prop_map(|text| field(0x1a, text.as_bytes())),
-        // Fields that nobody knows: a number, bytes, a group.
+        // Unknown fields: a number, bytes, a group.
         Just(field(0x38, &[1])),
         Just(field(0x42, b"xy")),
         Just(vec![0x4b, 0x08, 0x01, 0x4c]),
@@ -303,7 +303,7 @@ fn depth_is_bounded_as_by_prost() {
     assert!(read_value(&bytes).is_err());
 }
 
-/// What no JSON can be read of. It was read before it was kept, so this does not happen.
+/// The error for bytes that hold no JSON. They are checked before they are kept, so it does not occur.
 #[test]
 fn text_that_is_no_json_is_null() {
     assert_eq!(text_of(&wire_of("[1,")), "null");

@@ -145,7 +145,7 @@ impl Scalar<'_> {
     }
 }
 
-/// What a field with a small number takes that holds so many bytes.
+/// Encoded length of a field with a small number and a payload of this many bytes.
 fn delimited(bytes: usize) -> usize {
     1 + encoded_len_varint(bytes as u64) + bytes
 }
@@ -161,7 +161,7 @@ fn put(tag: u32, bytes: &[u8], out: &mut impl BufMut) {
     out.put_slice(bytes);
 }
 
-/// What an entry of a `Struct` takes, by its name and the length of its value.
+/// Encoded length of an entry of a `Struct`, by its name and the length of its value.
 fn entry_len(name: &str, value: usize) -> usize {
     // As prost writes maps: a default is left out.
     let name = if name.is_empty() { 0 } else { delimited(name.len()) };
@@ -201,7 +201,7 @@ macro_rules! scalars {
     };
 }
 
-/// What stands at the deepest level: a scalar, or the text of what would be deeper.
+/// Content of the deepest level: a scalar, or the JSON text of anything deeper.
 fn deepest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Deepest<'de>, D::Error> {
     let raw = <&RawValue>::deserialize(deserializer)?.get();
     Ok(if raw.starts_with(['[', '{']) { Deepest::Text(raw) } else { Deepest::Scalar(raw) })
@@ -299,7 +299,7 @@ struct Writer<'s, B> {
 }
 
 impl<B: BufMut> Writer<'_, B> {
-    /// What stands before a `Value` of that length.
+    /// Prefix of a `Value` of that length.
     fn begin(&mut self, place: &Place<'_>, length: usize) {
         match place {
             Place::Value | Place::Struct => {}
@@ -314,7 +314,7 @@ impl<B: BufMut> Writer<'_, B> {
         }
     }
 
-    /// What stands before the entries of an object and the items of a list, by the number of its field in a `Value`.
+    /// Prefix of an object's entries and of a list's items, by the number of their field in a `Value`.
     fn begin_container(&mut self, place: &Place<'_>, tag: u32) {
         let length = self.lengths.next().map_or(0, |length| *length as usize);
         self.begin(place, delimited(length));
