@@ -1,6 +1,12 @@
 //! What an agent is: something that takes a turn and says things, and a profile that describes it.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    slice,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use a2a::{AgentExtension, AgentSkill, Artifact, JsonObject, Message, Part};
 use async_trait::async_trait;
@@ -14,9 +20,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     delegation::Ledger,
     errand::Errands,
+    flight::FREE,
     kept,
     origin::{Origin, Trace},
     page_token::Key,
+    turn_memory::{Budget, Reservation},
     wake,
     working_time::{Waits, WorkingTime},
 };
@@ -199,8 +207,23 @@ pub struct Turn {
 pub struct Past(Source);
 
 enum Source {
-    Journal { tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize, key: Key },
+    Journal(Journaled),
     Told { history: Vec<Message>, context_history: Vec<Message> },
+}
+
+/// A turn's place in the journal.
+pub(crate) struct Journaled {
+    pub(crate) tenant: TenantId,
+    pub(crate) store: Arc<dyn Journal>,
+    /// How many messages of other tasks are read at most.
+    pub(crate) context_limit: usize,
+    pub(crate) key: Key,
+    pub(crate) time: WorkingTime,
+    /// The memory of the message and the kept state, where those are large.
+    pub(crate) held: Option<Arc<Mutex<Reservation>>>,
+    /// Where memory for what was said before is taken from, and what was.
+    pub(crate) budget: Budget,
+    pub(crate) past: Mutex<Option<Reservation>>,
 }
 
 /// How a turn ends.
@@ -410,35 +433,80 @@ impl Past {
         Self(Source::Told { history, context_history })
     }
 
-    /// A past that the journal has, with so many messages of other tasks at most.
-    pub(crate) fn journal(tenant: TenantId, store: Arc<dyn Journal>, context_limit: usize, key: Key) -> Self {
-        Self(Source::Journal { tenant, store, context_limit, key })
+    /// A past that the journal has.
+    pub(crate) fn journal(journaled: Journaled) -> Self {
+        Self(Source::Journal(journaled))
+    }
+}
+
+impl Journaled {
+    fn hold_past(&self, reservation: Option<Reservation>) {
+        *self.past.lock().unwrap_or_else(PoisonError::into_inner) = reservation;
     }
 }
 
 impl Turn {
-    /// This task's messages, ending with this turn's.
-    pub async fn history(&self) -> store::Result<Vec<Message>> {
-        match &self.past.0 {
-            Source::Journal { tenant, store, .. } => store.history(*tenant, self.task).await,
-            Source::Told { history, .. } => Ok(history.clone()),
+    /// What was said before: this task's messages, ending with this turn's, and what came before in the context, in other tasks, capped;
+    /// nothing of the latter where the caller's surface has no memory. Waits until there is memory for both, which is not charged to the
+    /// turn, and holds it for as long as the turn goes on.
+    pub async fn past(&self) -> store::Result<(Cow<'_, [Message]>, Vec<Message>)> {
+        let source = match &self.past.0 {
+            Source::Journal(source) => source,
+            Source::Told { history, context_history } => return Ok((Cow::Borrowed(history), context_history.clone())),
+        };
+        let is_first = self.number == 1 && self.attempt == 1 && !self.resumed;
+        let mut most = FREE;
+        loop {
+            let history = async {
+                if is_first {
+                    return Ok(Cow::Borrowed(slice::from_ref(&self.message)));
+                }
+                source.store.history(source.tenant, self.task, most).await.map(Cow::Owned)
+            };
+            let context = async {
+                let (agent, context, limit) = (&self.agent, &self.context, source.context_limit);
+                if limit == 0 {
+                    return Ok(Vec::new());
+                }
+                source.store.context_history(source.tenant, agent, context, self.task, limit, most).await
+            };
+            let (history, context) = (history.await, context.await);
+            let bytes_of = |error: Option<&store::Error>| match error {
+                Some(store::Error::Heavy { bytes }) => *bytes,
+                _ => 0,
+            };
+            let bytes = bytes_of(history.as_ref().err()).saturating_add(bytes_of(context.as_ref().err()));
+            if bytes == 0 {
+                return Ok((history?, context?));
+            }
+            drop((history, context));
+            // Given back before it is waited for more.
+            source.hold_past(None);
+            let _waits = source.time.wait();
+            // What is small beside what is large is read with it.
+            most = bytes.saturating_add(FREE);
+            source.hold_past(Some(source.budget.take(source.tenant, most).await));
         }
     }
 
-    /// What came before in the context, in other tasks, capped; nothing where the caller's surface has no memory.
-    pub async fn context_history(&self) -> store::Result<Vec<Message>> {
-        match &self.past.0 {
-            Source::Journal { context_limit: 0, .. } => Ok(Vec::new()),
-            Source::Journal { tenant, store, context_limit, .. } => {
-                store.context_history(*tenant, &self.agent, &self.context, self.task, *context_limit).await
+    /// Drops the content of the message and the kept state, and gives back the memory that they take: the agent needs them no more.
+    pub fn release_message(&mut self) {
+        self.message.parts = Vec::new();
+        self.message.metadata = None;
+        let kept = self.state.take().map_or(0, |state| state.len() as u64);
+        if let Source::Journal(source) = &mut self.past.0 {
+            source.hold_past(None);
+            if let Some(held) = &source.held {
+                // The state is held for as long as the turn may keep another one.
+                held.lock().unwrap_or_else(PoisonError::into_inner).keep(kept);
             }
-            Source::Told { context_history, .. } => Ok(context_history.clone()),
         }
     }
 
     /// What this agent last kept in the newest other task of the context.
     pub async fn context_state(&self) -> store::Result<Option<Bytes>> {
-        let Source::Journal { tenant, store, .. } = &self.past.0 else { return Ok(None) };
+        let Source::Journal(source) = &self.past.0 else { return Ok(None) };
+        let Journaled { tenant, store, .. } = source;
         let kept = store.context_state(*tenant, &self.agent, &self.context, self.task).await?;
         match kept {
             None => Ok(None),
@@ -453,7 +521,7 @@ impl Turn {
     /// What somebody outside says to [wake](crate::Exchange::wake_by) this task, should it be parked. Nobody can make one up.
     pub fn wake_token(&self) -> Option<String> {
         match &self.past.0 {
-            Source::Journal { tenant, key, .. } => Some(wake::seal(key, *tenant, self.task)),
+            Source::Journal(source) => Some(wake::seal(&source.key, source.tenant, self.task)),
             Source::Told { .. } => None,
         }
     }
@@ -461,7 +529,7 @@ impl Turn {
     /// The tenant of its task. `None` where there is no journal.
     pub fn tenant(&self) -> Option<TenantId> {
         match &self.past.0 {
-            Source::Journal { tenant, .. } => Some(*tenant),
+            Source::Journal(source) => Some(source.tenant),
             Source::Told { .. } => None,
         }
     }

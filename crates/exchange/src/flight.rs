@@ -19,7 +19,7 @@ use tokio::{
 use crate::Error;
 
 /// What is no larger travels free.
-const FREE: u64 = 16 << 10;
+pub(crate) const FREE: u64 = 16 << 10;
 /// How long whoever finds no room waits for some.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// When trying again makes sense, in seconds.

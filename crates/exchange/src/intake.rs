@@ -251,8 +251,12 @@ impl Exchange {
             // Whoever asked may be gone; the turn runs all the same.
             let _ = reply.send(accepted);
             if let (Some((running, number)), Some(entry), Some(slot)) = (running, start.entry, start.slot) {
-                let begin =
-                    Begin { turn: Turn { message: start.message, number }, interrupted: false, rested: false, asked };
+                let begin = Begin {
+                    turn: Turn { message: start.message, number, unread: 0 },
+                    interrupted: false,
+                    rested: false,
+                    asked,
+                };
                 worker::run(Arc::clone(&inner), entry, running, begin, slot).await;
             }
         });
@@ -336,7 +340,7 @@ pub(crate) fn negotiate(entry: &Entry, requested: &[String]) -> Result<Vec<Strin
 }
 
 /// About how many bytes a message has.
-fn size_of(message: &Message) -> usize {
+pub fn size_of(message: &Message) -> usize {
     let content = |part: &a2a::Part| match &part.content {
         PartContent::Text(text) | PartContent::Url(text) => text.len(),
         PartContent::Raw(bytes) => bytes.len(),

@@ -40,6 +40,7 @@ mod send;
 mod streams;
 mod trouble;
 mod turn;
+mod turn_memory;
 mod wake;
 pub mod words;
 mod worker;
@@ -64,6 +65,7 @@ pub use error::Error;
 pub use feed::{Fed, FedEvent, Feed, FeedItem};
 pub use flight::{Flight, Load, Luggage};
 pub use heavy::heavy;
+pub use intake::size_of;
 pub use nearest::nearest;
 pub use operations::{Listing, Reply, Sent};
 pub use origin::{DELEGATION, Origin, Trace};
@@ -160,6 +162,7 @@ pub(crate) struct Inner {
     /// Calls of the queue that wait.
     pub(crate) long_polls: streams::Streams,
     pub(crate) flight: Flight,
+    pub(crate) turn_memory: turn_memory::TurnMemory,
     /// Whether there is more than one tenant.
     pub(crate) has_tenants: AtomicBool,
     pub(crate) page_key: page_token::Key,
@@ -217,6 +220,7 @@ impl Exchange {
             streams: streams::Streams::new(options.max_streams),
             long_polls: streams::Streams::new(options.max_streams),
             flight: Flight::new(options.bytes_in_flight),
+            turn_memory: turn_memory::TurnMemory::new(options.bytes_in_flight),
             has_tenants: AtomicBool::new(false),
             draining: CancellationToken::new(),
             tracker: TaskTracker::new(),

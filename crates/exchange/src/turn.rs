@@ -3,7 +3,12 @@
 //! Whatever wants a turn to stop (a lost lease, a shutdown, its time, a cancel) is looked at before the agent is, so that
 //! an agent that never waits is stopped like any other. Each of these clocks is started once for the turn.
 
-use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use a2a::{Message, Part, PartContent, Role, TaskState};
 use bytes::Bytes;
@@ -13,12 +18,15 @@ use tokio::time::Instant;
 
 use crate::{
     Entry, Errands, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn,
-    agent::COALESCE,
+    agent::{COALESCE, Journaled},
     attempts, errand,
+    flight::FREE,
     fold::Made,
+    intake::size_of,
     kept::{self, Kept},
     scribe::{INTERRUPTED, Scribe, reason_of},
     trouble::{Attempt, Trouble},
+    turn_memory::Reservation,
     worker::{self, Begin, Running},
 };
 
@@ -150,16 +158,34 @@ async fn run(
         return give_back(inner, running, number, rested).await;
     }
     let mut scribe = Scribe::new(lease.task, Arc::clone(&lease.context), number, tries.attempt, profile.reply_text);
+    let may_be_held = profile.reply == ReplyMode::Auto && number == 1 && !fault::is_on("stay-held");
     let begun = async {
+        let Some((turn, mut held)) = reserve(inner, running, turn, left, may_be_held).await? else { return Ok(None) };
         let resumed = take_up(inner, lease, &mut scribe, left).await?;
         let mut origin = Origin::read(lease.origin.as_deref());
         if origin.has_stored_deadline() {
             origin.start_deadline(inner.store.next_due(&[]).await?.now);
         }
-        Ok::<_, store::Error>((resumed, origin, offered(inner, running, turn).await?))
+        let message = offered(inner, running, turn, &mut held).await?;
+        if let Some(held) = &mut held {
+            held.keep((size_of(&message) + scribe.state().map_or(0, Bytes::len)) as u64);
+        }
+        Ok::<_, store::Error>(Some((resumed, origin, message, held)))
     };
-    let (resumed, origin, message) = match begun.await {
-        Ok(begun) => begun,
+    let begun = tokio::select! {
+        biased;
+        begun = begun => begun,
+        () = running.lost.cancelled() => return Ended::Over,
+        () = inner.workers.released() => return give_back(inner, running, number, rested).await,
+    };
+    let (resumed, origin, message, held) = match begun {
+        Ok(Some(begun)) => begun,
+        Ok(None) => {
+            let attempt = attempt_of(running, &scribe);
+            let ended = end_as(inner, running, &mut scribe, Outcome::Canceled, attempt, None).await;
+            errand::wake_parent(inner, lease.tenant, &Origin::read(lease.origin.as_deref())).await;
+            return ended;
+        }
         Err(error) => {
             if rested && !error.is_permanent() {
                 tracing::warn!(task.id = %lease.task, %error, "what a turn goes on with cannot be read yet");
@@ -184,7 +210,18 @@ async fn run(
     }
     let (output, mut said) = Output::channel(SAID);
     let time = output.time();
-    let context_limit = if lease.remembers { inner.options.context_limit } else { 0 };
+    // Held until all that comes of it is committed.
+    let held = held.map(|held| Arc::new(Mutex::new(held)));
+    let journaled = Journaled {
+        tenant: lease.tenant,
+        store: inner.journal(),
+        context_limit: if lease.remembers { inner.options.context_limit } else { 0 },
+        key: inner.page_key.clone(),
+        time: time.clone(),
+        held: held.clone(),
+        budget: inner.turn_memory.past.clone(),
+        past: Mutex::default(),
+    };
     let agent_turn = Turn {
         agent: lease.agent.clone(),
         task: lease.task,
@@ -195,7 +232,7 @@ async fn run(
         state: scribe.state().cloned(),
         resumed,
         cancel: running.cancel.clone(),
-        past: Past::journal(lease.tenant, inner.journal(), context_limit, inner.page_key.clone()),
+        past: Past::journal(journaled),
         ledger: inner.ledger(&lease.agent, &origin),
         errands: Some(Errands::of_turn(inner, lease)),
         origin: origin.clone(),
@@ -207,7 +244,6 @@ async fn run(
         tokio::time::sleep(inner.options.cancel_grace).await;
     });
     // A caller that waits for a direct reply is told of the task when that takes too long, whether it is there or not.
-    let may_be_held = profile.reply == ReplyMode::Auto && number == 1 && !fault::is_on("stay-held");
     let mut reveal = pin!(tokio::time::sleep(if may_be_held { profile.reveal_after } else { NEVER }));
     let mut flush_at = (!scribe.is_empty()).then(Instant::now);
     let mut patience = profile.first_text;
@@ -291,6 +327,58 @@ async fn run(
     ended
 }
 
+/// Memory for the message and the kept state of a turn, and the message, unless it came with the lease. Waits until there is room, without the
+/// message. `None` when the turn is canceled meanwhile.
+async fn reserve(
+    inner: &Inner,
+    running: &Running,
+    mut turn: store::Turn,
+    left: &Left,
+    may_be_held: bool,
+) -> store::Result<Option<(store::Turn, Option<Reservation>)>> {
+    let lease = &running.lease;
+    let message = if turn.unread > 0 { turn.unread } else { size_of(&turn.message) as u64 };
+    let bytes = message.saturating_add(kept_bytes(inner, lease, left).await?);
+    if bytes <= FREE {
+        return Ok(Some((turn, None)));
+    }
+    let budget = &inner.turn_memory.messages;
+    let held = match budget.try_take(lease.tenant, bytes) {
+        Some(held) => held,
+        None => {
+            tracing::debug!(task.id = %lease.task, bytes, "a turn waits for memory");
+            turn = store::Turn { message: Message::default(), number: turn.number, unread: message.max(1) };
+            if may_be_held {
+                // Nobody knows how long it takes.
+                show(inner, running).await;
+            }
+            tokio::select! {
+                biased;
+                () = running.cancel.cancelled() => return Ok(None),
+                held = budget.take(lease.tenant, bytes) => held,
+            }
+        }
+    };
+    if turn.unread > 0 {
+        let message = inner.store.turn_message(lease.tenant, lease.task, turn.number).await?;
+        turn = store::Turn { message, number: turn.number, unread: 0 };
+    }
+    Ok(Some((turn, Some(held))))
+}
+
+/// How many bytes the state has that was kept before a turn.
+async fn kept_bytes(inner: &Inner, lease: &store::Lease, left: &Left) -> store::Result<u64> {
+    let before = match left {
+        Left::Known(state) => return Ok(state.as_ref().map_or(0, |state| state.len() as u64)),
+        Left::Stored => lease.kept.checked_sub(1),
+    };
+    let Some(before) = before else { return Ok(0) };
+    match inner.store.read(lease.tenant, lease.task, before, Most { events: 1, bytes: LOG_BYTES }).await {
+        Err(store::Error::Heavy { bytes }) => Ok(bytes),
+        read => read?.0.first().map_or(Ok(0), kept::length),
+    }
+}
+
 /// Tells the scribe what was kept before, and how far this turn has come already. Says whether it has come anywhere.
 pub(crate) async fn take_up(
     inner: &Inner,
@@ -347,12 +435,29 @@ async fn made_until(inner: &Inner, lease: &store::Lease, last: u64) -> store::Re
 
 /// The message that the agent gets. When a caller was asked whether to run an interrupted turn again, and says no more
 /// than yes, that is the message of the interrupted turn.
-async fn offered(inner: &Inner, running: &Running, turn: store::Turn) -> store::Result<Message> {
+async fn offered(
+    inner: &Inner,
+    running: &Running,
+    turn: store::Turn,
+    held: &mut Option<Reservation>,
+) -> store::Result<Message> {
     if turn.number == 1 || !is_confirmation(&turn.message) {
         return Ok(turn.message);
     }
-    let view = View { history: Some(REMEMBERED), artifacts: false, ..View::FULL };
-    let task = inner.store.task(running.lease.tenant, running.lease.task, view).await?;
+    let lease = &running.lease;
+    let mut most = FREE;
+    let task = loop {
+        let view = View { history: Some(REMEMBERED), artifacts: false, most };
+        match inner.store.task(lease.tenant, lease.task, view).await {
+            Err(store::Error::Heavy { bytes }) => {
+                // Given back before it is waited for more.
+                drop(held.take());
+                *held = Some(inner.turn_memory.messages.take(lease.tenant, bytes).await);
+                most = bytes;
+            }
+            read => break read?,
+        }
+    };
     let mut history: Vec<Message> = Vec::with_capacity(task.history.len());
     for message in &task.history {
         history.push(serde_json::from_slice(message)?);

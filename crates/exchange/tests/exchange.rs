@@ -460,8 +460,8 @@ async fn what_belongs_to_someone_else_does_not_exist() {
 #[tokio::test]
 async fn x_10_an_agent_is_told_its_own_replies() {
     let rig = Rig::new(vec![agent("recall", |turn, out| async move {
-        let mut told = turn.context_history().await.unwrap();
-        told.extend(turn.history().await.unwrap());
+        let (history, mut told) = turn.past().await.unwrap();
+        told.extend(history.into_owned());
         let told: Vec<String> = told.iter().map(|message| exchange::text_of(&message.parts)).collect();
         out.text(format!("[{}]", told.join(" ")), true).await;
         if turn.text() == "ask" {
@@ -538,7 +538,7 @@ async fn x_10_text_that_ends_with_its_turn_is_one_chunk_that_says_so() {
 #[tokio::test]
 async fn a_surface_without_memory_tells_the_agent_nothing_of_the_context() {
     let mut rig = Rig::new(vec![agent("recall", |turn, _out| async move {
-        let told = turn.context_history().await.unwrap();
+        let (_, told) = turn.past().await.unwrap();
         Outcome::Completed(vec![Part::text(told.len().to_string())])
     })])
     .await;

@@ -139,6 +139,7 @@ macro_rules! for_each_conformance_case {
             a_feed_has_the_visible_events_of_one_tenant,
             a_feed_reads_a_bounded_part_at_a_time,
             a_turn_hears_what_was_said_before,
+            large_messages_are_read_when_there_is_room,
             lists_are_newest_first_in_pages,
             lists_of_many_agents_are_one,
             lists_are_filtered_and_counted,

@@ -135,10 +135,14 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The task's messages, oldest first: what its current turn and those before it said and were told. A reply that an
     /// earlier turn gave in artifacts alone is there as a message, its text.
-    async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>>;
+    /// [`Error::Heavy`] when they have more than `most` bytes.
+    async fn history(&self, tenant: TenantId, task: TaskId, most: u64) -> Result<Vec<a2a::Message>>;
+
+    /// The message that a turn works on, while it does.
+    async fn turn_message(&self, tenant: TenantId, task: TaskId, turn: u32) -> Result<a2a::Message>;
 
     /// The last `limit` messages of other, older tasks of the same agent and context, oldest first,
-    /// the replies that ended them included, direct ones and those in artifacts too.
+    /// the replies that ended them included, direct ones and those in artifacts too. [`Error::Heavy`] as in [`history`](Self::history).
     async fn context_history(
         &self,
         tenant: TenantId,
@@ -146,6 +150,7 @@ pub trait Journal: Send + Sync + 'static {
         context: &str,
         before: TaskId,
         limit: usize,
+        most: u64,
     ) -> Result<Vec<a2a::Message>>;
 
     /// The newest other task of the same agent and context that has kept its state, and the event with which it last did, if that is

@@ -28,7 +28,7 @@ pub(crate) use self::{
     push::{put_push, remove_push},
     row::{Aftermath, Dead, Hidden, Owes, TaskRow},
 };
-use crate::{AgentId, Claim, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId};
+use crate::{AgentId, Claim, Event, IdempotencyKey, LeaseTime, NewPush, Quota, Result, TaskId, TenantId, Turn};
 
 /// The transaction that an operation is part of: what it can read and write.
 ///
@@ -61,9 +61,9 @@ pub(crate) trait Tx {
     /// Whether the current turn has not ended.
     fn has_current_turn(&mut self, row: &TaskRow) -> Result<bool>;
     /// The message that the current turn works on, if the turn has not ended.
-    fn current_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>>;
+    fn current_message(&mut self, row: &TaskRow) -> Result<Option<InboxMessage>>;
     /// The oldest message of the inbox.
-    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>>;
+    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<InboxMessage>>;
     /// The oldest message of the inbox is worked on from now on; `row.turn` is its turn already.
     fn begin_turn(&mut self, row: &TaskRow) -> Result<()>;
     /// The current turn's message has been dealt with.
@@ -108,6 +108,35 @@ pub(crate) struct NewMessage<'a> {
     pub(crate) turn: u32,
     pub(crate) body: &'a Bytes,
     pub(crate) at: Timestamp,
+}
+
+/// A message of an inbox.
+#[derive(Clone)]
+pub(crate) enum InboxMessage {
+    Here(Bytes),
+    /// It has so many bytes and does not come with its lease.
+    Large(u64),
+}
+
+impl InboxMessage {
+    /// The most bytes of a message that is read. Claims of a queue are bounded as a whole.
+    pub(crate) fn most(queued: bool) -> i64 {
+        if queued { i64::MAX } else { i64::try_from(Turn::WITH_LEASE).unwrap_or(i64::MAX) }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Here(body) => body.len() as u64,
+            Self::Large(bytes) => *bytes,
+        }
+    }
+
+    fn into_turn(self, number: u32) -> Result<Turn> {
+        Ok(match self {
+            Self::Here(body) => Turn { message: serde_json::from_slice(&body)?, number, unread: 0 },
+            Self::Large(unread) => Turn { message: a2a::Message::default(), number, unread },
+        })
+    }
 }
 
 /// What an idempotency key was first used for.

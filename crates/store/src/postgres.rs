@@ -266,8 +266,12 @@ impl Journal for PostgresStore {
         tail::log_end(&self.readers).await
     }
 
-    async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
-        read::history(&self.readers, tenant, task).await
+    async fn history(&self, tenant: TenantId, task: TaskId, most: u64) -> Result<Vec<a2a::Message>> {
+        read::history(&self.readers, tenant, task, most).await
+    }
+
+    async fn turn_message(&self, tenant: TenantId, task: TaskId, turn: u32) -> Result<a2a::Message> {
+        read::turn_message(&self.readers, tenant, task, turn).await
     }
 
     async fn context_history(
@@ -277,8 +281,9 @@ impl Journal for PostgresStore {
         context: &str,
         before: TaskId,
         limit: usize,
+        most: u64,
     ) -> Result<Vec<a2a::Message>> {
-        read::context_history(&self.readers, tenant, agent, context, before, limit).await
+        read::context_history(&self.readers, tenant, agent, context, before, limit, most).await
     }
 
     async fn context_state(

@@ -281,8 +281,12 @@ impl Journal for SqliteStore {
         self.readers.run(read::log_end).await
     }
 
-    async fn history(&self, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
-        self.readers.run(move |conn| read::history(conn, tenant, task)).await
+    async fn history(&self, tenant: TenantId, task: TaskId, most: u64) -> Result<Vec<a2a::Message>> {
+        self.readers.run(move |conn| read::history(conn, tenant, task, most)).await
+    }
+
+    async fn turn_message(&self, tenant: TenantId, task: TaskId, turn: u32) -> Result<a2a::Message> {
+        self.readers.run(move |conn| read::turn_message(conn, tenant, task, turn)).await
     }
 
     async fn context_history(
@@ -292,9 +296,10 @@ impl Journal for SqliteStore {
         context: &str,
         before: TaskId,
         limit: usize,
+        most: u64,
     ) -> Result<Vec<a2a::Message>> {
         let (agent, context) = (agent.clone(), context.to_owned());
-        self.readers.run(move |conn| read::context_history(conn, tenant, &agent, &context, before, limit)).await
+        self.readers.run(move |conn| read::context_history(conn, tenant, &agent, &context, before, limit, most)).await
     }
 
     async fn context_state(

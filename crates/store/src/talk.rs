@@ -24,11 +24,13 @@ pub(crate) const SAID_BYTES: u64 = 4 << 20;
 pub(crate) struct Room {
     made: usize,
     said: u64,
+    /// The bytes of the messages that are read.
+    heard: u64,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { made: ALL_BYTES, said: SAID_BYTES }
+        Self { made: ALL_BYTES, said: SAID_BYTES, heard: 0 }
     }
 }
 
@@ -37,7 +39,13 @@ impl Room {
     pub(crate) fn hears(&mut self, bytes: u64) -> bool {
         let has_room = self.said > 0;
         self.said = self.said.saturating_sub(bytes);
+        self.heard += if has_room { bytes } else { 0 };
         has_room
+    }
+
+    /// The bytes of the messages that are read.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard
     }
 }
 

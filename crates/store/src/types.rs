@@ -337,10 +337,17 @@ pub struct Accepted {
 /// One message to work on.
 #[derive(Debug, Clone)]
 pub struct Turn {
-    /// The message.
+    /// The message; empty where it is `unread`.
     pub message: a2a::Message,
     /// Its number in the task, from 1.
     pub number: u32,
+    /// The bytes of a message that does not come with the lease: [`turn_message`](crate::Journal::turn_message) reads it. 0 where it does.
+    pub unread: u64,
+}
+
+impl Turn {
+    /// The most bytes of a message that comes with the lease, except for entries of a queue.
+    pub const WITH_LEASE: usize = 64 << 10;
 }
 
 /// What a turn has produced since its last commit.

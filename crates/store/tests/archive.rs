@@ -387,7 +387,7 @@ async fn a_conversation_goes_on_where_it_was_moved_to() {
     let after = store.task(tenant, task, View::FULL).await.unwrap();
     assert_eq!((after.state, after.seq), (TaskState::Completed, before.seq + 3));
     assert_eq!(after.history[..before.history.len()], before.history[..], "what was said stays in its order");
-    let said = store.history(tenant, task).await.unwrap();
+    let said = store.history(tenant, task, u64::MAX).await.unwrap();
     let said: Vec<&str> = said.iter().map(|message| message.message_id.as_str()).collect();
     let reply = task.reply_id(1);
     assert_eq!(said, ["m", &reply, "answer", &reply]);

@@ -196,7 +196,7 @@ impl Story {
                 for context in CONTEXTS {
                     for (before, limit) in [(STEPS - 1, 1000), (STEPS / 2, 7), (STEPS - 1, 3)] {
                         let (agent, before) = (agent.parse().unwrap(), self.ids[before]);
-                        let told = self.store.context_history(tenant, &agent, context, before, limit).await;
+                        let told = self.store.context_history(tenant, &agent, context, before, limit, u64::MAX).await;
                         lines.push(format!("context {agent} {context} {before} {limit} {told:?}"));
                     }
                 }
@@ -208,7 +208,7 @@ impl Story {
     async fn read_task(&self, tenant: TenantId, task: TaskId, lines: &mut Vec<String>) {
         let store = &self.store;
         lines.push(format!("head {task} {:?}", store.head(tenant, task).await));
-        lines.push(format!("history {task} {:?}", store.history(tenant, task).await));
+        lines.push(format!("history {task} {:?}", store.history(tenant, task, u64::MAX).await));
         for (after, limit) in [(0, 1000), (2, 3), (1000, 5), (0, 0), (u64::MAX, usize::MAX)] {
             let events = store.events(tenant, task, after, limit).await.map(|mut events| {
                 // What the store says by itself it says at its own time.

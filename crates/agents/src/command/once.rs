@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     OutputMode, Program, Quarters,
     events::Events,
-    input::input,
+    input::{Input, input},
     process::{self, Process, Tail, at, refused, unread},
     text::Text,
 };
@@ -47,8 +47,8 @@ enum End {
 
 #[async_trait]
 impl Agent for OnceAgent {
-    async fn run(&self, turn: Turn, out: Output) -> Outcome {
-        let input = match input(&turn, None).await {
+    async fn run(&self, mut turn: Turn, out: Output) -> Outcome {
+        let input = match input(&mut turn, None, &self.quarters).await {
             Ok(input) => input,
             Err(why) => return Outcome::Retry(why),
         };
@@ -89,7 +89,7 @@ impl OnceAgent {
     async fn attend(
         &self,
         process: &mut Process,
-        input: Vec<u8>,
+        input: Input,
         reader: &mut Reader,
         tail: &mut Tail,
         turn: &Turn,
@@ -202,7 +202,7 @@ impl Reader {
 }
 
 /// Writes the input and closes the pipe. A program that does not read it is within its rights.
-async fn feed(mut stdin: ChildStdin, input: Vec<u8>) {
-    let _ = stdin.write_all(&input).await;
+async fn feed(mut stdin: ChildStdin, input: Input) {
+    let _ = input.write_to(&mut stdin).await;
     let _ = stdin.shutdown().await;
 }

@@ -122,7 +122,7 @@ impl Drop for ServeAgent {
 
 #[async_trait]
 impl Agent for ServeAgent {
-    async fn run(&self, turn: Turn, out: Output) -> Outcome {
+    async fn run(&self, mut turn: Turn, out: Output) -> Outcome {
         let (mut seat, _apart) = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Outcome::Canceled,
@@ -134,7 +134,7 @@ impl Agent for ServeAgent {
                 Err(outcome) => return outcome,
             },
         };
-        let line = match input(&turn, Some(&seat.id())).await {
+        let line = match input(&mut turn, Some(&seat.id()), &self.pool.quarters).await {
             Ok(line) => line,
             Err(why) => return Outcome::Retry(why),
         };

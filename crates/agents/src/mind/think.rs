@@ -192,9 +192,9 @@ impl Thinking<'_> {
         let unread =
             |error: store::Error| Box::new(Outcome::Retry(format!("what was said before cannot be read: {error}")));
         let mut messages = Vec::new();
-        let mut past = turn.context_history().await.map_err(unread)?;
+        let (own, mut past) = turn.past().await.map_err(unread)?;
         if turn.number > 1 {
-            let mut own = turn.history().await.map_err(unread)?;
+            let mut own = own.into_owned();
             // Others may have its id: there are clients that count anew in every turn.
             if let Some(last) = own.iter().rposition(|message| message.message_id == turn.message.message_id) {
                 own.truncate(last);

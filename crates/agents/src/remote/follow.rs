@@ -291,7 +291,10 @@ impl Follow<'_> {
         let step = match self.state.phase {
             Phase::New | Phase::Over => self.send().await,
             Phase::Sending => self.send_again().await,
-            Phase::Working => self.look().await,
+            Phase::Working => {
+                self.turn.release_message();
+                self.look().await
+            }
         };
         match step {
             Ok(Step::Ends(outcome)) => outcome,
@@ -387,11 +390,10 @@ impl Follow<'_> {
     /// Sends the message and hears what comes of it.
     async fn send(&mut self) -> Result<Step, Outcome> {
         let delegation = self.admit().await?;
-        let request = self.request(&delegation);
         if self.state.plain || !self.peer.streams() {
-            return self.send_plainly(request).await;
+            return self.send_plainly(&delegation).await;
         }
-        let error = match self.client.stream(request.clone()).await {
+        let error = match self.client.stream(self.request(&delegation)).await {
             Ok(stream) => match self.hear(stream).await {
                 Ok(step) => return Ok(step),
                 Err(error) if self.begun => return self.take_up(error).await,
@@ -401,7 +403,7 @@ impl Follow<'_> {
         };
         if refuses_streams(&error) {
             self.state.plain = true;
-            return self.send_plainly(request).await;
+            return self.send_plainly(&delegation).await;
         }
         if !is_broken_stream(&error) {
             return self.not_sent(error).await;
@@ -409,20 +411,21 @@ impl Follow<'_> {
         self.state.plain = true;
         if self.has_keys() {
             self.may_have = true;
-            return self.send_plainly(request).await;
+            return self.send_plainly(&delegation).await;
         }
         match self.find_after_a_while().await? {
             Found::Yes(_) => self.look().await,
-            Found::No => self.send_plainly(request).await,
+            Found::No => self.send_plainly(&delegation).await,
             Found::NotNow(_) => Err(self.later(said(&error))),
             // Seed 004 has it so.
-            Found::Unknown if self.client.dialect() == Dialect::V03 => self.send_plainly(request).await,
+            Found::Unknown if self.client.dialect() == Dialect::V03 => self.send_plainly(&delegation).await,
             Found::Unknown | Found::TooMany => Err(may_have_taken(&error)),
         }
     }
 
     /// Sends it to somebody who does not stream. Where it can be looked at, it is not waited for: it has a name then.
-    async fn send_plainly(&mut self, mut request: SendMessageRequest) -> Result<Step, Outcome> {
+    async fn send_plainly(&mut self, delegation: &Delegation) -> Result<Step, Outcome> {
+        let mut request = self.request(delegation);
         if self.peer.spec.sees == Sees::Trace {
             let immediate =
                 SendMessageConfiguration { return_immediately: true, ..SendMessageConfiguration::default() };
@@ -436,6 +439,7 @@ impl Follow<'_> {
             Err(error) => return self.not_sent(error).await,
         };
         self.peer.worked(self.share);
+        self.turn.release_message();
         match answer {
             SendMessageResponse::Message(message) => Ok(Step::Ends(self.message(message))),
             SendMessageResponse::Task(task) => match self.task(task, false).await? {
@@ -565,6 +569,9 @@ impl Follow<'_> {
                 return Ok(Step::Ends(broken(why)));
             }
             let first = !std::mem::replace(&mut self.begun, true);
+            if first {
+                self.turn.release_message();
+            }
             self.state.failures = 0;
             self.state.tries = 0;
             self.state.looks = 0;

@@ -308,7 +308,8 @@ table! {
     /// How much of a tenant is stored; 0 is no bound.
     stored_bytes: Size = Size(10 << 30);
     // A tenant has half of it.
-    /// How many bytes of requests and of answers that are not read yet may be in memory, of which a tenant may have half; 0 is no bound.
+    /// How many bytes of requests and of answers that are not read yet may be in memory, of which a tenant may have half; messages of turns that
+    /// run, and what was said before them, have as many each; 0 is no bound.
     bytes_in_flight: Size = Size(64 << 20);
     /// How many streams of a tenant may be open, and how many of its calls of the queue may wait; 0 is no bound.
     streams: u64 = 1000;

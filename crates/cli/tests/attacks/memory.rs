@@ -23,13 +23,15 @@ use tokio::{
 };
 
 use crate::harness::{
-    Home, Server, TOKEN,
+    Home, PATIENCE, Server, TOKEN,
     grpc::framed,
     http::{Api, message, to},
 };
 
 /// So much more than when it is idle the server may take, at default limits.
 const BOUND_MIB: u64 = 512;
+/// The same for turns and for the queue.
+const TARGET_MIB: u64 = 300;
 /// How long the other tenant may wait for its echo. The build for tests is many times slower than the one that is released.
 const ECHO: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
 /// Just under the limit of a body.
@@ -43,7 +45,7 @@ struct Rig {
     done: Arc<AtomicBool>,
     // Dropped in this order: the database goes when its server is gone.
     server: Server,
-    _home: Home,
+    home: Home,
 }
 
 impl Rig {
@@ -71,17 +73,21 @@ impl Rig {
                 worst
             }
         });
-        Self { attacker, idle_kib, calls, done, server, _home: home }
+        Self { attacker, idle_kib, calls, done, server, home }
     }
 
     /// What the server took at most above what it had when it was idle, and how long the other tenant waited.
     async fn finish(self, name: &str) {
+        self.finish_within(name, BOUND_MIB, ECHO).await;
+    }
+
+    async fn finish_within(self, name: &str, mib: u64, echo: Duration) {
         self.done.store(true, Relaxed);
         let worst = self.calls.await.unwrap();
         let peak = kib(&self.server, "VmHWM").saturating_sub(self.idle_kib) / 1024;
         println!("{name}: {peak} MiB, the other tenant waited {} ms", worst.as_millis());
-        assert!(peak < BOUND_MIB, "{name}: {peak} MiB above idle");
-        assert!(worst < ECHO, "{name}: the other tenant waited {worst:?}");
+        assert!(peak < mib, "{name}: {peak} MiB above idle");
+        assert!(worst < echo, "{name}: the other tenant waited {worst:?}");
     }
 
     /// Posts a body, or puts it, and gives the status.
@@ -446,6 +452,96 @@ async fn a_long_conversation_of_large_messages_takes_no_more_than_the_bound() {
     rig.finish("a conversation of large messages").await;
 }
 
+/// A program that reads nothing and says when it was started; further lines of its table.
+fn deaf(home: &Home, table: &str) {
+    let started = home.write("started/none", "");
+    let started = started.trim_end_matches("none");
+    let program = format!("argv = [\"/bin/sh\", \"-c\", \"touch {started}$$; exec sleep 600\"]");
+    let slots = "kind = \"command\"\nconcurrency = 24\nper_tenant = 24";
+    home.add_agent("deaf.toml", &format!("{slots}\n[command]\n{program}\n{table}\n"));
+}
+
+/// How many programs have been started. A file is there from the begin.
+fn started(home: &Home) -> usize {
+    std::fs::read_dir(home.path("started")).unwrap().count() - 1
+}
+
+/// Each was given 30 MB where the input was kept in memory.
+#[tokio::test]
+async fn turns_of_programs_that_read_nothing_take_no_more_than_the_bound() {
+    let text = "x".repeat(10_000_000);
+    for (name, table, programs) in
+        [("24 programs that read nothing", "", 24), ("24 turns of one that reads nothing", "mode = \"serve\"", 1)]
+    {
+        let home = Home::new();
+        deaf(&home, table);
+        let rig = Rig::with(home).await;
+        for n in 0..24 {
+            let body = json!({
+                "message": {"messageId": format!("m{n}"), "role": "ROLE_USER", "parts": [{"text": text}]},
+                "tenant": "deaf",
+                "configuration": {"returnImmediately": true, "historyLength": 0},
+            });
+            assert_eq!(rig.post("/a2a/message:send", body.to_string()).await, 200, "{n}");
+        }
+        let begun = Instant::now();
+        while started(&rig.home) < programs {
+            assert!(begun.elapsed() < PATIENCE, "{name}: {} programs were started", started(&rig.home));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // The last messages are on their way to a program that is there already.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        rig.finish_within(name, TARGET_MIB, ECHO).await;
+    }
+}
+
+/// Messages that wait in the journal are claimed many at a time.
+#[tokio::test]
+async fn turns_that_are_claimed_together_take_no_more_than_the_bound() {
+    let home = Home::new();
+    deaf(&home, "");
+    let text = "x".repeat(10_000_000);
+    let mut server = home.start(home.serving(&[], &[]).env("SB_BOOTSTRAP_TOKEN", TOKEN)).await;
+    server.api().send(&to("echo", "warm")).await;
+    let idle_kib = kib(&server, "VmHWM");
+    for n in 0..24 {
+        let body = json!({
+            "message": {"messageId": format!("m{n}"), "role": "ROLE_USER", "parts": [{"text": text}]},
+            "tenant": "deaf",
+            "configuration": {"returnImmediately": true, "historyLength": 0},
+        });
+        server.api().post("/a2a/message:send", &body).await.ok();
+    }
+    server.kill9();
+    let before = started(&home);
+    // Its turns begin with it.
+    let rig = Rig { idle_kib, ..Rig::with(home).await };
+    let begun = Instant::now();
+    while started(&rig.home) < before + 24 {
+        assert!(begun.elapsed() < PATIENCE, "{} programs were started", started(&rig.home) - before);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    rig.finish_within("24 turns that are claimed together", TARGET_MIB, ECHO).await;
+}
+
+/// What was said before in the context is read for each turn, however small its message is.
+#[tokio::test]
+async fn turns_in_a_large_context_take_no_more_than_the_bound() {
+    let home = Home::new();
+    deaf(&home, "");
+    home.add_agent("reads.toml", "kind = \"command\"\nconcurrency = 24\n[command]\nargv = [\"true\"]\n");
+    let rig = Rig::with(home).await;
+    let send = async |id: String, text: &str, at_once: bool| {
+        let message = json!({"messageId": id, "contextId": "c", "role": "ROLE_USER", "parts": [{"text": text}]});
+        let configuration = json!({"returnImmediately": at_once, "historyLength": 0});
+        let body = json!({"message": message, "tenant": "reads", "configuration": configuration});
+        assert_eq!(rig.post("/a2a/message:send", body.to_string()).await, 200);
+    };
+    send("before".to_owned(), &"x".repeat(LARGE), false).await;
+    join_all((0..48).map(|n| send(format!("m{n}"), "hello", false))).await;
+    rig.finish_within("48 turns in a large context", TARGET_MIB, ECHO).await;
+}
+
 /// What workers ask for is as large as its publishers have made it.
 #[tokio::test]
 async fn the_queue_takes_no_more_than_the_bound() {
@@ -481,5 +577,5 @@ async fn the_queue_takes_no_more_than_the_bound() {
     assert!(statuses.contains(&200), "{statuses:?}");
     assert!(statuses.iter().all(|status| [200, 429, 503].contains(status)), "{statuses:?}");
     drop((letters, entries));
-    rig.finish("the queue").await;
+    rig.finish_within("the queue", TARGET_MIB, ECHO).await;
 }

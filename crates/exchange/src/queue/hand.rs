@@ -291,7 +291,7 @@ impl Exchange {
             1 => Vec::new(),
             _ => {
                 luggage.put(count(entry.message_bytes.min(MOST_TOLD) * 2));
-                store.history(lease.tenant, lease.task).await?
+                store.history(lease.tenant, lease.task, u64::MAX).await?
             }
         };
         let limit = if lease.remembers { self.inner.options.context_limit } else { 0 };
@@ -299,7 +299,8 @@ impl Exchange {
             Vec::new()
         } else {
             let mut load = count(MOST_TOLD);
-            let told = store.context_history(lease.tenant, &lease.agent, &lease.context, lease.task, limit).await?;
+            let (agent, context) = (&lease.agent, &lease.context);
+            let told = store.context_history(lease.tenant, agent, context, lease.task, limit, u64::MAX).await?;
             load.keep(told.iter().map(length).sum::<u64>() * 2);
             luggage.put(load);
             told

@@ -181,7 +181,7 @@ impl Exchange {
         let message: Message = if entry.turn > 1 {
             // What failed was said later.
             self.make_room(&Worker::Tenant(call.caller.clone()), entry.message_bytes.min(MOST_TOLD), &luggage).await?;
-            let history = self.inner.store.history(entry.tenant, letter).await?;
+            let history = self.inner.store.history(entry.tenant, letter, u64::MAX).await?;
             history.into_iter().rev().find(|message| message.role == Role::User).unwrap_or_default()
         } else {
             self.make_room(&Worker::Tenant(call.caller.clone()), entry.first_bytes, &luggage).await?;

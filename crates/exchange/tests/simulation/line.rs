@@ -303,8 +303,9 @@ over_the_line! {
         tail(after: &Position, limit: usize) -> (Vec<Tailed>, Position);
         feed(tenant: TenantId, agents: &[AgentId], after: &Position, limit: FeedLimit) -> FeedPage;
         log_end() -> Position;
-        history(tenant: TenantId, task: TaskId) -> Vec<Message>;
-        context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize) -> Vec<Message>;
+        history(tenant: TenantId, task: TaskId, most: u64) -> Vec<Message>;
+        turn_message(tenant: TenantId, task: TaskId, turn: u32) -> Message;
+        context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize, most: u64) -> Vec<Message>;
         context_state(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId) -> Option<(TaskId, Event)>;
         owed_cancels(agents: &[AgentId], limit: usize) -> Vec<OwedCancel>;
         settle_cancel(tenant: TenantId, task: TaskId);

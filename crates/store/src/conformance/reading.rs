@@ -9,8 +9,8 @@ use a2a::{
 
 use super::world::*;
 use crate::{
-    AgentId, Append, Draft, Error, EventKind, FeedEvent, FeedLimit, Filter, Lease, Most, PageKey, Position, Removal,
-    Room, Store, Tailed, TaskId, TurnEnd, View, clock,
+    AgentId, Append, Draft, Error, EventKind, FeedEvent, FeedLimit, Filter, Lease, LeasedTurn, Most, PageKey, Position,
+    Removal, Room, Store, Tailed, TaskId, Turn, TurnEnd, View, clock,
 };
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
@@ -312,7 +312,7 @@ pub(super) async fn a_turn_hears_what_was_said_before(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("one").await;
     world.accept(world.more(task, "two")).await.unwrap();
-    let hears = || async { all_say(&world.store.history(world.tenant, task).await.unwrap()) };
+    let hears = || async { all_say(&world.store.history(world.tenant, task, u64::MAX).await.unwrap()) };
     assert_eq!(hears().await, ["one"], "what waits has not been heard");
     world.end(&lease, Completed, Some("first")).await.unwrap();
     assert_eq!(hears().await, ["one", "first", "two"]);
@@ -322,12 +322,43 @@ pub(super) async fn a_turn_hears_what_was_said_before(store: Arc<dyn Store>) {
     assert_eq!(hears().await, ["one", "first", "two", "second", "three"]);
 }
 
+pub(super) async fn large_messages_are_read_when_there_is_room(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let large = "x".repeat(Turn::WITH_LEASE);
+    let task = world.waiting(&large).await;
+    let LeasedTurn { lease, turn, .. } = world.lease_one().await;
+    assert!(turn.unread > large.len() as u64 && turn.message == Message::default(), "{} bytes", turn.unread);
+    let read = world.store.turn_message(world.tenant, task, 1).await.unwrap();
+    assert_eq!(says(&read), large);
+
+    // The same of a turn that follows another one.
+    world.accept(world.more(task, &large)).await.unwrap();
+    world.accept(world.more(task, "small")).await.unwrap();
+    let next = world.end(&lease, Completed, None).await.unwrap().next.unwrap();
+    assert!(next.number == 2 && next.unread > large.len() as u64, "{} bytes", next.unread);
+    assert_eq!(says(&world.store.turn_message(world.tenant, task, 2).await.unwrap()), large);
+    let history = async |most| world.store.history(world.tenant, task, most).await;
+    let Err(Error::Heavy { bytes }) = history(100).await else { panic!("two large messages are more") };
+    assert_eq!(bytes, turn.unread + next.unread);
+    assert_eq!(history(bytes).await.unwrap().len(), 2);
+    let next = world.end(&lease, Completed, None).await.unwrap().next.unwrap();
+    assert_eq!((says(&next.message).as_str(), next.unread), ("small", 0));
+    world.end(&lease, Completed, None).await.unwrap();
+    assert!(matches!(world.store.turn_message(world.tenant, task, 3).await, Err(Error::NotFound)));
+
+    let context =
+        async |most| world.store.context_history(world.tenant, &world.agent, CONTEXT, TaskId::mint(), 100, most).await;
+    let Err(Error::Heavy { bytes: all }) = context(100).await else { panic!("two large messages are more") };
+    assert!(all > bytes && all < bytes + 1000, "{all}");
+    assert_eq!(context(all).await.unwrap().len(), 3);
+}
+
 pub(super) async fn a_turn_hears_replies_that_are_in_artifacts(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("one").await;
     world.accept(world.more(task, "two")).await.unwrap();
     world.accept(world.more(task, "three")).await.unwrap();
-    let hears = || async { all_say(&world.store.history(world.tenant, task).await.unwrap()) };
+    let hears = || async { all_say(&world.store.history(world.tenant, task, u64::MAX).await.unwrap()) };
 
     let progress = Message { message_id: format!("{task}-s1-1"), ..message(task, Role::Agent, "nearly there") };
     let made = vec![
@@ -342,7 +373,7 @@ pub(super) async fn a_turn_hears_replies_that_are_in_artifacts(store: Arc<dyn St
     world.end(&lease, Completed, None).await.unwrap();
     let first = ["one", "nearly there", "first\nand more", "two"];
     assert_eq!(hears().await, first);
-    let told = world.store.history(world.tenant, task).await.unwrap();
+    let told = world.store.history(world.tenant, task, u64::MAX).await.unwrap();
     assert_eq!((&told[2].message_id, told[2].role), (&task.reply_id(1), Role::Agent));
     assert_eq!((&*told[2].task_id, &*told[2].context_id), (&*task.to_string(), CONTEXT));
 
@@ -358,7 +389,9 @@ pub(super) async fn a_turn_hears_replies_that_are_in_artifacts(store: Arc<dyn St
 
     let context = |limit| {
         let (store, tenant, agent) = (&world.store, world.tenant, &world.agent);
-        async move { all_say(&store.context_history(tenant, agent, CONTEXT, TaskId::mint(), limit).await.unwrap()) }
+        async move {
+            all_say(&store.context_history(tenant, agent, CONTEXT, TaskId::mint(), limit, u64::MAX).await.unwrap())
+        }
     };
     let all: Vec<&str> = both.into_iter().chain(["third"]).collect();
     assert_eq!(context(20).await, all);
@@ -376,7 +409,7 @@ pub(super) async fn a_turn_hears_only_so_much(store: Arc<dyn Store>) {
         .unwrap();
     world.append(&lease, vec![artifact(task, "a", "and more", true)]).await.unwrap();
     world.end(&lease, Completed, None).await.unwrap();
-    let told = all_say(&world.store.history(world.tenant, task).await.unwrap());
+    let told = all_say(&world.store.history(world.tenant, task, u64::MAX).await.unwrap());
     assert_eq!(told.len(), 3);
     assert!(told[1].starts_with("hello ää") && told[1].ends_with('ä'), "a beginning without a hole");
     assert_eq!(told[1].len(), 64 << 10);
@@ -389,7 +422,8 @@ pub(super) async fn a_turn_hears_only_so_much(store: Arc<dyn Store>) {
         world.append(&lease, chunks).await.unwrap();
         world.end(&lease, Completed, None).await.unwrap();
     }
-    let context = world.store.context_history(world.tenant, &world.agent, CONTEXT, TaskId::mint(), 100).await.unwrap();
+    let context =
+        world.store.context_history(world.tenant, &world.agent, CONTEXT, TaskId::mint(), 100, u64::MAX).await.unwrap();
     let told = all_say(&context);
     assert!(told.iter().map(String::len).sum::<usize>() < 4 << 20, "there is an end to it");
     let last = told.last().unwrap();
@@ -548,7 +582,8 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     assert!(matches!(store.head(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.task(tenant, task, View::FULL).await, Err(Error::NotFound)));
     assert!(matches!(store.events(tenant, task, 0, 10).await, Err(Error::NotFound)));
-    assert!(matches!(store.history(tenant, task).await, Err(Error::NotFound)));
+    assert!(matches!(store.history(tenant, task, u64::MAX).await, Err(Error::NotFound)));
+    assert!(matches!(store.turn_message(tenant, task, 1).await, Err(Error::NotFound)));
     assert!(matches!(store.mark_cancel(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.force_cancel(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.reveal(tenant, task).await, Err(Error::NotFound)));
@@ -562,7 +597,7 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     assert_eq!(store.renew(std::slice::from_ref(&stolen), NOTHING).await.unwrap(), [stolen]);
     let page = store.list(tenant, everything()).await.unwrap();
     assert_eq!((page.tasks.len(), page.total), (0, 0));
-    let context = store.context_history(tenant, &other.agent, CONTEXT, TaskId::mint(), 10).await.unwrap();
+    let context = store.context_history(tenant, &other.agent, CONTEXT, TaskId::mint(), 10, u64::MAX).await.unwrap();
     assert!(context.is_empty());
 
     assert_eq!((world.task(task).await, world.events(task).await), before);
@@ -584,13 +619,13 @@ pub(super) async fn a_context_remembers_its_older_tasks(store: Arc<dyn Store>) {
 
     let hears = |before, limit| {
         let (store, tenant, agent) = (&world.store, world.tenant, &world.agent);
-        async move { all_say(&store.context_history(tenant, agent, CONTEXT, before, limit).await.unwrap()) }
+        async move { all_say(&store.context_history(tenant, agent, CONTEXT, before, limit, u64::MAX).await.unwrap()) }
     };
     assert_eq!(hears(before, 10).await, ["one", "first", "two", "second", "three"]);
     assert_eq!(hears(third, 10).await, ["one", "first", "two", "second"]);
     assert_eq!(hears(before, 2).await, ["second", "three"]);
     assert_eq!(hears(before, 0).await, Vec::<String>::new());
     assert_eq!(hears(first, 10).await, Vec::<String>::new());
-    let none = world.store.context_history(world.tenant, &world.agent, "none", before, 10).await.unwrap();
+    let none = world.store.context_history(world.tenant, &world.agent, "none", before, 10, u64::MAX).await.unwrap();
     assert!(none.is_empty());
 }

@@ -189,7 +189,9 @@ pub(super) async fn a_task_goes_with_all_that_is_its_own(store: Arc<dyn Store>) 
     let page = store.list(tenant, everything()).await.unwrap();
     assert_eq!((page.tasks.len(), page.total), (0, 0));
     assert!(store.agent_queues(tenant).await.unwrap().is_empty());
-    assert!(store.context_history(tenant, &world.agent, CONTEXT, TaskId::mint(), 10).await.unwrap().is_empty());
+    assert!(
+        store.context_history(tenant, &world.agent, CONTEXT, TaskId::mint(), 10, u64::MAX).await.unwrap().is_empty()
+    );
     assert!(store.audit(None, 10).await.unwrap().iter().all(|entry| entry.actor == "system"), "nobody did it");
     assert_eq!(world.prune_all(Prune::Tasks).await.tasks, 0);
 }

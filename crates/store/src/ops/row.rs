@@ -439,14 +439,12 @@ impl TaskRow {
 
     /// The turn that has not ended.
     pub(super) fn current_turn(&self, tx: &mut impl Tx) -> Result<Option<Turn>> {
-        let Some(body) = tx.current_message(self)? else { return Ok(None) };
-        Ok(Some(Turn { message: serde_json::from_slice(&body)?, number: self.turn }))
+        tx.current_message(self)?.map(|message| message.into_turn(self.turn)).transpose()
     }
 
     /// The turn of the inbox's oldest message.
     pub(super) fn waiting_turn(&self, tx: &mut impl Tx) -> Result<Option<Turn>> {
-        let Some(body) = tx.waiting_message(self)? else { return Ok(None) };
-        Ok(Some(Turn { message: serde_json::from_slice(&body)?, number: self.turn + 1 }))
+        tx.waiting_message(self)?.map(|message| message.into_turn(self.turn + 1)).transpose()
     }
 
     /// Begins the turn that [`TaskRow::waiting_turn`] found.

@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 use super::fetch::Free;
 use crate::{
-    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Line, NewPush, Quota, Result, TaskId, TenantId, codec,
-    lease,
-    ops::{self, FirstUse, Made, NewMessage, Owes, TaskRow, Tx},
+    AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Line, NewPush, Quota, Result, TaskId, TenantId, Turn,
+    codec, lease,
+    ops::{self, FirstUse, InboxMessage, Made, NewMessage, Owes, TaskRow, Tx},
 };
 
 /// An idempotency key and whose it is.
@@ -97,7 +97,7 @@ pub(super) struct Put {
 struct Waiting {
     in_progress: bool,
     /// Not there when nobody could need it: the message of a turn that runs.
-    body: Option<Bytes>,
+    message: Option<InboxMessage>,
     /// Where it is in `messages`, if this batch has added it.
     new: Option<usize>,
 }
@@ -200,7 +200,7 @@ impl Batch {
     /// A row that was read and locked. A turn that runs has its message; nobody needs to read it.
     pub(super) fn know_task(&mut self, row: TaskRow) {
         if row.owner.is_some() {
-            let running = Waiting { in_progress: true, body: None, new: None };
+            let running = Waiting { in_progress: true, message: None, new: None };
             self.inboxes.entry(row.task).or_default().insert(row.turn, running);
         }
         self.tasks.insert(row.task, Entry { row, change: Change::Nothing });
@@ -220,8 +220,8 @@ impl Batch {
     }
 
     /// A message that is 'pending' or 'in_progress', of a task that is known.
-    pub(super) fn know_message(&mut self, task: TaskId, turn: u32, in_progress: bool, body: Bytes) {
-        self.inbox(task).insert(turn, Waiting { in_progress, body: Some(body), new: None });
+    pub(super) fn know_message(&mut self, task: TaskId, turn: u32, in_progress: bool, message: InboxMessage) {
+        self.inbox(task).insert(turn, Waiting { in_progress, message: Some(message), new: None });
     }
 
     fn inbox(&mut self, task: TaskId) -> &mut BTreeMap<u32, Waiting> {
@@ -247,14 +247,14 @@ impl Batch {
                 || self
                     .inboxes
                     .get(&row.task)
-                    .is_some_and(|inbox| inbox.values().all(|waiting| waiting.body.is_some())))
+                    .is_some_and(|inbox| inbox.values().all(|waiting| waiting.message.is_some())))
     }
 
     /// The entries of a queue that a claim takes: their inboxes have been read, and have no more bytes together.
     fn fit(&self, chosen: Vec<TaskRow>, most: u64) -> Result<Vec<TaskRow>> {
         let read = |row: &TaskRow| -> u64 {
             let inbox = self.inboxes.get(&row.task).into_iter().flat_map(BTreeMap::values);
-            inbox.filter_map(|waiting| waiting.body.as_ref()).map(|body| body.len() as u64).sum()
+            inbox.filter_map(|waiting| waiting.message.as_ref()).map(InboxMessage::len).sum()
         };
         let mut chosen = chosen;
         if let Some(at) = chosen.iter().position(|row| self.too_long.contains_key(&row.task)) {
@@ -390,7 +390,10 @@ impl Tx for Batch {
         let index = self.messages.len();
         let (id, body) = (without_nul(id), body.clone());
         if matches!(status, "pending" | "in_progress") {
-            let waiting = Waiting { in_progress: status == "in_progress", body: Some(body.clone()), new: Some(index) };
+            let is_large = !row.queued && body.len() > Turn::WITH_LEASE;
+            let message =
+                if is_large { InboxMessage::Large(body.len() as u64) } else { InboxMessage::Here(body.clone()) };
+            let waiting = Waiting { in_progress: status == "in_progress", message: Some(message), new: Some(index) };
             self.inbox(row.task).insert(turn, waiting);
         }
         self.messages.push(Message { task: row.task, id, role, status, turn, body, at: at.as_millis() });
@@ -401,13 +404,13 @@ impl Tx for Batch {
         Ok(self.current(row).is_some())
     }
 
-    fn current_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
-        Ok(self.current(row).and_then(|waiting| waiting.body.clone()))
+    fn current_message(&mut self, row: &TaskRow) -> Result<Option<InboxMessage>> {
+        Ok(self.current(row).and_then(|waiting| waiting.message.clone()))
     }
 
-    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
+    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<InboxMessage>> {
         let oldest = self.inbox(row.task).values().find(|waiting| !waiting.in_progress);
-        Ok(oldest.and_then(|waiting| waiting.body.clone()))
+        Ok(oldest.and_then(|waiting| waiting.message.clone()))
     }
 
     fn begin_turn(&mut self, row: &TaskRow) -> Result<()> {

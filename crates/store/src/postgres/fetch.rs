@@ -38,11 +38,11 @@ use super::{
     writer::Session,
 };
 use crate::{
-    Accept, Append, Claim, Error, Lease, LeaseTime, Line, Quota, Result, Room, Target, TaskId, TenantId, TurnEnd,
+    Accept, Append, Claim, Error, Lease, LeaseTime, Line, Quota, Result, Room, Target, TaskId, TenantId, Turn, TurnEnd,
     codec,
     fair::Cost,
     lease,
-    ops::{TaskRow, columns, columns::Columns, task_columns},
+    ops::{InboxMessage, TaskRow, columns, columns::Columns, task_columns},
 };
 
 /// A statement that is put together from lists of columns.
@@ -240,7 +240,8 @@ static LOCK: Sql = Sql::new(|| {
 
 /// Of a turn that runs and has nothing behind it nobody reads the message.
 const INBOX: &str = concat!(
-    "SELECT m.task, m.turn, m.status = 'in_progress', m.body
+    "SELECT m.task, m.turn, m.status = 'in_progress', octet_length(m.body),
+       CASE WHEN t.queued OR octet_length(m.body) <= $4 THEN m.body END
      FROM a2a_tasks t JOIN messages m ON m.task = t.task_id
      WHERE (t.waiting > 0 OR (t.due_at IS NOT NULL AND t.owner IS NULL)) AND m.status IN ('pending', 'in_progress')
        AND t.task_id = ANY ",
@@ -312,7 +313,9 @@ static QUEUE_CLAIM: Sql = Sql::new(|| {
     format!("{} {due}", select.strip_suffix(" FROM").unwrap_or(&select)).leak()
 });
 
-const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', m.body FROM messages m
+const CLAIMED_INBOX: &str = "SELECT m.task, m.turn, m.status = 'in_progress', octet_length(m.body),
+       CASE WHEN t.queued OR octet_length(m.body) <= $2 THEN m.body END
+     FROM messages m JOIN a2a_tasks t ON t.task_id = m.task
      WHERE m.task = ANY ($1::uuid[]) AND m.status IN ('pending', 'in_progress')";
 
 /// Takes the locks of tenants, those that are near their bounds for itself. Tells which those are, and how far from its
@@ -363,6 +366,7 @@ pub(super) fn statements() -> [&'static str; 15] {
 pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -> Result<(), Trouble> {
     let tasks = uuids(&needs.tasks);
     let inboxes = uuids(&needs.inboxes);
+    let with_lease = i32::try_from(Turn::WITH_LEASE).unwrap_or(i32::MAX);
     let keys = KeyColumns::of(&needs.keys);
     let quotas = QuotaColumns::of(&needs.quotas);
     let has_keys = !needs.keys.is_empty();
@@ -386,7 +390,7 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
         async { session.query_if(has_keys, FIND, &[&keys.tenants, &keys.keys]).await },
         async { session.query_if(has_keys || !tasks.is_empty(), *LOCK, &[&tasks, key_tenants, key_hashes]).await },
         claim(session, needs),
-        async { session.query_if(has_keys || !inboxes.is_empty(), INBOX, &[&inboxes, key_tenants, key_hashes]).await },
+        async { session.query_if(has_keys || !inboxes.is_empty(), INBOX, &[&inboxes, key_tenants, key_hashes, &with_lease]).await },
         async {
             session
                 .query_if(
@@ -482,7 +486,7 @@ pub(super) async fn fetch(session: &Session, needs: &Needs, batch: &mut Batch) -
         }
     }
     if !claims.is_empty() {
-        for row in session.query(CLAIMED_INBOX, &[&claims]).await? {
+        for row in session.query(CLAIMED_INBOX, &[&claims, &with_lease]).await? {
             know_message(batch, &row)?;
         }
     }
@@ -761,8 +765,11 @@ pub(super) fn read_row(row: &Row) -> Result<TaskRow> {
 }
 
 fn know_message(batch: &mut Batch, row: &Row) -> Result<()> {
-    let body: Vec<u8> = row.try_get(3)?;
-    batch.know_message(task_id(row.try_get(0)?), count(row.try_get(1)?), row.try_get(2)?, body.into());
+    let message = match row.try_get::<_, Option<Vec<u8>>>(4)? {
+        Some(body) => InboxMessage::Here(body.into()),
+        None => InboxMessage::Large(codec::unsigned(row.try_get::<_, i32>(3)?.into())),
+    };
+    batch.know_message(task_id(row.try_get(0)?), count(row.try_get(1)?), row.try_get(2)?, message);
     Ok(())
 }
 

@@ -284,21 +284,38 @@ fn talk(with_status: &str) -> String {
 const SAID: &str =
     "t.task_id, t.context_id, t.turn - (t.state <> 'completed')::int AS replied, said.turn AS said_in, said.body";
 
-pub(super) async fn history(pool: &Pool, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
+pub(super) async fn history(pool: &Pool, tenant: TenantId, task: TaskId, most: u64) -> Result<Vec<a2a::Message>> {
     let talk = talk("true");
     let sql = format!(
-        "SELECT {SAID} FROM a2a_tasks t LEFT JOIN LATERAL (
-           SELECT * FROM (
-             SELECT *, sum(octet_length(body)) OVER (ORDER BY turn DESC, is_status DESC, pos DESC) - octet_length(body)
-               AS newer FROM ({talk}) said) said
-           WHERE newer < {SAID_BYTES}) said ON true
+        "SELECT {SAID}, said.bytes FROM a2a_tasks t LEFT JOIN LATERAL (
+           SELECT turn, is_status, pos, bytes, CASE WHEN bytes <= $3 THEN body END AS body FROM (
+             SELECT *, sum(octet_length(body)) OVER () AS bytes FROM (
+               SELECT *, sum(octet_length(body)) OVER (ORDER BY turn DESC, is_status DESC, pos DESC)
+                 - octet_length(body) AS newer FROM ({talk}) said) said
+             WHERE newer < {SAID_BYTES}) said) said ON true
          WHERE t.task_id = $1 AND t.tenant_id = $2 ORDER BY said.turn, said.is_status, said.pos"
     );
-    let rows = pool.query(&sql, &[&uuid(task), &tenant.0]).await?;
+    let rows = pool.query(&sql, &[&uuid(task), &tenant.0, &codec::signed(most)]).await?;
     if rows.is_empty() {
         return Err(Error::NotFound);
     }
+    within(&rows, most)?;
     conversations(pool, rows).await
+}
+
+/// Refuses messages that have more bytes together than may be read.
+fn within(rows: &[Row], most: u64) -> Result<()> {
+    let Some(row) = rows.first() else { return Ok(()) };
+    let bytes = codec::unsigned(row.try_get::<_, Option<i64>>(5)?.unwrap_or_default());
+    if bytes > most { Err(Error::Heavy { bytes }) } else { Ok(()) }
+}
+
+pub(super) async fn turn_message(pool: &Pool, tenant: TenantId, task: TaskId, turn: u32) -> Result<a2a::Message> {
+    let sql = "SELECT m.body FROM a2a_tasks t JOIN messages m ON m.task = t.task_id
+         WHERE t.task_id = $1 AND t.tenant_id = $2 AND m.turn = $3 AND m.status = 'in_progress'";
+    let turn = i32::try_from(turn).unwrap_or(i32::MAX);
+    let row = pool.query_opt(sql, &[&uuid(task), &tenant.0, &turn]).await?.ok_or(Error::NotFound)?;
+    Ok(serde_json::from_slice(row.try_get(0)?)?)
 }
 
 pub(super) async fn context_history(
@@ -308,9 +325,13 @@ pub(super) async fn context_history(
     context: &str,
     before: TaskId,
     limit: usize,
+    most: u64,
 ) -> Result<Vec<a2a::Message>> {
-    let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = pool.query(&context_query(), &[&tenant.0, &context, &uuid(before), &agent.as_str(), &most]).await?;
+    let count = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (task, bytes) = (uuid(before), codec::signed(most));
+    let asked: [&(dyn ToSql + Sync); 6] = [&tenant.0, &context, &task, &agent.as_str(), &count, &bytes];
+    let mut rows = pool.query(&context_query(), &asked).await?;
+    within(&rows, most)?;
     rows.reverse();
     let mut messages = conversations(pool, rows).await?;
     messages.drain(..messages.len().saturating_sub(limit));
@@ -355,12 +376,13 @@ fn context_query() -> String {
     let talk = talk("t.state IN ('completed', 'failed', 'canceled', 'rejected')");
     let newest = "task_id DESC, said_in DESC, is_status DESC, pos DESC";
     format!(
-        "SELECT task_id, context_id, replied, said_in, body FROM (
+        "SELECT task_id, context_id, replied, said_in, CASE WHEN bytes <= $6 THEN body END, bytes FROM (
+           SELECT *, sum(octet_length(body)) OVER () AS bytes FROM (
            SELECT *, sum(octet_length(body)) OVER (ORDER BY {newest}) - octet_length(body) AS newer FROM (
              SELECT {SAID}, said.is_status, said.pos FROM a2a_tasks t CROSS JOIN LATERAL ({talk}) said
              WHERE t.tenant_id = $1 AND t.context_id = $2 AND t.task_id < $3 AND t.agent_id = $4
              ORDER BY t.task_id DESC, said.turn DESC, said.is_status DESC, said.pos DESC LIMIT $5) said) said
-         WHERE newer < {SAID_BYTES} ORDER BY {newest}"
+           WHERE newer < {SAID_BYTES}) said ORDER BY {newest}"
     )
 }
 

@@ -391,9 +391,28 @@ pub(super) fn event(row: &Row<'_>, first: usize) -> Result<Event> {
     })
 }
 
-pub(super) fn history(conn: &Connection, tenant: TenantId, task: TaskId) -> Result<Vec<a2a::Message>> {
+pub(super) fn history(conn: &Connection, tenant: TenantId, task: TaskId, most: u64) -> Result<Vec<a2a::Message>> {
     let row = row::load(conn, tenant, task)?;
-    talk(conn, &row, true, &mut Room::default())
+    let mut room = Room::default();
+    let messages = talk(conn, &row, true, &mut room, most)?;
+    within(&room, most)?;
+    Ok(messages)
+}
+
+/// Refuses messages that have more bytes together than may be read.
+fn within(room: &Room, most: u64) -> Result<()> {
+    if room.heard() > most { Err(Error::Heavy { bytes: room.heard() }) } else { Ok(()) }
+}
+
+pub(super) fn turn_message(conn: &Connection, tenant: TenantId, task: TaskId, turn: u32) -> Result<a2a::Message> {
+    let row = row::load(conn, tenant, task)?;
+    let (first, end) = positions(row.pk);
+    let mut body = conn.prepare_cached(
+        "SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 AND status = 'in_progress'",
+    )?;
+    let mut rows = body.query(params![first, end, turn])?;
+    let Some(row) = rows.next()? else { return Err(Error::NotFound) };
+    Ok(serde_json::from_slice(row.get_ref(0)?.as_bytes().map_err(rusqlite::Error::from)?)?)
 }
 
 /// Older tasks of the same context.
@@ -409,6 +428,7 @@ pub(super) fn context_history(
     context: &str,
     before: TaskId,
     limit: usize,
+    most: u64,
 ) -> Result<Vec<a2a::Message>> {
     let mut older = conn.prepare_cached(&OLDER)?;
     let mut rows = older.query(params![tenant.0, context, before.to_string(), agent.as_str()])?;
@@ -419,8 +439,9 @@ pub(super) fn context_history(
         let Some(row) = rows.next()? else { break };
         let row = row::read(row)?;
         let with_status = row.state.is_terminal();
-        messages.extend(talk(conn, &row, with_status, &mut room)?.into_iter().rev());
+        messages.extend(talk(conn, &row, with_status, &mut room, most)?.into_iter().rev());
     }
+    within(&room, most)?;
     messages.truncate(limit);
     messages.reverse();
     Ok(messages)
@@ -474,7 +495,8 @@ pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) 
 }
 
 /// What was said in the turns so far. What waits in the inbox has not been heard yet.
-fn talk(conn: &Connection, row: &TaskRow, with_status: bool, room: &mut Room) -> Result<Vec<a2a::Message>> {
+/// The conversation of a task. Once there is more than may be read, only its bytes are counted.
+fn talk(conn: &Connection, row: &TaskRow, with_status: bool, room: &mut Room, most: u64) -> Result<Vec<a2a::Message>> {
     let (first, end) = positions(row.pk);
     let mut talk = Talk::new(row.task, &row.context);
     let status = row.status_message.as_ref().filter(|_| with_status);
@@ -490,6 +512,9 @@ fn talk(conn: &Connection, row: &TaskRow, with_status: bool, room: &mut Room) ->
             break;
         }
         heard.push((next.get(0)?, next.get(1)?));
+    }
+    if room.heard() > most {
+        return Ok(vec![a2a::Message::default(); heard.len()]);
     }
     let mut body = conn.prepare_cached("SELECT body FROM messages WHERE pos = ?1")?;
     for (turn, pos) in heard.into_iter().rev() {

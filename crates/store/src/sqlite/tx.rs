@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     AgentId, Claim, Error, Event, IdempotencyKey, LeaseTime, Line, NewPush, Quota, Result, TaskId, TenantId, codec,
-    ops::{FirstUse, Made, NewMessage, Owes, TaskRow, Tx, columns::Columns, task_columns},
+    ops::{FirstUse, InboxMessage, Made, NewMessage, Owes, TaskRow, Tx, columns::Columns, task_columns},
 };
 
 /// How many bits of a message's or artifact's position are its number in its task.
@@ -125,26 +125,28 @@ impl Tx for Batch<'_> {
         Ok(self.current_message(row)?.is_some())
     }
 
-    fn current_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
+    fn current_message(&mut self, row: &TaskRow) -> Result<Option<InboxMessage>> {
         let (first, end) = positions(row.pk);
         let body = self
             .conn
             .prepare_cached(
-                "SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 AND status = 'in_progress'",
+                "SELECT length(body), CASE WHEN length(body) <= ?4 THEN body END FROM messages
+                 WHERE pos >= ?1 AND pos < ?2 AND turn = ?3 AND status = 'in_progress'",
             )?
-            .query_row(params![first, end, row.turn], body)
+            .query_row(params![first, end, row.turn, InboxMessage::most(row.queued)], inbox_message)
             .optional()?;
         Ok(body)
     }
 
-    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<Bytes>> {
+    fn waiting_message(&mut self, row: &TaskRow) -> Result<Option<InboxMessage>> {
+        let (first, end) = positions(row.pk);
         let body = self
             .conn
             .prepare_cached(
-                "SELECT body FROM messages WHERE pos >= ?1 AND pos < ?2 AND status = 'pending'
-                 ORDER BY pos LIMIT 1",
+                "SELECT length(body), CASE WHEN length(body) <= ?3 THEN body END FROM messages
+                 WHERE pos >= ?1 AND pos < ?2 AND status = 'pending' ORDER BY pos LIMIT 1",
             )?
-            .query_row(positions(row.pk), body)
+            .query_row(params![first, end, InboxMessage::most(row.queued)], inbox_message)
             .optional()?;
         Ok(body)
     }
@@ -261,9 +263,12 @@ impl Tx for Batch<'_> {
     }
 }
 
-/// The body of a message. One that somebody has written by hand may be text.
-fn body(row: &Row<'_>) -> rusqlite::Result<Bytes> {
-    Ok(Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?))
+/// A message with its length before it. One that somebody has written by hand may be text.
+fn inbox_message(row: &Row<'_>) -> rusqlite::Result<InboxMessage> {
+    Ok(match row.get_ref(1)?.as_bytes_or_null()? {
+        Some(body) => InboxMessage::Here(Bytes::copy_from_slice(body)),
+        None => InboxMessage::Large(codec::unsigned(row.get(0)?)),
+    })
 }
 
 /// Runs a DELETE that returns the length of each body it removes; gives their sum.

@@ -3,12 +3,7 @@
 use std::{io, pin::pin, process::ExitStatus, sync::Arc, time::Duration};
 
 use exchange::Outcome;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    process::ChildStdin,
-    sync::mpsc,
-    time::Instant,
-};
+use tokio::{io::AsyncReadExt, process::ChildStdin, sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -19,6 +14,7 @@ use super::{
 use crate::command::{
     Stderr,
     events::{Lines, excerpt},
+    input::Input,
     process::{self, Process, Tail, at, refused, unread},
 };
 
@@ -53,7 +49,7 @@ impl Attendant {
     }
 
     /// Stays until the process is gone, and says what becomes of those who sat there.
-    pub(super) async fn attend(mut self, written: mpsc::Receiver<Vec<u8>>) {
+    pub(super) async fn attend(mut self, written: mpsc::Receiver<Input>) {
         let pid = self.process.id();
         tracing::info!(agent.name = %self.pool.id, pid, "started the program of agent `{}`, which stays", self.pool.id);
         let (ended, expected) = self.run(written).await;
@@ -78,7 +74,7 @@ impl Attendant {
 
     /// Feeds the program and reads it until it has exited and all that it printed is read. Says how it ended, and whether it was
     /// asked to, for no fault of its own.
-    async fn run(&mut self, written: mpsc::Receiver<Vec<u8>>) -> (io::Result<ExitStatus>, bool) {
+    async fn run(&mut self, written: mpsc::Receiver<Input>) -> (io::Result<ExitStatus>, bool) {
         let Some((stdin, mut stdout, mut stderr)) = self.process.pipes() else {
             return (Err(io::Error::other("it has no pipes")), false);
         };
@@ -195,7 +191,7 @@ impl Attendant {
 }
 
 /// Writes lines until the program is to end, and closes its input then. Returns early when the program does not read.
-async fn feed(mut stdin: ChildStdin, mut written: mpsc::Receiver<Vec<u8>>, ending: CancellationToken) {
+async fn feed(mut stdin: ChildStdin, mut written: mpsc::Receiver<Input>, ending: CancellationToken) {
     loop {
         let line = tokio::select! {
             biased;
@@ -206,7 +202,7 @@ async fn feed(mut stdin: ChildStdin, mut written: mpsc::Receiver<Vec<u8>>, endin
         tokio::select! {
             biased;
             () = ending.cancelled() => return,
-            wrote = stdin.write_all(&line) => if wrote.is_err() { return },
+            wrote = line.write_to(&mut stdin) => if wrote.is_err() { return },
         }
     }
 }

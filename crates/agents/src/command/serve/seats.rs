@@ -21,6 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, Saying};
+use crate::command::input::Input;
 
 /// How many lines may wait to be written to a program. Each turn has one, and those that are canceled another.
 const LINES: usize = 1024;
@@ -35,7 +36,7 @@ pub(super) struct Seats {
     agent: AgentId,
     company: Company,
     /// What is written to the program.
-    lines: mpsc::Sender<Vec<u8>>,
+    lines: mpsc::Sender<Input>,
     /// Set when it is to end: it gets no more turns.
     pub(super) ending: CancellationToken,
     /// Set when it is to be killed.
@@ -110,7 +111,7 @@ impl Seats {
         agent: AgentId,
         ending: CancellationToken,
         company: Company,
-    ) -> (Arc<Self>, mpsc::Receiver<Vec<u8>>) {
+    ) -> (Arc<Self>, mpsc::Receiver<Input>) {
         let (lines, written) = mpsc::channel(LINES);
         let turns = Turns {
             sitting: HashMap::new(),
@@ -220,7 +221,7 @@ impl Seats {
 
     /// Asks the program to end a turn. Where so much waits to be read by it, it would not hear of it either.
     fn tell_cancel(&self, number: u64) {
-        let _ = self.lines.try_send(wire::cancel(number));
+        let _ = self.lines.try_send(Input::Memory(wire::cancel(number)));
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
@@ -241,7 +242,7 @@ impl Seat {
     }
 
     /// Gives the turn to the program.
-    pub(super) async fn give(&mut self, line: Vec<u8>) {
+    pub(super) async fn give(&mut self, line: Input) {
         self.given = true;
         // A program that is gone is heard of.
         let _ = self.seats.lines.send(line).await;
