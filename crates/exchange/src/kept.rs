@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use store::{Error, Event, Journal, Result, TaskId, TenantId};
+use store::{Error, Event, Journal, Result, TaskId, TenantId, fault};
 
 use crate::scribe::Progress;
 
@@ -66,7 +66,7 @@ impl Base {
 pub(crate) fn seal(progress: &Progress, state: Option<&Bytes>, base: Option<&Base>) -> Result<Sealed> {
     let progress = progress.with_state(state.is_some());
     let state = state.cloned().unwrap_or_default();
-    let base = base.filter(|base| base.events < MOST_EVENTS);
+    let base = base.filter(|base| base.events < MOST_EVENTS && !fault::is_on("keep-whole"));
     let shared = base.map(|base| (base, shared(&base.state, &state))).filter(|(_, length)| *length >= LEAST_SHARED);
     let (head, from, events) = match shared {
         Some((base, length)) => (Head::Adds { adds: Adds { to: base.seq, length }, progress }, length, base.events + 1),

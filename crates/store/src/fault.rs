@@ -18,6 +18,7 @@ static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("SB_FAUL
 /// - `push-settles-first`: a notification is settled before it is sent,
 /// - `push-forgets`: a notification whose attempt failed counts as told,
 /// - `push-new-id`: a notification that is sent again has another id,
+/// - `keep-whole`: a state that grows is written anew each time it is kept,
 /// - `queue-forgets`: an entry of the queue whose attempt failed is never due again.
 pub fn is_on(name: &str) -> bool {
     cfg!(debug_assertions) && FAULT.as_deref() == Some(name)

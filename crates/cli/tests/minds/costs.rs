@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::rig::Thinker;
+use super::rig::{Thinker, answer, setup_at};
+use crate::harness::{Home, http::state, remote::Caller};
 
 #[tokio::test]
 async fn an_answer_at_once_costs_as_many_commits_as_an_echo() {
@@ -29,4 +30,38 @@ async fn an_answer_at_once_costs_as_many_commits_as_an_echo() {
         // One accepts and leases, one is the whole turn; a few more are the server's own.
         assert!(result["commits_per_send"].as_f64().unwrap() <= 2.2, "{agent}: {result}");
     }
+}
+
+/// The bytes that a turn adds to the database whose model gives so many replies of 480 KB, with 32 commands each.
+async fn written_by(replies: usize, fault: &str) -> u64 {
+    let commands: String = (0..32).map(|n| format!("/agent echo result-{n}\n")).collect();
+    let long = format!("{}\n{commands}", "x".repeat(480_000 - commands.len()));
+    let mut script = vec![json!({"text": long, "once": true}); replies];
+    script.push(json!({"text": "The end."}));
+    let setup = setup_at(Home::on_sqlite(), &Value::Array(script)).env("SB_FAULT", fault);
+    let thinker = Thinker { caller: setup.start().await };
+    let before = database_bytes(&thinker.caller);
+    let ended = thinker.sends("index", "go").await;
+    assert_eq!(state(&ended), "COMPLETED", "{ended:#}");
+    assert!(answer(&ended).ends_with("The end."));
+    assert_eq!(thinker.answered(), replies + 1);
+    database_bytes(&thinker.caller) - before
+}
+
+/// The size of the database and of its log.
+fn database_bytes(caller: &Caller) -> u64 {
+    let files = ["data/switchboard.db", "data/switchboard.db-wal"].map(|name| caller.home.path(name));
+    files.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|file| file.len()).sum()
+}
+
+#[tokio::test]
+async fn long_replies_with_many_commands_are_written_once() {
+    const BOUND: u64 = 20_000_000;
+    let written = written_by(5, "none").await;
+    println!("five replies: {written} bytes");
+    assert!(written < BOUND, "{written} bytes");
+    // One reply is more than that where each state is written anew.
+    let whole = written_by(1, "keep-whole").await;
+    println!("one reply, written anew each time: {whole} bytes");
+    assert!(whole > BOUND, "{whole} bytes");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    PATIENCE,
+    Home, PATIENCE,
     http::{Api, array, fresh, text},
     remote::{Caller, Setup},
 };
@@ -39,7 +39,11 @@ impl Asked {
 
 /// What is written before a server is started whose model answers like that.
 pub(crate) fn setup(replies: &Value) -> Setup {
-    Setup::new().file("models.toml", MODELS).file("replies.json", &script(replies))
+    setup_at(Home::new(), replies)
+}
+
+pub(crate) fn setup_at(home: Home, replies: &Value) -> Setup {
+    Setup::at(home).file("models.toml", MODELS).file("replies.json", &script(replies))
 }
 
 fn script(replies: &Value) -> String {

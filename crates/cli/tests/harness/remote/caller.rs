@@ -46,7 +46,10 @@ pub(crate) struct Caller {
 
 impl Setup {
     pub(crate) fn new() -> Self {
-        let home = Home::new();
+        Self::at(Home::new())
+    }
+
+    pub(crate) fn at(home: Home) -> Self {
         home.configure(CONFIG);
         Self { home, arguments: Vec::new(), environment: Vec::new() }
     }
