@@ -33,6 +33,9 @@ pub(crate) fn failure(location: &Location, error: &Error) -> Failure {
     if let Error::FromTheFuture { .. } = error {
         return failure.hint("a newer version wrote it: run that version, or use another --store or --data-dir");
     }
+    if let Error::Blocked(_) = error {
+        return failure.hint("wait until that transaction has ended, or end it, and start again; nothing was changed");
+    }
     match location {
         Location::Sqlite(_) => {
             failure.hint("check that the directory can be written and has room, or choose another with --data-dir")
@@ -107,6 +110,7 @@ mod tests {
             for error in [
                 Error::FromTheFuture { found: 9, known: 1 },
                 Error::Unavailable("connection refused".into()),
+                Error::Blocked("x".into()),
                 Error::Damaged("x".into()),
             ] {
                 let failure = failure(location, &error);

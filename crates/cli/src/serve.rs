@@ -76,7 +76,11 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
 
     config.check_certificate()?;
-    let store = journal::open(&config.location, config.open.clone()).await?;
+    // A migration may have to wait for others.
+    let store = tokio::select! {
+        opened = journal::open(&config.location, config.open.clone()) => opened?,
+        name = signals.next() => return Err(Failure::failed(format!("stopped by {name} before the journal was open"))),
+    };
     let _presence = announce_instance(&config, store.instance())?;
     let bootstrap_token = config.keys.bootstrap_token.clone().map(Token::expose);
     let bootstrap = bootstrap(store.as_ref(), &config.data_dir, bootstrap_token).await?;

@@ -47,7 +47,10 @@ mod worker;
 mod working_time;
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -173,6 +176,8 @@ pub(crate) struct Inner {
     pub(crate) wakes: wake::Wakes,
     pub(crate) names: errand::Names,
     pub(crate) own: own::Seen,
+    /// A newer program has changed the journal's schema in a way that this one does not know.
+    pub(crate) outdated: AtomicBool,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
@@ -222,6 +227,7 @@ impl Exchange {
             flight: Flight::new(options.bytes_in_flight),
             turn_memory: turn_memory::TurnMemory::new(options.bytes_in_flight),
             has_tenants: AtomicBool::new(false),
+            outdated: AtomicBool::new(false),
             draining: CancellationToken::new(),
             tracker: TaskTracker::new(),
             holder: store.instance().into(),
@@ -275,6 +281,11 @@ impl Exchange {
     /// Set when the exchange takes no more work: streams end, readiness is gone.
     pub fn draining(&self) -> &CancellationToken {
         &self.inner.draining
+    }
+
+    /// Whether a newer program has changed the journal's schema, so that this one takes no more work.
+    pub fn is_outdated(&self) -> bool {
+        self.inner.outdated.load(Relaxed)
     }
 
     /// Takes no more work, lets running turns finish until `grace` is over and gives back the rest, as their agents'

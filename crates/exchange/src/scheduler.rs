@@ -21,6 +21,8 @@ use crate::{
 
 /// How often owners of leases are looked at for being dead.
 const RECLAIM: Duration = Duration::from_secs(5);
+/// How long running turns have when the journal's schema has become too new.
+const RETIREMENT: Duration = Duration::from_secs(10);
 /// How many turns of an agent are claimed at once.
 const CLAIM: usize = 32;
 
@@ -250,6 +252,19 @@ async fn renew(inner: &Inner) -> store::Result<()> {
     Ok(())
 }
 
+/// Ends the work of an instance whose journal a newer program has migrated: what it would write may no longer fit.
+fn retire(inner: &Arc<Inner>, error: &store::Error) {
+    tracing::error!(
+        error = %error,
+        hint = "stop this instance and start the version that migrated the journal",
+        "this version cannot go on with the journal; it takes no more work"
+    );
+    inner.outdated.store(true, Relaxed);
+    let inner = Arc::clone(inner);
+    // Beside the loops, whose end it waits for.
+    tokio::spawn(async move { worker::shut_down(&inner, RETIREMENT).await });
+}
+
 /// Makes the work of dead instances due at once, instead of when their leases run out.
 async fn bury_the_dead(inner: Arc<Inner>) {
     loop {
@@ -263,6 +278,11 @@ async fn bury_the_dead(inner: Arc<Inner>) {
             Ok(0) => {}
             Ok(turns) => tracing::info!(turns, "took over turns of an instance that is gone"),
             Err(error) => tracing::warn!(error = %error, "dead instances cannot be looked for"),
+        }
+        match inner.store.check_schema().await {
+            Ok(()) => {}
+            Err(error @ store::Error::FromTheFuture { .. }) => return retire(&inner, &error),
+            Err(error) => tracing::debug!(error = %error, "the version of the schema cannot be read"),
         }
         tokio::select! {
             biased;

@@ -17,6 +17,12 @@ use crate::{
 /// How long a probe waits for the journal.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long it waits for the version of the schema.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is said when a newer version has migrated the journal.
+const OUTDATED: &str = "outdated: the schema of the journal is newer than this version";
+
 /// Where the gateway's card is beside its well-known path: below the URLs that it names, for clients that look there.
 pub(crate) const CARD_PATHS: [&str; 4] = [
     "/a2a/agent-card.json",
@@ -28,7 +34,8 @@ pub(crate) const CARD_PATHS: [&str; 4] = [
 pub(crate) enum Open {
     /// Answers as long as the process does.
     Live,
-    /// Says no while the server drains and while the journal cannot be written. Nothing else is said.
+    /// Says no while the server drains, while the journal cannot be written, and when a newer version has changed its schema.
+    /// Nothing else is said.
     Ready,
     PublicCard,
     /// What cards are verified with.
@@ -80,10 +87,19 @@ impl Surface for Open {
 
 /// Why the server takes no work, if it takes none.
 pub(crate) async fn unready(exchange: &Exchange) -> Option<&'static str> {
+    if exchange.is_outdated() {
+        return Some(OUTDATED);
+    }
     if exchange.draining().is_cancelled() {
         return Some("draining");
     }
-    match timeout(PATIENCE, exchange.store().ping()).await {
+    let store = exchange.store();
+    // Who reads a lot makes nobody unready: without a connection the scheduler finds it a little later.
+    let (schema, ping) = tokio::join!(timeout(LOOK, store.check_schema()), timeout(PATIENCE, store.ping()));
+    if let Ok(Err(store::Error::FromTheFuture { .. })) = schema {
+        return Some(OUTDATED);
+    }
+    match ping {
         Ok(Ok(())) => return None,
         Ok(Err(error)) => tracing::error!(error = %error, "the journal cannot be written"),
         Err(_elapsed) => tracing::error!("the journal does not answer"),

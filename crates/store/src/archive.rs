@@ -45,8 +45,9 @@ pub use self::{
 };
 use crate::Location;
 
-/// A setting that says only that the journal could be written; not part of an installation.
-const HEARTBEAT: &str = "journal.heartbeat";
+/// Which settings are of the installation. The others are of the journal that has them: its heartbeat, and which programs
+/// can work with it.
+const OF_INSTALLATION: &str = "name NOT LIKE 'journal.%'";
 
 /// A `Result` of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

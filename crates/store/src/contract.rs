@@ -334,6 +334,10 @@ pub trait Installation: Send + Sync + 'static {
     /// Proves that the journal can be written (for readiness).
     async fn ping(&self) -> Result<()>;
 
+    /// Whether this program can go on with the schema that the journal has now: [`Error::FromTheFuture`] when a newer program
+    /// has changed it in a way that this one does not know.
+    async fn check_schema(&self) -> Result<()>;
+
     /// Commits and events since start, for tests and `sb bench`.
     fn stats(&self) -> Stats;
 

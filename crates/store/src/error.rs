@@ -86,6 +86,9 @@ pub enum Error {
         /// The newest version this program knows.
         known: i64,
     },
+    /// The schema cannot be brought up to date while others work with it.
+    #[error("the schema cannot be migrated: {0}")]
+    Blocked(String),
     /// The store cannot take this now: shutting down, full or failing.
     #[error("the journal is unavailable: {0}")]
     Unavailable(String),
@@ -123,6 +126,7 @@ impl Error {
             | Self::TooManyPushes { .. }
             | Self::Exists => true,
             Self::FromTheFuture { .. }
+            | Self::Blocked(_)
             | Self::Unavailable(_)
             | Self::Damaged(_)
             | Self::Sqlite(_)
@@ -136,7 +140,7 @@ impl Error {
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Damaged(_) | Self::FromTheFuture { .. } | Self::Sqlite(_) | Self::Postgres(_) => true,
-            Self::Unavailable(_) => false,
+            Self::Unavailable(_) | Self::Blocked(_) => false,
             refusal => refusal.is_refusal(),
         }
     }

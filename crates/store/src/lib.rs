@@ -28,6 +28,7 @@ pub mod push;
 pub mod queue;
 mod regular;
 pub mod retention;
+mod schema;
 #[cfg(feature = "testing")]
 pub mod scratch;
 pub mod sqlite;

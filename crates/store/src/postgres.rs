@@ -125,7 +125,7 @@ pub async fn open(url: &Url, options: Options) -> Result<Arc<dyn Store>> {
 async fn start(url: &Url, options: Options) -> Result<PostgresStore> {
     let limits = Limits { connections: options.connections.max(1), ..Limits::default() };
     let connector = Connector::new(url, &limits)?;
-    schema::migrate(&mut connector.open(Role::Session).await?).await?;
+    schema::migrate(&connector).await?;
 
     let id = InstanceId::mint();
     let hub = Hub::new(options.wake == Wake::Off, options.look);
@@ -165,6 +165,11 @@ async fn start(url: &Url, options: Options) -> Result<PostgresStore> {
         id,
         me,
     })
+}
+
+/// Creates the tables or brings them up to date.
+pub(crate) async fn migrate(url: &Url) -> Result<()> {
+    schema::migrate(&Connector::new(url, &Limits::default())?).await
 }
 
 /// One session for whoever reads or writes the tables by itself, without a bound on time. Nothing is migrated.
@@ -532,6 +537,10 @@ impl Installation for PostgresStore {
         administer::heartbeat(&self.writers).await?;
         self.counters.committed(0);
         Ok(())
+    }
+
+    async fn check_schema(&self) -> Result<()> {
+        schema::check(&self.readers).await
     }
 
     fn stats(&self) -> Stats {

@@ -155,6 +155,19 @@ impl Scratch {
         }
     }
 
+    /// Sets the version of the schema, as a newer program does that has migrated the journal and says nothing of older ones.
+    ///
+    /// # Panics
+    /// When the journal cannot be changed.
+    pub fn set_schema(&self, version: i64) {
+        match &self.database {
+            Some(_) => {
+                self.look(&[&format!("UPDATE schema_version SET version = {version}")]);
+            }
+            None => alter(&self.dir.join(sqlite::FILE), &format!("PRAGMA user_version = {version}")),
+        }
+    }
+
     /// What `--store` and `SB_STORE` have to say for this place, if anything.
     pub fn url(&self) -> Option<&str> {
         self.database.as_ref().map(|database| database.url.as_str())

@@ -584,6 +584,10 @@ impl Installation for SqliteStore {
         self.writer.run(Cost::SYSTEM, |batch| registry::heartbeat(batch)).await
     }
 
+    async fn check_schema(&self) -> Result<()> {
+        self.readers.run(schema::check).await
+    }
+
     fn stats(&self) -> Stats {
         self.counters.stats()
     }

@@ -395,6 +395,7 @@ over_the_line! {
         set_setting(actor: &str, name: &str, value: Vec<u8>);
         replace_setting(actor: &str, name: &str, was: Vec<u8>, value: Vec<u8>) -> bool;
         ping();
+        check_schema();
     }
 
     async fn close(&self) {

@@ -174,6 +174,22 @@ async fn a_drain_ends_streams_and_lets_requests_finish() {
 }
 
 #[tokio::test]
+async fn an_instance_whose_schema_was_migrated_away_is_not_ready_and_drains() {
+    let fixture = Fixture::start().await;
+    let ready = fixture.bare("GET", "/readyz").send().await;
+    assert_eq!(ready.status, 200, "{}", ready.body);
+    fixture.scratch.set_schema(99);
+    let ready = fixture.bare("GET", "/readyz").send().await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.body.contains("the schema of the journal is newer"), "{}", ready.body);
+    timeout(PATIENCE, fixture.exchange.draining().cancelled()).await.expect("it drains");
+    assert!(fixture.exchange.is_outdated());
+    let ready = fixture.bare("GET", "/readyz").send().await;
+    assert!(ready.status == 503 && ready.body.contains("newer"), "{}", ready.body);
+    assert_eq!(fixture.post("/a2a/message:send", &message("hello")).await.status, 503);
+}
+
+#[tokio::test]
 async fn addresses_that_would_be_wrong_are_refused() {
     let fixture = Fixture::start().await;
     let refused = async |options: Options| {

@@ -72,7 +72,7 @@ pub(crate) struct Fixture {
     pub(crate) alice: TenantId,
     pub(crate) stop: CancellationToken,
     pub(crate) running: JoinHandle<()>,
-    _scratch: Scratch,
+    pub(crate) scratch: Scratch,
     _directory: TempDir,
     /// Whom requests are for.
     host: &'static str,
@@ -122,7 +122,7 @@ impl Fixture {
         let base_url = server.base_url().to_owned();
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(stop.clone()));
-        Self { address, base_url, exchange, alice, stop, running, _scratch: scratch, _directory: directory, host }
+        Self { address, base_url, exchange, alice, stop, running, scratch, _directory: directory, host }
     }
 
     /// A request of alice, in 1.0.

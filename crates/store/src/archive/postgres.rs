@@ -11,7 +11,7 @@ use futures_util::TryStreamExt;
 use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
 
 use super::{
-    Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    Error, Imported, Kind, OF_INSTALLATION, Phase, Progress, Reader, Result, Sums, Writer, compare,
     record::{
         Admin, Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
     },
@@ -68,8 +68,8 @@ pub(super) async fn setting(url: &Url, name: &str) -> Result<Option<Vec<u8>>> {
 
 /// Takes an archive into the database, which must not have anything in it.
 pub(super) async fn import(url: &Url, mut reader: Reader<'_>, progress: Progress<'_>) -> Result<Imported> {
+    postgres::migrate(url).await?;
     let mut client = session(url).await?;
-    schema::migrate(&mut client).await?;
     // Seen before anything is locked, so that a server that works here is not held up.
     refuse_server(url).await?;
     refuse_content(&client).await?;
@@ -119,7 +119,7 @@ async fn refuse_server(url: &Url) -> Result<()> {
 
 async fn refuse_content(client: &Client) -> Result<()> {
     for (table, name) in TABLES {
-        let but = if table == "settings" { format!(" WHERE name <> '{HEARTBEAT}'") } else { String::new() };
+        let but = if table == "settings" { format!(" WHERE {OF_INSTALLATION}") } else { String::new() };
         let count: i64 = client.query_one(&format!("SELECT count(*) FROM {table}{but}"), &[]).await?.try_get(0)?;
         if count > 0 {
             return Err(Error::NotEmpty(format!("{count} {name}")));
@@ -181,7 +181,7 @@ async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Resu
             "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at, scopes, agents
              FROM tokens ORDER BY id"
         }
-        Kind::Setting => "SELECT name, value FROM settings WHERE name <> 'journal.heartbeat' ORDER BY name",
+        Kind::Setting => "SELECT name, value FROM settings WHERE name NOT LIKE 'journal.%' ORDER BY name",
         Kind::Audit => "SELECT id, at, actor, action, detail FROM audit ORDER BY id",
         Kind::Task => {
             "SELECT task_id::text, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,

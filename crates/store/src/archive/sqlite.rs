@@ -10,7 +10,7 @@ use a2a::signature::SigningKey;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::{
-    Error, HEARTBEAT, Imported, Kind, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    Error, Imported, Kind, OF_INSTALLATION, Phase, Progress, Reader, Result, Sums, Writer, compare,
     record::{
         Admin, Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
     },
@@ -24,7 +24,7 @@ const CACHE: u32 = 32 * 1024;
 pub(super) const TABLES: [(&str, &str); 13] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
-    ("settings WHERE name <> 'journal.heartbeat'", "settings"),
+    ("settings WHERE name NOT LIKE 'journal.%'", "settings"),
     ("audit", "audit entries"),
     ("a2a_tasks", "tasks"),
     ("messages", "messages"),
@@ -43,9 +43,7 @@ pub(super) fn open_source(dir: &Path) -> Result<Connection> {
     if fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
         return Err(Error::NoJournal(dir.display().to_string()));
     }
-    let conn = schema::open_reader(&file, CACHE)?;
-    check_schema(&conn)?;
-    Ok(conn)
+    Ok(schema::open_reader(&file, CACHE)?)
 }
 
 /// A setting of the installation.
@@ -189,12 +187,9 @@ fn dump(conn: &Connection, writer: &mut Writer<'_>) -> Result<()> {
             agents: row.get(9)?,
         }))
     })?;
-    each(
-        conn,
-        writer,
-        &format!("SELECT name, value FROM settings WHERE name <> '{HEARTBEAT}' ORDER BY name"),
-        |row| Ok(Record::Setting(Setting { name: row.get(0)?, value: Body(row.get(1)?) })),
-    )?;
+    each(conn, writer, &format!("SELECT name, value FROM settings WHERE {OF_INSTALLATION} ORDER BY name"), |row| {
+        Ok(Record::Setting(Setting { name: row.get(0)?, value: Body(row.get(1)?) }))
+    })?;
     each(conn, writer, "SELECT id, at, actor, action, detail FROM audit ORDER BY id", |row| {
         Ok(Record::Audit(Audit {
             id: row.get(0)?,

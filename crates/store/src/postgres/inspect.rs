@@ -139,8 +139,8 @@ mod tests {
         let database = testing::empty_database();
         let found = inspect(&database.url).await.unwrap();
         assert_eq!((found.schema, found.journal, found.unwritable), (None, None, None));
-        let mut client = database.client().await;
-        schema::migrate(&mut client).await.unwrap();
+        let client = database.client().await;
+        schema::migrate(&database.connector()).await.unwrap();
         client
             .batch_execute(
                 "INSERT INTO instances (id, lock_key, started_at) VALUES ('gone', 5, 1), ('here', -7, 2), ('there', 8, 3);

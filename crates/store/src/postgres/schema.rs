@@ -1,8 +1,20 @@
 //! The tables: how they come up to date, however many instances start at once.
+//!
+//! A statement that waits for an exclusive lock keeps every later statement on that table waiting. So a migration waits
+//! for a lock only briefly ([`Waits::lock`]), gives back all that it holds, pauses while running instances go on, and
+//! tries again. All migrations are one transaction: an attempt that fails leaves the schema as it was.
 
-use tokio_postgres::Client;
+use std::{
+    fmt,
+    pin::pin,
+    time::{Duration, Instant},
+};
 
-use crate::{Error, Result};
+use tokio::time::sleep;
+use tokio_postgres::{Client, error::SqlState};
+
+use super::pool::{Connector, Pool, Role};
+use crate::{Error, Result, schema::COMPATIBLE_FROM};
 
 /// In order; the number of those applied is in `schema_version`. Never edit one that was released.
 const MIGRATIONS: &[&str] = &[
@@ -25,32 +37,234 @@ const LOCK: i64 = 0x5357_4954_4348_0001;
 /// The first server with 64-bit transaction ids in SQL.
 const OLDEST_SERVER: i32 = 130_000;
 
+/// The oldest version of the schema whose programs can work with the newest. A migration that only adds leaves it as it
+/// is; one that removes something, or changes what a column means, sets it to its own number.
+const OLDEST: i64 = 11;
+
+/// How long a migration waits for the transactions of others.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    /// For one lock.
+    lock: Duration,
+    /// Between the first two attempts; doubled each time.
+    pause: Duration,
+    longest_pause: Duration,
+    /// From the first attempt to the last.
+    total: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            lock: Duration::from_secs(1),
+            pause: Duration::from_secs(2),
+            longest_pause: Duration::from_secs(10),
+            total: Duration::from_secs(600),
+        }
+    }
+}
+
+/// How long an instance waits for the migration of another before it logs that it waits. Nobody waits behind it.
+const TURN: &str = "10s";
+
+/// How far an attempt has come.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Whether the advisory lock is held. It is kept through the pauses.
+    has_turn: bool,
+    /// The migration that runs, counted from 1 among those that are to be applied.
+    number: usize,
+    of: usize,
+}
+
+/// A transaction that another one waits for.
+struct Blocker {
+    pid: i32,
+    application: String,
+    /// These two are shown only to the transaction's own role and to those that may read all statistics.
+    state: Option<String>,
+    seconds: Option<f64>,
+    others: i64,
+}
+
+enum Failure {
+    Blocked(tokio_postgres::Error),
+    Other(Error),
+}
+
 /// Brings the schema up to date. Who comes while another is at it waits and finds it done.
-pub(crate) async fn migrate(client: &mut Client) -> Result<()> {
-    refuse_old_server(client).await?;
-    let found = version(client).await?;
-    refuse_future(found)?;
-    if found == Some(known()) {
+pub(super) async fn migrate(connector: &Connector) -> Result<()> {
+    migrate_to(connector, MIGRATIONS, Waits::default()).await
+}
+
+async fn migrate_to(connector: &Connector, migrations: &[&str], waits: Waits) -> Result<()> {
+    let mut client = connector.open(Role::Session).await?;
+    refuse_old_server(&client).await?;
+    let known = count(migrations);
+    let found = version(&client).await?;
+    refuse_future(found, known)?;
+    if found == Some(known) {
         return Ok(());
     }
+    let pid = client.query_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
+    let watcher = connector.open(Role::Session).await?;
+    let begun = Instant::now();
+    let mut progress = Progress::default();
+    let mut pause = waits.pause;
+    loop {
+        let attempt = attempt(&mut client, migrations, waits.lock, &mut progress);
+        let (outcome, blocker) = watch(attempt, &watcher, pid, waits.lock / 3).await;
+        let error = match outcome {
+            Ok(()) => return Ok(()),
+            Err(Failure::Other(error)) => return Err(error),
+            Err(Failure::Blocked(error)) => error,
+        };
+        let blocker = blocker.map_or_else(|| error.to_string(), |blocker| blocker.to_string());
+        let waited = begun.elapsed();
+        let pause_now = if progress.has_turn { pause } else { Duration::ZERO };
+        if waited + pause_now >= waits.total {
+            return Err(Error::Blocked(format!("{progress} has waited {} s for {blocker}", waited.as_secs())));
+        }
+        tracing::warn!(
+            %blocker,
+            waited_s = waited.as_secs(),
+            pause_s = pause_now.as_secs_f64(),
+            "{progress} waits for another transaction; trying again"
+        );
+        if progress.has_turn {
+            sleep(pause).await;
+            pause = (pause * 2).min(waits.longest_pause);
+        }
+    }
+}
+
+/// Applies what is missing. After an error nothing of it is left.
+async fn attempt(
+    client: &mut Client,
+    migrations: &[&str],
+    lock: Duration,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    if !progress.has_turn {
+        // It is the session's, and ends with it.
+        client.batch_execute(&format!("SET lock_timeout = '{TURN}'")).await?;
+        client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
+        progress.has_turn = true;
+    }
     let tx = client.transaction().await?;
-    tx.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    tx.batch_execute(&format!("SET LOCAL lock_timeout = {}", lock.as_millis())).await?;
     // The version is read again under the lock: another instance may have been first.
     tx.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)").await?;
     let row = tx.query_opt("SELECT version FROM schema_version", &[]).await?;
     let found = row.map(|row| row.try_get::<_, i32>(0)).transpose()?.map(i64::from);
-    refuse_future(found)?;
+    let known = count(migrations);
+    refuse_future(found, known)?;
     let applied = usize::try_from(found.unwrap_or(0)).unwrap_or(0);
-    for migration in &MIGRATIONS[applied..] {
+    let missing = &migrations[applied..];
+    progress.of = missing.len();
+    for (n, migration) in missing.iter().enumerate() {
+        progress.number = n + 1;
         tx.batch_execute(migration).await?;
+        if let Some(found) = found {
+            tracing::info!(from = found, to = known, "{progress} of the schema is done");
+        }
     }
-    if found != Some(known()) {
-        let known = i32::try_from(known()).unwrap_or(i32::MAX);
+    if found != Some(known) {
         tx.execute("DELETE FROM schema_version", &[]).await?;
-        tx.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&known]).await?;
+        let version = i32::try_from(known).unwrap_or(i32::MAX);
+        tx.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&version]).await?;
+    }
+    if found.is_some_and(|found| found < known) {
+        // For older instances that are at work.
+        let mark = OLDEST.to_string();
+        let set = "INSERT INTO settings (name, value) VALUES ($1, $2)
+                   ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        tx.execute(set, &[&COMPATIBLE_FROM, &mark.as_bytes()]).await?;
     }
     tx.commit().await?;
     Ok(())
+}
+
+/// Does `work` in the session `pid`, and says which transaction it was last seen to wait for.
+async fn watch<T>(work: impl Future<Output = T>, watcher: &Client, pid: i32, period: Duration) -> (T, Option<Blocker>) {
+    let mut last = None;
+    let mut work = pin!(work);
+    loop {
+        let look = async {
+            sleep(period).await;
+            blocker(watcher, pid).await
+        };
+        let seen = tokio::select! {
+            biased;
+            done = &mut work => return (done, last),
+            seen = look => seen,
+        };
+        match seen {
+            Ok(Some(blocker)) => last = Some(blocker),
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "cannot tell what a migration waits for"),
+        }
+    }
+}
+
+/// The oldest transaction that keeps the session `pid` waiting. What it does is not read: statements may hold data.
+async fn blocker(watcher: &Client, pid: i32) -> Result<Option<Blocker>> {
+    let blocking = "SELECT pid, coalesce(application_name, ''), state,
+                      extract(epoch FROM clock_timestamp() - xact_start)::float8, count(*) OVER () - 1
+                    FROM pg_stat_activity WHERE pid = ANY (pg_blocking_pids($1))
+                    ORDER BY xact_start LIMIT 1";
+    let Some(row) = watcher.query_opt(blocking, &[&pid]).await? else { return Ok(None) };
+    Ok(Some(Blocker {
+        pid: row.try_get(0)?,
+        application: row.try_get(1)?,
+        state: row.try_get(2)?,
+        seconds: row.try_get(3)?,
+        others: row.try_get(4)?,
+    }))
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.has_turn {
+            true => write!(f, "migration {} of {}", self.number, self.of),
+            false => f.write_str("the schema's migration"),
+        }
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} of the database", self.pid)?;
+        if !self.application.is_empty() {
+            // Who connects chooses the name.
+            write!(f, " ({})", self.application.escape_debug())?;
+        }
+        if let Some(state) = &self.state {
+            write!(f, ", {state}")?;
+        }
+        if let Some(seconds) = self.seconds {
+            write!(f, ", its transaction is {seconds:.0} s old")?;
+        }
+        if self.others > 0 {
+            write!(f, ", and {} more", self.others)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.code() {
+            Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED) => Self::Blocked(error),
+            _ => Self::Other(error.into()),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
 }
 
 /// The version of the schema; `None` in a database that has none yet.
@@ -63,13 +277,33 @@ pub(crate) async fn version(client: &Client) -> Result<Option<i64>> {
     Ok(row.map(|row| row.try_get::<_, i32>(0)).transpose()?.map(i64::from))
 }
 
-pub(crate) fn known() -> i64 {
-    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+/// Whether this program can go on with the schema as it is now.
+pub(super) async fn check(pool: &Pool) -> Result<()> {
+    let row = pool.query_one("SELECT version FROM schema_version", &[]).await?;
+    let found = i64::from(row.try_get::<_, i32>(0)?);
+    if found <= known() {
+        return Ok(());
+    }
+    let mark = match pool.query_opt("SELECT value FROM settings WHERE name = $1", &[&COMPATIBLE_FROM]).await {
+        Ok(row) => row.map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?,
+        Err(error @ Error::Unavailable(_)) => return Err(error),
+        // The table is another one now.
+        Err(_) => None,
+    };
+    crate::schema::check(found, known(), mark.as_deref())
 }
 
-fn refuse_future(found: Option<i64>) -> Result<()> {
+pub(crate) fn known() -> i64 {
+    count(MIGRATIONS)
+}
+
+fn count(migrations: &[&str]) -> i64 {
+    i64::try_from(migrations.len()).unwrap_or(i64::MAX)
+}
+
+fn refuse_future(found: Option<i64>, known: i64) -> Result<()> {
     match found {
-        Some(found) if found > known() => Err(Error::FromTheFuture { found, known: known() }),
+        Some(found) if found > known => Err(Error::FromTheFuture { found, known }),
         _ => Ok(()),
     }
 }
@@ -87,6 +321,7 @@ async fn refuse_old_server(client: &Client) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{super::testing, *};
+    use crate::{Accept, Draft, Journal, Post, Quota, Registry, Target, TaskId, clock};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn many_may_migrate_a_new_database_at_once() {
@@ -94,10 +329,7 @@ mod tests {
         let starts: Vec<_> = (0..8)
             .map(|_| {
                 let connector = database.connector();
-                tokio::spawn(async move {
-                    let mut client = connector.open(super::super::pool::Role::Session).await?;
-                    migrate(&mut client).await
-                })
+                tokio::spawn(async move { migrate(&connector).await })
             })
             .collect();
         for start in starts {
@@ -112,11 +344,119 @@ mod tests {
     #[tokio::test]
     async fn a_newer_schema_is_left_alone() {
         let database = testing::database().await;
-        let mut client = database.client().await;
+        let client = database.client().await;
         client.batch_execute("UPDATE schema_version SET version = 99").await.unwrap();
-        let outcome = migrate(&mut client).await;
+        let outcome = migrate(&database.connector()).await;
         assert!(matches!(outcome, Err(Error::FromTheFuture { found: 99, .. })), "{outcome:?}");
         assert_eq!(version(&client).await.unwrap(), Some(99));
+    }
+
+    /// The schema, and one migration more that needs a table that everybody writes to.
+    fn with_one_more() -> Vec<&'static str> {
+        [MIGRATIONS, &["ALTER TABLE a2a_tasks ADD COLUMN one_more integer"]].concat()
+    }
+
+    /// A message that begins a task.
+    fn accept(n: usize) -> Accept {
+        let task = TaskId::mint();
+        Accept {
+            target: Target::New {
+                task,
+                agent: "echo".parse().unwrap(),
+                context: "one".into(),
+                created: format!("{{\"task\":{{\"id\":\"{task}\"}}}}").into(),
+                hold: false,
+                remembers: false,
+                post: Post::default(),
+                origin: None,
+                tells_cancel: false,
+            },
+            message_id: format!("m{n}"),
+            message: r#"{"parts":[]}"#.into(),
+            idempotency: None,
+            lease: None,
+            working: Draft::status(task, "one", a2a::TaskState::Working, None, None, clock::now()).unwrap(),
+            push: None,
+            quota: Quota::default(),
+            parent: None,
+            at: clock::now(),
+        }
+    }
+
+    fn short_waits(total: Duration) -> Waits {
+        let pause = Duration::from_millis(500);
+        Waits { lock: Duration::from_secs(1), pause, longest_pause: pause, total }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_migration_behind_a_reader_lets_running_instances_write() {
+        let database = testing::database().await;
+        let store = super::super::start(&database.url, super::super::Options::default()).await.unwrap();
+        let tenant = store.create_tenant("acme").await.unwrap().id;
+        let mut reader = database.client().await;
+        reader.batch_execute("SET application_name = 'a long report'").await.unwrap();
+        let report = reader.transaction().await.unwrap();
+        report.batch_execute("SELECT count(*) FROM a2a_tasks").await.unwrap();
+
+        let connector = database.connector();
+        let migrating = tokio::spawn(async move {
+            migrate_to(&connector, &with_one_more(), short_waits(Duration::from_secs(120))).await
+        });
+        let mut slowest = Duration::ZERO;
+        for n in 0..60 {
+            let since = Instant::now();
+            store.accept(tenant, accept(n)).await.unwrap();
+            slowest = slowest.max(since.elapsed());
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert!(slowest < Duration::from_secs(8), "a message waited {slowest:?}");
+        assert!(!migrating.is_finished(), "the reader is still there");
+        report.rollback().await.unwrap();
+        migrating.await.unwrap().unwrap();
+        assert_eq!(version(&reader).await.unwrap(), Some(known() + 1));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_migration_that_waits_in_vain_names_the_transaction() {
+        let database = testing::database().await;
+        let mut reader = database.client().await;
+        reader.batch_execute("SET application_name = 'a long report'").await.unwrap();
+        let report = reader.transaction().await.unwrap();
+        let row = report.query_one("SELECT pg_backend_pid(), count(*) FROM a2a_tasks", &[]).await.unwrap();
+        let pid: i32 = row.get(0);
+        let waits = short_waits(Duration::from_secs(3));
+        let refused = migrate_to(&database.connector(), &with_one_more(), waits).await.unwrap_err().to_string();
+        for part in ["migration 1 of 1", &format!("process {pid} "), "a long report", "idle in transaction"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        assert!(!refused.contains("SELECT"), "a statement may hold data: {refused}");
+        report.rollback().await.unwrap();
+        assert_eq!(version(&reader).await.unwrap(), Some(known()), "nothing was changed");
+    }
+
+    #[tokio::test]
+    async fn an_instance_goes_on_only_with_a_newer_schema_that_says_it_may() {
+        let database = testing::database().await;
+        let (client, pool) = (database.client().await, database.readers());
+        check(&pool).await.unwrap();
+        let version = known() + 1;
+        let mark = async |change: String| {
+            client.batch_execute(&change).await.unwrap();
+            check(&pool).await
+        };
+        let set = |oldest: i64| {
+            format!(
+                "INSERT INTO settings (name, value) VALUES ('{COMPATIBLE_FROM}', convert_to('{oldest}', 'UTF8'))
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+            )
+        };
+        let unmarked = mark(format!("UPDATE schema_version SET version = {version}")).await;
+        assert!(matches!(unmarked, Err(Error::FromTheFuture { .. })), "{unmarked:?}");
+        mark(set(known())).await.unwrap();
+        for change in [set(version), "ALTER TABLE settings RENAME TO elsewhere".into()] {
+            let refused = mark(change.clone()).await;
+            assert!(matches!(refused, Err(Error::FromTheFuture { .. })), "{change}: {refused:?}");
+        }
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ pub(super) struct Database {
 /// With the tables.
 pub(super) async fn database() -> Database {
     let database = empty_database();
-    schema::migrate(&mut database.client().await).await.unwrap();
+    schema::migrate(&database.connector()).await.unwrap();
     database
 }
 

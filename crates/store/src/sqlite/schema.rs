@@ -8,7 +8,8 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use crate::{Error, Result};
+use super::registry;
+use crate::{Error, Result, schema::COMPATIBLE_FROM};
 
 /// In order; the number of those applied is the file's `user_version`. Never edit one that was released.
 pub(crate) const MIGRATIONS: &[&str] = &[
@@ -28,6 +29,10 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0014_minds.sql"),
     include_str!("migrations/0015_credentials.sql"),
 ];
+
+/// The oldest version of the schema whose programs can work with the newest. A migration that only adds leaves it as it
+/// is; one that removes something, or changes what a column means, sets it to its own number.
+const OLDEST: i64 = 15;
 
 /// How long a connection waits for another process's write.
 const BUSY: Duration = Duration::from_secs(10);
@@ -105,8 +110,27 @@ pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
         tx.execute_batch(migration)?;
     }
     tx.pragma_update(None, "user_version", known())?;
+    if (1..known()).contains(&found) {
+        // For older processes that have the file open.
+        registry::put_setting(&tx, COMPATIBLE_FROM, OLDEST.to_string().as_bytes())?;
+    }
     tx.commit()?;
     Ok(())
+}
+
+/// Whether this program can go on with the schema as it is now.
+pub(super) fn check(conn: &Connection) -> Result<()> {
+    let found = version(conn)?;
+    if found <= known() {
+        return Ok(());
+    }
+    let mark = match registry::setting(conn, COMPATIBLE_FROM) {
+        Ok(mark) => mark,
+        Err(error @ Error::Unavailable(_)) => return Err(error),
+        // The table is another one now.
+        Err(_) => None,
+    };
+    crate::schema::check(found, known(), mark.as_deref())
 }
 
 fn refuse_future(found: i64) -> Result<()> {
@@ -191,6 +215,22 @@ mod tests {
             );
             assert!(stray.unwrap_err().to_string().contains("CHECK"), "{table}");
         }
+    }
+
+    #[test]
+    fn a_process_goes_on_only_with_a_newer_schema_that_says_it_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("new.db");
+        let (writer, reader) = (open_writer(&file, 1024).unwrap(), open_reader(&file, 1024).unwrap());
+        check(&reader).unwrap();
+        writer.pragma_update(None, "user_version", known() + 1).unwrap();
+        assert!(matches!(check(&reader), Err(Error::FromTheFuture { .. })), "there is no mark");
+        registry::put_setting(&writer, COMPATIBLE_FROM, known().to_string().as_bytes()).unwrap();
+        check(&reader).unwrap();
+        registry::put_setting(&writer, COMPATIBLE_FROM, (known() + 1).to_string().as_bytes()).unwrap();
+        assert!(matches!(check(&reader), Err(Error::FromTheFuture { .. })), "the mark says no");
+        writer.execute_batch("ALTER TABLE settings RENAME TO elsewhere").unwrap();
+        assert!(matches!(check(&reader), Err(Error::FromTheFuture { .. })), "the table is gone");
     }
 
     #[test]
