@@ -387,8 +387,14 @@ fn failure(location: &Location, file: &Path, error: Error) -> Failure {
         Error::NoJournal(_) => Failure::usage(error.to_string())
             .because("no server has started with this store")
             .hint("name another with --store or --data-dir"),
-        Error::OldSchema { .. } => Failure::failed(error.to_string())
-            .hint("start `sb serve` of this version once, which brings it up to date; or use the `sb` that wrote it"),
+        Error::OldSchema { .. } => Failure::failed(error.to_string()).hint(match location {
+            Location::Sqlite(_) => {
+                "`sb backup FILE` without --sign copies it as it is; `sb serve` of this version brings it up to date"
+            }
+            Location::Postgres(_) => {
+                "copy it with `pg_dump` or with the `sb` that wrote it; `sb serve` of this version brings it up to date"
+            }
+        }),
         Error::FromTheFuture { .. } => refused(&error).hint("use the version of `sb` that made it, or a newer one"),
         Error::NotAnArchive(_) => refused(&error).hint("give it a file that `sb export` or `sb backup` has made"),
         Error::Unsigned | Error::BadSignature(_) => refused(&error)

@@ -4,7 +4,7 @@
 //! the SHA-256 of the records of each kind and of all of them:
 //!
 //! ```text
-//! {"switchboard":{"archive":1,"created_at":1763200000000,"source":"sqlite 7"},"sha256":"…"}
+//! {"switchboard":{"archive":2,"created_at":1763200000000,"source":"sqlite 7","program":"0.1.0"},"sha256":"…"}
 //! {"tenant":{"id":1,"name":"default","enabled":true,"created_at":1763200000000}}
 //! …
 //! {"end":{"kinds":[{"kind":"tenants","count":1,"sha256":"…"},…],"sha256":"…"}}
@@ -72,12 +72,14 @@ pub enum Error {
     #[error("this is not an archive of Switchboard: {0}")]
     NotAnArchive(String),
     /// It was made by a newer version.
-    #[error("the archive has format {found}, this program knows format {known}")]
+    #[error("the archive has format {found} and was made by {made_by}; this program knows formats up to {known}")]
     FromTheFuture {
         /// Its format.
         found: u64,
         /// The newest format this program knows.
         known: u32,
+        /// The program that made it.
+        made_by: String,
     },
     /// Its last line is missing.
     #[error("the archive was cut off: it ends after {lines} lines, without its last one")]

@@ -473,12 +473,34 @@ async fn an_archive_that_was_changed_leaves_nothing() {
 
 #[tokio::test]
 async fn a_later_format_is_refused_by_its_number() {
-    let header = r#"{"archive":2,"created_at":1,"source":"x","more":true}"#;
-    let sum = sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(header));
-    let bytes = format!("{{\"switchboard\":{header},\"sha256\":\"{sum:x}\"}}\n");
     let target = tempfile::tempdir().unwrap();
-    let error = imported(&Location::Sqlite(target.path().to_owned()), bytes.as_bytes()).await.unwrap_err();
-    assert!(matches!(error, Error::FromTheFuture { found: 2, known: 1 }), "{error}");
+    for (program, made_by) in
+        [(r#""9.8.7""#, "made by `sb` 9.8.7"), (r#""x\u001b[1m""#, "made by a newer version"), ("1", "a newer")]
+    {
+        let header = format!(r#"{{"archive":9,"created_at":1,"source":"x","program":{program},"more":true}}"#);
+        let bytes = with_header(&header, "");
+        let error = imported(&Location::Sqlite(target.path().to_owned()), bytes.as_bytes()).await.unwrap_err();
+        assert!(matches!(error, Error::FromTheFuture { found: 9, .. }), "{error}");
+        assert!(error.to_string().contains(made_by), "{error}");
+    }
+}
+
+/// An archive with another first line.
+fn with_header(header: &str, rest: &str) -> String {
+    let sum = sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(header));
+    format!("{{\"switchboard\":{header},\"sha256\":\"{sum:x}\"}}\n{rest}")
+}
+
+#[tokio::test]
+async fn archives_of_the_first_format_are_still_read() {
+    let (_dir, from, _, _) = source().await;
+    let (bytes, _) = exported(&from).await;
+    let text = String::from_utf8(bytes).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    assert!(first.contains(r#""archive":2,"#) && first.contains(r#""program":""#), "{first}");
+    let target = tempfile::tempdir().unwrap();
+    let old = with_header(r#"{"archive":1,"created_at":1,"source":"sqlite 7"}"#, rest);
+    imported(&Location::Sqlite(target.path().to_owned()), old.as_bytes()).await.unwrap();
 }
 
 #[tokio::test]

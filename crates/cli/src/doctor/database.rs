@@ -53,7 +53,8 @@ fn schema(found: &Inspection) -> Finding {
         return Finding::fail(subject, format!("{detail}: a newer version wrote it (this one knows {known})"), hint);
     }
     if schema < known {
-        let hint = "back it up first if you may want to go back; see rolling upgrades in docs/deploy.md";
+        let hint =
+            "copy it first, with `pg_dump` or the `sb` that wrote it, if you may want to go back; see docs/deploy.md";
         return Finding::warn(subject, format!("{detail}: the next start brings it to {known}"), hint);
     }
     Finding::ok(subject, detail)

@@ -138,7 +138,7 @@ pub(super) fn journal(directory: &Path) -> Finding {
         return Finding::fail(subject, format!("{detail}: a newer version wrote it (this one knows {known})"), hint);
     }
     if schema < known {
-        let hint = "back it up first if you may want to go back";
+        let hint = "`sb backup FILE` copies it as it is: do that first if you may want to go back";
         return Finding::warn(subject, format!("{detail}: the next start brings it to {known}"), hint);
     }
     if !found.journal_mode.eq_ignore_ascii_case("wal") {

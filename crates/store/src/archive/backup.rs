@@ -19,10 +19,13 @@ use crate::{
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Copies the journal in `dir` into `file`, which must not exist, as of one moment and while servers go on writing.
-/// The copy is private, synced and checked. What it holds is told.
+/// The copy is private, synced and checked. What it holds is told. A journal of an older version is copied as it is.
 pub fn backup(dir: &Path, file: &Path, progress: Progress<'_>) -> Result<Sums> {
-    // Also says whether there is a journal that this version knows.
-    drop(lines::open_source(dir)?);
+    let conn = lines::open_of_any_version(dir)?;
+    if !of_before(&conn)? {
+        lines::check_schema(&conn)?;
+    }
+    drop(conn);
     create(file)?;
     let outcome = copy(dir, file).and_then(|()| check(file, progress));
     if outcome.is_err() {
@@ -85,8 +88,18 @@ fn copy(dir: &Path, file: &Path) -> Result<()> {
 
 /// Reads the whole file as it lies there: SQLite's own check, then every record.
 fn check(file: &Path, progress: Progress<'_>) -> Result<Sums> {
-    let conn = open_alone(file)?;
+    let mut conn = open_alone(file)?;
     check_integrity(&conn)?;
+    let mut _copy = None;
+    if of_before(&conn)? {
+        // Its records are those that a restore would make of it.
+        drop(conn);
+        let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let copy = Beside::new(directory.unwrap_or(Path::new(".")))?;
+        bring_up_to_date(file, &copy.path).map_err(bad_backup)?;
+        conn = open_alone(&copy.path)?;
+        _copy = Some(copy);
+    }
     lines::check_schema(&conn)?;
     lines::sums(&conn, progress)
 }
@@ -208,6 +221,36 @@ impl Drop for Beside {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever version wrote it, a journal can be backed up before a newer one brings it up to date.
+    #[tokio::test]
+    async fn a_journal_of_before_is_backed_up_as_it_is() {
+        for version in 1..schema::MIGRATIONS.len() {
+            let dir = tempfile::tempdir().unwrap();
+            let data = dir.path().join("data");
+            fs::create_dir(&data).unwrap();
+            let conn = Connection::open(data.join(FILE)).unwrap();
+            conn.pragma_update(None, "journal_mode", "WAL").unwrap();
+            for migration in &schema::MIGRATIONS[..version] {
+                conn.execute_batch(migration).unwrap();
+            }
+            conn.execute_batch("INSERT INTO tenants (name, created_at) VALUES ('one', 1)").unwrap();
+            conn.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
+            let file = dir.path().join("backup.db");
+            let sums = backup(&data, &file, &|_, _| {}).unwrap_or_else(|error| panic!("version {version}: {error}"));
+            assert_eq!(sums.records(), 1, "version {version}");
+            assert_eq!(schema::version(&conn).unwrap(), i64::try_from(version).unwrap(), "the journal is as it was");
+            let copy = Connection::open(&file).unwrap();
+            assert_eq!(schema::version(&copy).unwrap(), i64::try_from(version).unwrap(), "and so is the copy");
+            drop(copy);
+            let target = dir.path().join("restored");
+            let terms = Terms { credentials: true, signed_by: None };
+            let restored = restore(&Location::Sqlite(target), &file, &terms, &|_, _| {}).await.unwrap();
+            assert_eq!(restored.stored, sums, "version {version}");
+            let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left.len(), 3, "nothing is left beside the backup: {left:?}");
+        }
+    }
 
     /// Whatever version wrote it, its records come and its triggers do not, not even while it is brought up to date.
     #[tokio::test]

@@ -17,8 +17,10 @@ use super::{
 };
 use crate::clock;
 
-/// The format's version. A reader refuses a higher one.
-pub(super) const VERSION: u32 = 1;
+/// The format's version. A reader refuses a higher one, so that what it does not know is not taken for damage.
+pub(super) const VERSION: u32 = 2;
+
+const _: () = assert!(Kind::ALL.len() == 13 && VERSION == 2, "a new kind of record raises the format's version");
 
 /// What an archive begins with, whatever its version.
 pub(super) const MAGIC: &[u8] = b"{\"switchboard\":";
@@ -48,6 +50,9 @@ struct Header {
     created_at: i64,
     /// The kind of database it was made from and its schema's version, such as `sqlite 7`.
     source: String,
+    /// The version of this program. Archives of the first version do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
 }
 
 /// The line with the sums.
@@ -201,7 +206,12 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(out: &'a mut dyn Write, source: String, phase: Phase, progress: Progress<'a>) -> Result<Self> {
-        let header = Header { archive: VERSION, created_at: clock::now().as_millis(), source };
+        let header = Header {
+            archive: VERSION,
+            created_at: clock::now().as_millis(),
+            source,
+            program: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        };
         let body = serde_json::value::to_raw_value(&header).map_err(io::Error::from)?;
         let sha256 = hex(&Sha256::digest(body.get().as_bytes()));
         let mut first = serde_json::to_vec(&First { switchboard: &body, sha256 }).map_err(io::Error::from)?;
@@ -288,8 +298,12 @@ impl<'a> Reader<'a> {
         // A later version may say more in its header, and is refused by its number.
         let version: serde_json::Value = serde_json::from_str(first.switchboard.get()).map_err(|_| altered())?;
         let found = version["archive"].as_u64().ok_or_else(altered)?;
-        if found != u64::from(VERSION) {
-            return Err(Error::FromTheFuture { found, known: VERSION });
+        if !(1..=u64::from(VERSION)).contains(&found) {
+            let is_plain = |program: &&str| program.bytes().all(|b| b.is_ascii_alphanumeric() || b".-+".contains(&b));
+            let program = version["program"].as_str().filter(|program| program.len() <= 64).filter(is_plain);
+            let made_by =
+                program.map_or_else(|| "a newer version of `sb`".to_owned(), |version| format!("`sb` {version}"));
+            return Err(Error::FromTheFuture { found, known: VERSION, made_by });
         }
         let _: Header = serde_json::from_str(first.switchboard.get()).map_err(|_| altered())?;
         reader.signed.extend_from_slice(&reader.line);

@@ -39,6 +39,13 @@ pub(super) const TABLES: [(&str, &str); 13] = [
 
 /// A connection to the journal in `dir` that can only read.
 pub(super) fn open_source(dir: &Path) -> Result<Connection> {
+    let conn = open_of_any_version(dir)?;
+    check_schema(&conn)?;
+    Ok(conn)
+}
+
+/// The same, whatever version has written it.
+pub(super) fn open_of_any_version(dir: &Path) -> Result<Connection> {
     let file = dir.join(FILE);
     if fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
         return Err(Error::NoJournal(dir.display().to_string()));
