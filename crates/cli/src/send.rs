@@ -153,9 +153,10 @@ impl Stopped {
     pub(crate) fn by(stop: Stop, patience: &Patience) -> Self {
         let limit = patience.limit();
         let (failure, goes_on) = match (stop, patience.lost()) {
-            (Stop::Late, Some(why)) => {
-                let failure = Failure::new(Exit::Unreachable, format!("the server did not come back within {limit:?}"));
-                (failure.because(why), true)
+            (Stop::Late, Some(outage)) => {
+                let what = if outage.is_answered { "did not take it" } else { "did not come back" };
+                let failure = Failure::new(Exit::Unreachable, format!("the server {what} within {limit:?}"));
+                (failure.because(&outage.reason), true)
             }
             (Stop::Late, None) => (Failure::new(Exit::Timeout, format!("no result within {limit:?}")), true),
             (Stop::Interrupted, _) => (Failure::new(Exit::Interrupted, "interrupted"), true),

@@ -119,6 +119,21 @@ pub enum Error {
     Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// A time in which calls fail that may work later.
+#[derive(Debug, Clone)]
+pub struct Outage {
+    /// What the last attempt met.
+    pub reason: String,
+    /// Whether the server answered: it is there, but refuses the call for now.
+    pub is_answered: bool,
+}
+
+impl From<&Error> for Outage {
+    fn from(error: &Error) -> Self {
+        Self { reason: error.chain(), is_answered: matches!(error, Error::Protocol(_)) }
+    }
+}
+
 impl Error {
     /// An error that the other side told, with the HTTP status it came with.
     pub(crate) fn told(status: u16, mut remote: RemoteError) -> Self {
@@ -248,6 +263,14 @@ mod tests {
             "there is no card: http://h/a: an error without a message (404); http://h/b: cannot reach http://h: refused"
         );
         assert_eq!((error.http_status(), error.is_passing(), error.never_sent()), (Some(404), true, true));
+    }
+
+    #[test]
+    fn a_server_that_answers_is_not_away() {
+        let refused = Error::Unreachable { origin: "http://h".to_owned(), source: "refused".into() };
+        assert!(!Outage::from(&refused).is_answered);
+        let full = Error::told(503, remote(503, None));
+        assert!(full.is_passing() && Outage::from(&full).is_answered);
     }
 
     #[test]

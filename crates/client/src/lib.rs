@@ -47,7 +47,7 @@ pub use discovery::{
     Discovered, FetchedCard, card_beside, card_well_known, discover, fetch_card, parse_url, same_origin,
 };
 pub use egress::{Connector, Limits, Policy};
-pub use error::Error;
+pub use error::{Error, Outage};
 pub use plain::call_json;
 pub use reply::{reply_text, task_text};
 pub use secret::Secret;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::{
-    Binding, Client, Dialect, Error, Received,
+    Binding, Client, Dialect, Error, Outage, Received,
     binding::Form,
     client::read,
     egress::Response,
@@ -105,8 +105,8 @@ pub struct EventStream {
     patient: bool,
     /// When the last event came, or when it was last looked for.
     heard: Instant,
-    /// Why nobody could be reached at the last attempt to take it up.
-    lost: watch::Sender<Option<String>>,
+    /// What the last attempt to take it up met.
+    lost: watch::Sender<Option<Outage>>,
 }
 
 impl EventStream {
@@ -132,7 +132,7 @@ impl EventStream {
 
     /// Why the other side could not be reached when the stream was last to be taken up again, while that is so. For whoever wants to know
     /// what a long wait is about.
-    pub fn lost(&self) -> watch::Receiver<Option<String>> {
+    pub fn lost(&self) -> watch::Receiver<Option<Outage>> {
         self.lost.subscribe()
     }
 
@@ -301,7 +301,7 @@ impl EventStream {
                     return self.last_state().await.map(Some);
                 }
                 Err(error) if error.is_passing() => {
-                    self.lost.send_replace(Some(error.chain()));
+                    self.lost.send_replace(Some(Outage::from(&error)));
                     cause = Some(Box::new(error));
                 }
                 // 0.3 has no one error for a task that nobody can subscribe to any more.

@@ -525,11 +525,9 @@ impl Installation for PostgresStore {
 
     async fn ping(&self) -> Result<()> {
         // Others may still fit in where what has just failed did not.
-        if self.in_trouble.swap(false, Relaxed)
-            && let Err(error) = administer::find_room(&self.writers).await
-        {
-            self.in_trouble.store(true, Relaxed);
-            return Err(error);
+        if self.in_trouble.load(Relaxed) {
+            administer::find_room(&self.writers).await?;
+            self.in_trouble.store(false, Relaxed);
         }
         if !self.writers.is_closed() && self.counters.has_committed_within(PROOF_MS) {
             return Ok(());

@@ -24,7 +24,10 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -96,6 +99,8 @@ struct SqliteStore {
     ticks: Ticks,
     hub: Hub,
     counters: Arc<Counters>,
+    /// A write failed, and since then none has proven that there is room.
+    in_trouble: AtomicBool,
     id: InstanceId,
     me: Arc<str>,
     instances: PathBuf,
@@ -134,7 +139,8 @@ fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
     let me = id.to_string().into();
     let presence = Mutex::new(Some(presence));
     let ticks = options.ticks;
-    Ok(SqliteStore { readers, doorkeeper, writer, presence, ticks, hub, counters, id, me, instances })
+    let in_trouble = AtomicBool::new(false);
+    Ok(SqliteStore { readers, doorkeeper, writer, presence, ticks, hub, counters, in_trouble, id, me, instances })
 }
 
 /// The instances that are gone without having signed off, until someone reclaims their work.
@@ -167,10 +173,21 @@ pub(crate) fn create_private_file(file: &Path) -> io::Result<()> {
     options.open(file).map(drop)
 }
 
+impl SqliteStore {
+    /// Remembers that a write failed otherwise than by being refused.
+    fn noted<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.as_ref().is_err_and(|error| !error.is_refusal()) {
+            self.in_trouble.store(true, Relaxed);
+        }
+        outcome
+    }
+}
+
 #[async_trait]
 impl Journal for SqliteStore {
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
-        self.writer.run(Cost::of(tenant, accept.bytes()), move |batch| ops::accept(batch, tenant, &accept)).await
+        let cost = Cost::of(tenant, accept.bytes());
+        self.noted(self.writer.run(cost, move |batch| ops::accept(batch, tenant, &accept)).await)
     }
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
@@ -578,6 +595,11 @@ impl Installation for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
+        if self.in_trouble.load(Relaxed) {
+            // A write that needs less may still fit in.
+            self.writer.run(Cost::SYSTEM, |batch| registry::find_room(batch)).await?;
+            self.in_trouble.store(false, Relaxed);
+        }
         if !self.writer.is_closed() && self.counters.has_committed_within(PROOF_MS) {
             return Ok(());
         }

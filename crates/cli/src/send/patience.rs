@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use a2a::StreamResponse;
-use client::{Error, EventStream, Received, Resume};
+use client::{Error, EventStream, Outage, Received, Resume};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{Instant, sleep, sleep_until},
@@ -38,11 +38,10 @@ pub(crate) struct Patience {
     away: Away,
 }
 
-/// Whether the server is away, as far as that was said.
+/// Whether the server is away or refuses calls for now, as far as that was said.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
-    /// Why it cannot be reached, while that is so.
-    lost: Option<String>,
+    lost: Option<Outage>,
 }
 
 /// Streams are taken up again for as long as their command waits: it is the command that gives up.
@@ -63,9 +62,9 @@ impl Patience {
         self.limit
     }
 
-    /// Why the server could not be reached in the end.
-    pub(crate) fn lost(&self) -> Option<&str> {
-        self.away.lost.as_deref()
+    /// Why the server could not be reached, or refused calls, in the end.
+    pub(crate) fn lost(&self) -> Option<&Outage> {
+        self.away.lost.as_ref()
     }
 
     /// Work to its end, or until there is no more patience.
@@ -93,7 +92,7 @@ impl Patience {
 
     /// Waits before another attempt.
     pub(crate) async fn rest(&mut self, error: &Error, pause: &mut Duration) -> Result<(), Stop> {
-        self.notice(Some(error.chain()));
+        self.notice(Some(error.into()));
         self.bear(sleep(*pause)).await?;
         *pause = (*pause * 2).min(LONGEST_PAUSE);
         Ok(())
@@ -120,19 +119,27 @@ impl Patience {
         }
     }
 
-    /// Says it when the server is away, and when it is back.
-    pub(crate) fn notice(&mut self, lost: Option<String>) {
+    /// Says it when the server is away or refuses calls, and when that is over.
+    pub(crate) fn notice(&mut self, lost: Option<Outage>) {
         self.away.notice(lost);
     }
 }
 
 impl Away {
     /// Says it when that changes.
-    pub(crate) fn notice(&mut self, lost: Option<String>) {
-        match (&self.lost, &lost) {
-            (None, Some(why)) => output::error_line("note", &format!("the server is away ({why}); trying again")),
-            (Some(_), None) => output::error_line("note", "the server is back"),
-            _ => {}
+    pub(crate) fn notice(&mut self, lost: Option<Outage>) {
+        let was_answered = self.lost.as_ref().map(|before| before.is_answered);
+        match (was_answered, &lost) {
+            (Some(before), Some(now)) if before == now.is_answered => {}
+            (_, Some(Outage { reason, is_answered: true })) => {
+                output::error_line("note", &format!("the server cannot take this now ({reason}); trying again"));
+            }
+            (_, Some(Outage { reason, is_answered: false })) => {
+                output::error_line("note", &format!("the server is away ({reason}); trying again"));
+            }
+            (Some(true), None) => output::error_line("note", "the server takes it again"),
+            (Some(false), None) => output::error_line("note", "the server is back"),
+            (None, None) => {}
         }
         self.lost = lost;
     }

@@ -106,7 +106,7 @@ pub(super) async fn list(args: &List) -> Result<(), Failure> {
                 patience.notice(None);
                 before = Some(show(args, &tasks, total, &known, before.as_deref()));
             }
-            Ok(Err(error)) if args.watch && error.is_passing() => patience.notice(Some(error.chain())),
+            Ok(Err(error)) if args.watch && error.is_passing() => patience.notice(Some((&error).into())),
             Ok(Err(error)) => return Err(error.into()),
             Err(Stop::Interrupted) if args.watch => return Ok(()),
             Err(stop) => return Err(Stopped::by(stop, &patience).plain()),

@@ -14,6 +14,9 @@ use super::{
 /// How soon an instance notices that there is no room, and that there is room again.
 const NOTICED: Duration = Duration::from_secs(20);
 
+/// How soon it is not ready after a message was refused: at the next look, and far below [`NOTICED`] on a slow machine.
+const REFUSED: Duration = Duration::from_secs(5);
+
 /// Leases that cannot be renewed run out before there is room again.
 const CONFIG: &str = "lease = \"2s\"\n";
 
@@ -73,7 +76,12 @@ async fn fill_and_make_room(instance: &Server, filler: &Filler) {
                 acknowledged.push(id);
                 refused_in_a_row = 0;
             }
-            None => refused_in_a_row += 1,
+            None => {
+                if refused_in_a_row == 0 {
+                    instance.becomes(503, REFUSED).await;
+                }
+                refused_in_a_row += 1;
+            }
         }
         if refused_in_a_row == 5 {
             break;
