@@ -24,6 +24,7 @@ use crate::{
     local::{AdminFile, PrivateFile},
     logging,
     output::{self, Format},
+    profile,
     servers::Servers,
     target::{self, run_within},
 };
@@ -103,6 +104,7 @@ impl AdminArgs {
             return named_server(&named, data_dir.ok());
         }
         let data_dir = data_dir?;
+        self.say_whom(&data_dir)?;
         if let Some(way) = stored_server(&data_dir).await? {
             return Ok(Admin { way, data_dir: Some(data_dir) });
         }
@@ -116,6 +118,25 @@ impl AdminArgs {
         let options = OpenOptions { connections: 1, wake: None };
         let store = journal::open(&location, options).await?;
         Ok(Admin { way: Way::Journal(store), data_dir: Some(data_dir) })
+    }
+}
+
+impl AdminArgs {
+    /// Says that the installation of this machine is meant, when a profile in use is of another server.
+    fn say_whom(&self, data_dir: &std::path::Path) -> Result<(), Failure> {
+        let is_named = self.data_dir.is_some() || self.store.is_some();
+        let Some(profile) = profile::chosen(None, is_named, &process_environment)? else { return Ok(()) };
+        let url = parse_url(&profile.url)?;
+        if !Servers::of(data_dir)?.at(&url).is_some_and(|server| server.runs) {
+            let note = format!(
+                "this administers the installation in `{}`, not the server of the profile `{}`; name that with `--url {url}` \
+                 and its token with SB_ADMIN_TOKEN",
+                data_dir.display(),
+                profile.name,
+            );
+            output::error_line("note", &note);
+        }
+        Ok(())
     }
 }
 

@@ -135,6 +135,23 @@ impl Settings {
         self.file.as_deref().filter(|_| self.is_there)
     }
 
+    /// The files that hold secrets, as far as the configuration names them; not all of them need be there.
+    pub(crate) fn secret_files(&self, data_dir: &Path, environment: Environment<'_>) -> Vec<PathBuf> {
+        let mut keys = self.keys.clone();
+        let named = [&keys.key_file, &keys.key_file_previous, &keys.tls_key];
+        let mut files: Vec<PathBuf> = named.into_iter().flatten().cloned().collect();
+        for Slot { key, value } in keys.slots().into_iter().filter(|slot| slot.value.is_secret()) {
+            let is_in_file = matches!(self.sources.get(key.name), Some(Source::File));
+            files.extend(self.file().filter(|_| is_in_file && value.shown().is_some()).map(Path::to_owned));
+            files.extend(environment(&format!("{}_FILE", key.variable)).map(PathBuf::from));
+        }
+        files.extend(["cli.json", "admin.json"].map(|name| data_dir.join(name)));
+        files.extend(config_home(environment).map(|home| home.join("profiles.json")));
+        files.sort();
+        files.dedup();
+        files
+    }
+
     /// Where the value of a key comes from, for people.
     pub(crate) fn source(&self, key: &Key) -> String {
         match (self.sources.get(key.name), &self.file) {

@@ -50,6 +50,7 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
         return Ok(findings);
     };
     findings.push(machine::data_directory(&config.data_dir));
+    findings.extend(machine::secret_files(&settings.secret_files(&config.data_dir, &process_environment)));
     findings.push(machine::disk(&config.data_dir));
     match &config.location {
         Location::Sqlite(directory) => {
@@ -62,7 +63,7 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
     let running = server::find(&config).await;
     findings.push(server::port(&config, running.as_ref()));
     findings.push(machine::clock(running.as_ref().and_then(|server| server.date)).await);
-    findings.push(server::public_url(&config, running.as_ref()).await);
+    findings.push(server::public_url(&config, running.as_ref().filter(|server| server.is_ours)).await);
     findings.extend(machine::programs());
     let models = findings::known_models(config.models.clone());
     findings.extend(findings::models(&models).await);

@@ -167,7 +167,9 @@ impl From<client::Error> for Failure {
             }
             (Exit::Auth, _) => failure.hint(match credentials::withheld() {
                 Some(why) => format!("give a token that the server knows with --token; {why}"),
-                None => "give a token that the server knows with --token or SB_TOKEN".to_owned(),
+                None => "give a token that the server knows with --token or SB_TOKEN; after a restore without its tokens, \
+                         `sb tenant rotate NAME` makes a new one"
+                    .to_owned(),
             }),
             _ if failure.error.contains("name the agent that the message is for") => {
                 failure.hint("name one with --agent; `sb agent list` shows those that there are")

@@ -120,6 +120,7 @@ struct Profile {
 
 /// The profile that counts for a command.
 pub(crate) struct Chosen {
+    pub(crate) name: String,
     pub(crate) url: String,
     pub(crate) agent: Option<String>,
     /// It was named on the command line, which comes before the environment.
@@ -161,7 +162,7 @@ pub(crate) fn chosen(
         return Ok(None);
     };
     let Profile { url, token, agent } = profiles.named(&name)?.clone();
-    Ok(Some(Chosen { url, agent, by_flag: flag.is_some(), token }))
+    Ok(Some(Chosen { name, url, agent, by_flag: flag.is_some(), token }))
 }
 
 /// The names of the profiles, for completion.

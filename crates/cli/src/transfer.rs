@@ -183,7 +183,8 @@ fn taken(args: &From, done: &str, location: &Location, imported: &Imported) {
     if left_out > 0 {
         let note = format!(
             "left out {left_out} records that give rights (tokens, settings and keys, push configurations, agents of tenants): \
-             --with-credentials takes them too, of a file whose origin is known"
+             --with-credentials takes them too, of a file whose origin is known; otherwise `sb tenant rotate NAME` makes a \
+             tenant's new token"
         );
         output::error_line("note", &note);
     }

@@ -72,6 +72,22 @@ pub(super) fn data_directory(directory: &Path) -> Finding {
     Finding::ok(subject, format!("{place} ({mode:o}, writable)"))
 }
 
+/// The files with secrets that group or others can read or write, if there are any.
+pub(super) fn secret_files(files: &[PathBuf]) -> Option<Finding> {
+    let mode = |file: &Path| fs::metadata(file).map(|metadata| metadata.permissions().mode() & 0o777);
+    let is_open = |file: &&PathBuf| mode(file.as_path()).is_ok_and(|mode| mode & 0o066 != 0);
+    let open: Vec<&PathBuf> = files.iter().filter(is_open).collect();
+    if open.is_empty() {
+        return None;
+    }
+    let shown = |file: &&PathBuf| format!("{} ({:o})", file.display(), mode(file).unwrap_or_default());
+    let detail: Vec<String> = open.iter().map(shown).collect();
+    let names: Vec<String> = open.iter().map(|file| file.display().to_string()).collect();
+    let command = shlex::try_join(["chmod", "600"].into_iter().chain(names.iter().map(String::as_str)));
+    let (subject, detail) = ("secret files", format!("group or others have access to {}", detail.join(", ")));
+    Some(Finding::warn(subject, detail, command.unwrap_or_else(|_| "let only their owner read them".to_owned())))
+}
+
 pub(super) fn disk(directory: &Path) -> Finding {
     let subject = "disk";
     let free = match rustix::fs::statvfs(existing(directory)) {
@@ -274,6 +290,21 @@ mod tests {
         assert_eq!(data_directory(&file).level, Level::Fail);
         assert_eq!(data_directory(&file.join("below")).level, Level::Fail);
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn secrets_that_others_can_read_are_named() {
+        let home = tempfile::tempdir().unwrap();
+        let (closed, open) = (home.path().join("closed"), home.path().join("open"));
+        for (file, mode) in [(&closed, 0o600), (&open, 0o640)] {
+            fs::write(file, "secret").unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        assert!(secret_files(&[closed.clone(), home.path().join("not there")]).is_none());
+        let finding = secret_files(&[closed.clone(), open.clone()]).unwrap();
+        assert_eq!(finding.level, Level::Warn);
+        assert!(finding.detail.contains("open (640)") && !finding.detail.contains("closed"), "{}", finding.detail);
+        assert_eq!(finding.hint.unwrap(), format!("chmod 600 {}", open.display()));
     }
 
     #[test]

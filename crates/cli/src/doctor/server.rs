@@ -1,7 +1,7 @@
 //! What runs: whether the port is free or ours, and whether the card leads to where callers are told to go.
 
 use std::{
-    io,
+    fs, io,
     net::TcpListener,
     time::{Duration, UNIX_EPOCH},
 };
@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A server that answers with a card.
 pub(super) struct Running {
     base: Url,
+    /// Whether it is of this data directory, as far as it has registered there.
+    pub(super) is_ours: bool,
     card: AgentCard,
     /// What its answer said the time was, in milliseconds since the epoch.
     pub(super) date: Option<i64>,
@@ -36,12 +38,14 @@ pub(super) async fn find(config: &Config) -> Option<Running> {
     let servers = Servers::of(&config.data_dir).unwrap_or_else(|_| Servers::none());
     // The one whose port is looked at, if it is one of them.
     let port = config.edge.listen.port();
-    let mut urls: Vec<Url> = servers.all().iter().filter_map(|known| parse_url(&known.url).ok()).collect();
-    urls.sort_by_key(|url| url.port_or_known_default() != Some(port));
+    // Where one was that has ended, anybody may answer now.
+    let known = servers.all().iter().filter_map(|known| Some((parse_url(&known.url).ok()?, known.runs)));
+    let mut urls: Vec<(Url, bool)> = known.collect();
+    urls.sort_by_key(|(url, _)| url.port_or_known_default() != Some(port));
     let connector = servers.connector(limits());
-    for url in urls {
+    for (url, is_ours) in urls {
         if let Some(running) = ask(&connector, &url).await {
-            return Some(running);
+            return Some(Running { is_ours, ..running });
         }
     }
     if config.edge.listen.port() == 0 {
@@ -55,9 +59,20 @@ pub(super) fn port(config: &Config, running: Option<&Running>) -> Finding {
     let listen = config.edge.listen;
     let ours = running.filter(|server| server.base.port_or_known_default() == Some(listen.port()));
     if let Some(server) = ours {
-        return Finding::ok(subject, format!("a server of ours answers at {}", server.base));
+        if server.is_ours {
+            return Finding::ok(subject, format!("a server of ours answers at {}", server.base));
+        }
+        let user = listener(listen.port()).map_or_else(String::new, |user| format!(", run by {user}"));
+        return Finding::warn(
+            subject,
+            format!(
+                "{listen} is held by a Switchboard server of another data directory than {}{user}",
+                config.data_dir.display()
+            ),
+            "name its data directory with --data-dir, or choose another address with --listen",
+        );
     }
-    let elsewhere = match running {
+    let elsewhere = match running.filter(|server| server.is_ours) {
         Some(server) => format!("; the server of this data directory answers at {}", server.base),
         None => String::new(),
     };
@@ -143,6 +158,24 @@ fn limits() -> Limits {
     Limits { connect_timeout: PATIENCE, total_timeout: Some(PATIENCE), ..Limits::default() }
 }
 
+/// The user whose process listens on a port of this machine, where the system tells.
+fn listener(port: u16) -> Option<String> {
+    const LISTENS: &str = "0A";
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
+    let uid = tables.iter().flat_map(|table| table.lines()).find_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, local, _, LISTENS, _, _, _, uid, ..] = fields[..] else { return None };
+        let (_, at) = local.rsplit_once(':')?;
+        (u16::from_str_radix(at, 16) == Ok(port)).then(|| uid.to_owned())
+    })?;
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let (name, rest) = line.split_once(':')?;
+        (rest.split(':').nth(1) == Some(uid.as_str())).then_some(name)
+    });
+    Some(name.map_or(format!("user {uid}"), |name| format!("user {uid} ({name})")))
+}
+
 /// Fetches the card of a server of ours.
 async fn ask(connector: &Connector, base: &Url) -> Option<Running> {
     let mut url = base.clone();
@@ -162,7 +195,9 @@ async fn ask(connector: &Connector, base: &Url) -> Option<Running> {
         return None;
     }
     match decode_card(&response.bytes().await.ok()?).ok()? {
-        AnyCard::V1(card) if card.name == "Switchboard" => Some(Running { base: base.clone(), card, date }),
+        AnyCard::V1(card) if card.name == "Switchboard" => {
+            Some(Running { base: base.clone(), is_ours: false, card, date })
+        }
         _ => None,
     }
 }

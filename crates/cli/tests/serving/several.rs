@@ -53,3 +53,14 @@ fn the_doctor_knows_each_of_them() {
         assert!(found.contains(&format!("a server of ours answers at {}", server.url)), "{found}");
     }
 }
+
+#[test]
+fn the_doctor_of_another_home_does_not_take_a_server_for_its_own() {
+    let (home, other) = (Home::on_sqlite(), Home::on_sqlite());
+    let server = home.serve();
+    let found = other.ok(&["doctor", "--listen", server.address()]);
+    let data = other.path("data");
+    let expected = format!("is held by a Switchboard server of another data directory than {}", data.display());
+    assert!(found.contains(&expected) && !found.contains("a server of ours"), "{found}");
+    assert!(!cfg!(target_os = "linux") || found.contains("run by user "), "{found}");
+}
