@@ -7,8 +7,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use agents::units::Span;
 use client::{Connector, Credential, Limits, call_json, parse_url};
 use exchange::admin::{
-    AdminToken, Administration, AuditEntry, CreateAdminToken, CreateTenant, CreateToken, Error, Key, RotateKey,
-    SignCard, SignedCard, Stats, Tenant, Token, UpdateTenant,
+    AdminToken, Administration, AuditEntry, CreateAdminToken, CreateTenant, CreateToken, DeletedTenant, Error, Key,
+    RotateKey, SignCard, SignedCard, Stats, Tenant, Token, UpdateTenant,
 };
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
@@ -239,6 +239,15 @@ impl Admin {
         match &self.way {
             Way::Server(server) => server.call(Method::PATCH, &format!("/tenants/{}", id.0), Some(&request)).await,
             Way::Journal(store) => Ok(on(store).update_tenant(id, &request).await?),
+        }
+    }
+
+    pub(crate) async fn delete_tenant(&self, id: TenantId, force: bool) -> Result<DeletedTenant, Failure> {
+        match &self.way {
+            Way::Server(server) => {
+                server.call(Method::DELETE, &format!("/tenants/{}?force={force}", id.0), NOTHING).await
+            }
+            Way::Journal(store) => Ok(on(store).delete_tenant(id, force).await?),
         }
     }
 

@@ -1,7 +1,9 @@
 //! `sb tenant`: who may call.
 
+use std::io::{self, IsTerminal};
+
 use agents::units::Span;
-use exchange::admin::{CreateTenant, CreateToken, Tenant, UpdateTenant};
+use exchange::admin::{CreateTenant, CreateToken, DEFAULT_TENANT, DeletedTenant, Tenant, UpdateTenant};
 
 use crate::{
     admin::{Admin, AdminArgs, print_change, print_json},
@@ -10,9 +12,6 @@ use crate::{
     output::{self, Format},
     table::{self, table},
 };
-
-/// The tenant whose token the local command line has.
-const LOCAL_TENANT: &str = "default";
 
 /// `sb tenant …`
 #[derive(Debug, clap::Args)]
@@ -35,6 +34,10 @@ enum Verb {
     /// Honour a tenant's tokens again
     #[command(after_help = "Example:\n  sb tenant enable acme")]
     Enable(Named),
+    /// Delete a tenant with all that it has: tasks, webhooks, tokens, cards and agents
+    #[command(after_help = "Nothing brings it back but a backup. The audit log keeps that it was there.\n\n\
+                            Examples:\n  sb tenant delete acme\n  sb tenant delete acme --yes --force")]
+    Delete(Delete),
     /// Revoke all tokens of a tenant and print a new one
     #[command(after_help = "Examples:\n  sb tenant rotate acme\n  sb tenant rotate acme --expires 90d")]
     Rotate(Rotate),
@@ -50,6 +53,20 @@ struct Named {
 
 #[derive(Debug, clap::Args)]
 struct List {
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct Delete {
+    /// The tenant's name
+    name: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Also when some of its tasks have not ended: cancel them first
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -74,6 +91,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
         Verb::List(args) => args.admin.run(log, false, async |admin| show(&args, admin).await),
         Verb::Disable(args) => args.admin.run(log, false, async |admin| set(&args, admin, true).await),
         Verb::Enable(args) => args.admin.run(log, false, async |admin| set(&args, admin, false).await),
+        Verb::Delete(args) => args.admin.run(log, false, async |admin| delete(&args, admin).await),
         Verb::Rotate(args) => args.admin.run(log, false, async |admin| rotate(&args, admin).await),
     }
 }
@@ -113,6 +131,47 @@ async fn set(args: &Named, admin: &Admin, disabled: bool) -> Result<(), Failure>
     Ok(())
 }
 
+async fn delete(args: &Delete, admin: &Admin) -> Result<(), Failure> {
+    let id = admin.tenant_named(&args.name).await?;
+    if !args.yes {
+        confirm(&args.name)?;
+    }
+    let mut total: Option<DeletedTenant> = None;
+    while total.as_ref().is_none_or(|total| !total.done) {
+        // Its tokens are refused from the first call on, so a later one that finds work meets what came in before.
+        let force = args.force || total.is_some();
+        let step = admin.delete_tenant(id, force).await.map_err(|failure| {
+            if failure.error.contains("have not ended") {
+                return failure
+                    .hint("--force cancels them first; `sb tenant disable` only refuses the tenant's tokens");
+            }
+            failure
+        })?;
+        let before = total.take().map_or((0, 0), |total| (total.tasks, total.bytes));
+        total = Some(DeletedTenant { tasks: step.tasks + before.0, bytes: step.bytes + before.1, ..step });
+    }
+    if let Some(deleted) = total {
+        let text = format!("deleted tenant {} with {} tasks", deleted.name, deleted.tasks);
+        print_change(args.admin.output, &deleted, None, &text);
+    }
+    Ok(())
+}
+
+/// Asks for the name once more, on a terminal.
+fn confirm(name: &str) -> Result<(), Failure> {
+    let refused = || Failure::usage(format!("the tenant `{name}` was not deleted"));
+    if !io::stdin().is_terminal() {
+        return Err(refused()
+            .because("there is no terminal to ask on")
+            .hint("say --yes to delete it without a question"));
+    }
+    output::error_line("note", "this deletes its tasks, webhooks, tokens, cards and agents, and cannot be undone");
+    output::print(&format!("type `{name}` to delete it: "));
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(|error| refused().caused_by(&error))?;
+    if answer.trim() == name { Ok(()) } else { Err(refused().because("the answer was another")) }
+}
+
 async fn rotate(args: &Rotate, admin: &Admin) -> Result<(), Failure> {
     let id = admin.tenant_named(&args.name).await?;
     let new = CreateToken {
@@ -124,7 +183,7 @@ async fn rotate(args: &Rotate, admin: &Admin) -> Result<(), Failure> {
     // Printed first: whatever goes wrong after this, the only copy of the token is not lost.
     let text = format!("rotated the tokens of tenant {}", args.name);
     print_change(args.admin.output, &changed, changed.token.as_deref(), &text);
-    let token = changed.token.filter(|_| args.name == LOCAL_TENANT);
+    let token = changed.token.filter(|_| args.name == DEFAULT_TENANT);
     if let (Some(token), Some(directory)) = (token, &admin.data_dir) {
         let mut local = Local::load(directory)?;
         if local.token.is_some() {

@@ -5,7 +5,7 @@
 //! administer is decided before: by the admin token, or by being able to open the journal. A token is shown once, in
 //! the result of the call that made it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use a2a::{ErrorKind, Timestamp, signature::Algorithm};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
 use store::{
-    AgentId, Change, Changed, NewAdminToken, NewToken, Reach, Scope, Scopes, Store, TenantId, check_tenant_name, clock,
+    AgentId, Change, Changed, NewAdminToken, NewToken, Reach, Removal, Scope, Scopes, Store, TaskId, TenantId,
+    check_tenant_name, clock,
 };
 
 use crate::card_keys::{self, CardKey, CardKeys, OVERLAP, seconds_now};
@@ -24,6 +25,16 @@ pub const ADMIN_TOKEN: &str = "admin.token";
 pub const TOKEN_PREFIX: &str = "sb_";
 /// What the admin token begins with.
 pub const ADMIN_PREFIX: &str = "sba_";
+
+/// The tenant that every start makes sure of.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// How long other instances may take to refuse the tokens of a tenant that was disabled.
+const SETTLING: Duration = Duration::from_secs(1);
+/// How long one call deletes tasks of a tenant.
+const DELETION: Duration = Duration::from_secs(5);
+/// How many tasks are canceled between two looks.
+const CANCELED_AT_ONCE: usize = 50;
 
 /// How many entries a page of the audit log has, and can have.
 const AUDIT_PAGE: usize = 50;
@@ -57,6 +68,21 @@ pub struct CreateTenant {
 pub struct UpdateTenant {
     /// Its tokens are refused.
     pub disabled: bool,
+}
+
+/// What of a tenant was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedTenant {
+    /// Its number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// How many tasks this call has removed.
+    pub tasks: u64,
+    /// How many bytes they had.
+    pub bytes: u64,
+    /// Nothing is left; otherwise the call is to be repeated.
+    pub done: bool,
 }
 
 /// A token to make; all of it can be left out.
@@ -232,9 +258,21 @@ pub struct Stats {
     pub commits: u64,
     /// Events appended.
     pub events: u64,
+    /// What turns have used of models.
+    #[serde(default)]
+    pub tokens: TokenUsage,
     /// Who could not authenticate.
     #[serde(default)]
     pub failed_authentications: FailedAuthentications,
+}
+
+/// How many tokens of models were used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenUsage {
+    /// Those that models have read.
+    pub input: u64,
+    /// Those that models have written.
+    pub output: u64,
 }
 
 /// How many requests could not be authenticated.
@@ -263,6 +301,12 @@ pub enum Error {
     /// The tenant does not exist.
     #[error("there is no such tenant")]
     NoTenant,
+    /// The tenant that every start makes.
+    #[error("the tenant `{DEFAULT_TENANT}` cannot be deleted: every start makes it")]
+    DefaultTenant,
+    /// Some of its tasks have not ended.
+    #[error("the tenant `{0}` has tasks that have not ended")]
+    TenantAtWork(String),
     /// The token does not exist, or is another tenant's.
     #[error("this tenant has no such token")]
     NoToken,
@@ -336,6 +380,66 @@ impl<'a> Administration<'a> {
         let set = Change::SetEnabled { tenant: id, enabled: !request.disabled };
         let changed = self.change(set, Error::NoTenant).await?;
         self.shown(&changed.tenant).await
+    }
+
+    /// Deletes a tenant with its tasks, tokens, cards and agents; with `force` also one whose tasks have not ended, which are
+    /// canceled first. From the first step on its tokens are refused. Of one with many tasks some may be left, for another
+    /// call.
+    pub async fn delete_tenant(&self, id: TenantId, force: bool) -> Result<DeletedTenant, Error> {
+        let tenant = self.existing(id).await?;
+        if tenant.name == DEFAULT_TENANT {
+            return Err(Error::DefaultTenant);
+        }
+        if !force && !self.store.unfinished_of(id, 1).await?.is_empty() {
+            return Err(Error::TenantAtWork(tenant.name));
+        }
+        if tenant.enabled {
+            self.change(Change::SetEnabled { tenant: id, enabled: false }, Error::NoTenant).await?;
+            // Every instance has looked by then, so that no message comes in any more.
+            tokio::time::sleep(SETTLING).await;
+        }
+        let begun = Instant::now();
+        let mut deleted = DeletedTenant { id: id.0, name: tenant.name, tasks: 0, bytes: 0, done: false };
+        while begun.elapsed() < DELETION {
+            let unfinished = self.store.unfinished_of(id, CANCELED_AT_ONCE).await?;
+            for task in &unfinished {
+                self.cancel(id, *task).await?;
+            }
+            if !unfinished.is_empty() {
+                continue;
+            }
+            match self.store.delete(id, self.actor, Removal::Tenant).await {
+                Ok(step) => {
+                    deleted.tasks += step.tasks;
+                    deleted.bytes += step.bytes;
+                    if step.more {
+                        continue;
+                    }
+                }
+                Err(store::Error::NotFound) => {}
+                // It was accepted just before the tokens were refused.
+                Err(store::Error::NotEnded(_)) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            self.change(Change::DeleteTenant(id), Error::NoTenant).await?;
+            deleted.done = true;
+            break;
+        }
+        Ok(deleted)
+    }
+
+    /// Ends a task without a word to its agent, whose next write is refused.
+    async fn cancel(&self, tenant: TenantId, task: TaskId) -> Result<(), Error> {
+        let canceled = async {
+            // What callers do not see cannot be canceled.
+            self.store.reveal(tenant, task).await?;
+            self.store.mark_cancel(tenant, task).await?;
+            self.store.force_cancel(tenant, task).await
+        };
+        match canceled.await {
+            Err(store::Error::Terminal(_) | store::Error::NotFound) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Ends all tokens of a tenant and makes a new one.
@@ -446,6 +550,7 @@ impl<'a> Administration<'a> {
             instance: self.store.instance().to_string(),
             commits: stats.commits,
             events: stats.events,
+            tokens: TokenUsage { input: stats.tokens.input, output: stats.tokens.output },
             failed_authentications: FailedAuthentications::default(),
         }
     }
@@ -630,6 +735,7 @@ impl From<Error> for a2a::Error {
             Error::Invalid { field, why } => Self::invalid(field, why),
             Error::NoTenant | Error::NoToken | Error::NoSuchAdmin => told(ErrorKind::NotFound),
             Error::TenantExists(_) | Error::AdminExists(_) => told(ErrorKind::AlreadyExists),
+            Error::DefaultTenant | Error::TenantAtWork(_) => told(ErrorKind::UnsupportedOperation),
             Error::NoAdminToken => told(ErrorKind::Unavailable),
             Error::NoRandomness(_) => {
                 tracing::error!(%error, "no token can be made");

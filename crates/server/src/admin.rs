@@ -111,7 +111,7 @@ impl Surface for Route {
     fn allow(&self) -> &'static str {
         match self {
             Self::Tenants | Self::Tokens(_) | Self::Admins => "GET, HEAD, POST, OPTIONS",
-            Self::Tenant(_) => "GET, HEAD, PATCH, OPTIONS",
+            Self::Tenant(_) => "GET, HEAD, PATCH, DELETE, OPTIONS",
             Self::Rotate(_) | Self::RotateKey | Self::SignCard => "POST, OPTIONS",
             Self::Token(..) | Self::Admin(_) => "GET, HEAD, DELETE, OPTIONS",
             Self::Keys | Self::Audit | Self::Stats => "GET, HEAD, OPTIONS",
@@ -141,6 +141,15 @@ impl Route {
             (Self::Tenants, "POST") => created(&admin.create_tenant(parse(&body)?).await?),
             (Self::Tenants, _) => ok(&list("tenants", admin.tenants().await?)),
             (Self::Tenant(id), "PATCH") => ok(&admin.update_tenant(id, &parse(&body)?).await?),
+            (Self::Tenant(id), "DELETE") => {
+                let query = visit.query()?;
+                let force = match query.one_of("force", &["force"])? {
+                    None | Some("false") => false,
+                    Some("true") => true,
+                    Some(_) => return Err(Error::invalid("force", "must be true or false")),
+                };
+                ok(&admin.delete_tenant(id, force).await?)
+            }
             (Self::Tenant(id), _) => ok(&admin.tenant(id).await?),
             (Self::Rotate(id), _) => ok(&admin.rotate(id, token()?).await?),
             (Self::Tokens(id), "POST") => created(&admin.create_token(id, token()?).await?),

@@ -179,6 +179,7 @@ macro_rules! for_each_conformance_case {
             a_key_is_free_when_its_task_went,
             a_task_is_deleted_at_once,
             a_context_is_deleted_with_all_its_tasks,
+            a_tenant_is_deleted_with_all_that_is_its_own,
             a_lease_of_a_deleted_task_is_void,
             writing_goes_on_while_tasks_go,
             one_value_of_a_setting_wins,

@@ -230,6 +230,9 @@ pub trait Retention: Send + Sync + 'static {
     /// the context, has not ended.
     async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted>;
 
+    /// Up to `limit` tasks of the tenant that have not ended, hidden ones included.
+    async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>>;
+
     /// Up to `limit` tasks of a context that have not ended, hidden ones included.
     async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>>;
 }

@@ -186,8 +186,10 @@ impl Journal for PostgresStore {
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
         let lease = lease.clone();
-        let need = Need::append(&lease, &append);
-        self.writer.run(need, move |batch| ops::append(batch, &lease, &append)).await
+        let (need, tokens) = (Need::append(&lease, &append), append.tokens);
+        let appended = self.writer.run(need, move |batch| ops::append(batch, &lease, &append)).await?;
+        self.counters.spent(tokens);
+        Ok(appended)
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>> {
@@ -388,6 +390,10 @@ impl Retention for PostgresStore {
 
     async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted> {
         retention::delete(&self.writers, tenant, actor, &removal).await
+    }
+
+    async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
+        retention::unfinished_of(&self.readers, tenant, limit).await
     }
 
     async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {

@@ -99,6 +99,8 @@ pub enum Removal {
     Task(TaskId),
     /// All tasks of a context, those that were answered by a direct reply included.
     Context(String),
+    /// All tasks of the tenant, those that callers do not see included.
+    Tenant,
 }
 
 /// What was deleted.
@@ -190,6 +192,7 @@ pub(crate) fn audit_entry(tenant: TenantId, removal: &Removal, tasks: &[TaskId],
     let (action, kind, target) = match removal {
         Removal::Task(task) => ("task_deleted", "task", task.to_string()),
         Removal::Context(context) => ("context_deleted", "context", context.clone()),
+        Removal::Tenant => ("tenant_tasks_deleted", "tenant", tenant.0.to_string()),
     };
     let after = json!({"tenant_id": tenant.0, "deleted": tasks.len(), "tasks": tasks, "bytes": bytes});
     (action, json!({"target_kind": kind, "target_id": target, "before": null, "after": after}))

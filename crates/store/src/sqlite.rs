@@ -192,7 +192,10 @@ impl Journal for SqliteStore {
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
         let lease = lease.clone();
-        self.writer.run(Cost::of(lease.tenant, append.bytes()), move |batch| ops::append(batch, &lease, &append)).await
+        let (cost, tokens) = (Cost::of(lease.tenant, append.bytes()), append.tokens);
+        let appended = self.noted(self.writer.run(cost, move |batch| ops::append(batch, &lease, &append)).await)?;
+        self.counters.spent(tokens);
+        Ok(appended)
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<LeasedTurn>> {
@@ -429,6 +432,10 @@ impl Retention for SqliteStore {
     async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted> {
         let actor = actor.to_owned();
         self.writer.run(tenant, move |batch| retention::delete(batch, tenant, &actor, &removal)).await
+    }
+
+    async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
+        self.readers.run(move |conn| retention::unfinished_of(conn, tenant, limit)).await
     }
 
     async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {

@@ -791,6 +791,8 @@ pub enum Change {
     },
     /// The end of all the tenant's live tokens, and one new token.
     Rotate(NewToken),
+    /// The end of a tenant that has no tasks any more: it goes with its tokens, cards and agents.
+    DeleteTenant(TenantId),
 }
 
 /// What a [`Change`] left.
@@ -828,4 +830,6 @@ pub struct Stats {
     pub quota_locks: u64,
     /// How often a task made its push configurations due. Tasks that have none never do.
     pub owed: u64,
+    /// What turns have used of models.
+    pub tokens: Tokens,
 }

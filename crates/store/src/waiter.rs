@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{Error, Result, Stats};
+use crate::{Error, Result, Stats, Tokens};
 
 /// Someone who waits for an operation. The operation can run several times; the last run counts.
 pub(crate) struct Waiter<T> {
@@ -22,6 +22,8 @@ pub(crate) struct Counters {
     events: AtomicU64,
     quota_locks: AtomicU64,
     owed: AtomicU64,
+    input_tokens: AtomicU64,
+    output_tokens: AtomicU64,
     /// When the last commit succeeded, in milliseconds since then. Negative before the first.
     last_commit: AtomicI64,
 }
@@ -34,6 +36,8 @@ impl Default for Counters {
             events: AtomicU64::new(0),
             quota_locks: AtomicU64::new(0),
             owed: AtomicU64::new(0),
+            input_tokens: AtomicU64::new(0),
+            output_tokens: AtomicU64::new(0),
             last_commit: AtomicI64::new(i64::MIN),
         }
     }
@@ -88,6 +92,14 @@ impl Counters {
         self.owed.fetch_add(tasks as u64, Relaxed);
     }
 
+    /// A turn has used this of models.
+    pub(crate) fn spent(&self, tokens: Tokens) {
+        for (counter, more) in [(&self.input_tokens, tokens.input), (&self.output_tokens, tokens.output)] {
+            // It cannot fail: there is always a next value.
+            let _ = counter.fetch_update(Relaxed, Relaxed, |sum| Some(sum.saturating_add(more)));
+        }
+    }
+
     /// Whether a commit of the last `millis` proves that the journal can be written.
     pub(crate) fn has_committed_within(&self, millis: i64) -> bool {
         self.millis().saturating_sub(self.last_commit.load(Relaxed)) < millis
@@ -103,6 +115,7 @@ impl Counters {
             events: self.events.load(Relaxed),
             quota_locks: self.quota_locks.load(Relaxed),
             owed: self.owed.load(Relaxed),
+            tokens: Tokens { input: self.input_tokens.load(Relaxed), output: self.output_tokens.load(Relaxed) },
         }
     }
 }

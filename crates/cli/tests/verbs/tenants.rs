@@ -1,5 +1,7 @@
 //! `sb tenant`, with and without a running server.
 
+use serde_json::json;
+
 use super::rig::{Home, failed, line_value};
 
 #[test]
@@ -53,6 +55,37 @@ fn tenants_without_a_server() {
     // A server that was killed is no server that runs.
     drop(server);
     assert_eq!(home.json(&["tenant", "list"]).len(), 2);
+}
+
+#[test]
+fn a_tenant_is_deleted_with_a_running_server() {
+    let home = Home::new();
+    let server = home.serve();
+    let token = line_value(&home.ok(&["tenant", "add", "acme"]), "token").to_owned();
+    assert!(home.fails(&["tenant", "delete", "acme"], 2).contains("--yes"), "nobody can be asked");
+    assert!(home.fails(&["tenant", "delete", "default", "--yes"], 1).contains("cannot be deleted"));
+    assert!(home.fails(&["tenant", "delete", "nobody", "--yes"], 1).contains("no tenant `nobody`"));
+    let asks = json!({"tenant": "ask", "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}});
+    let (status, answer) = server.http("POST", "/a2a/message:send", Some(&token), Some(&asks));
+    assert_eq!(status, 200, "{answer}");
+    let refused = home.fails(&["tenant", "delete", "acme", "--yes"], 1);
+    assert!(refused.contains("have not ended") && refused.contains("--force"), "{refused}");
+    assert_eq!(server.status_with(&token), 200, "nothing was done");
+
+    let deleted = home.json(&["tenant", "delete", "acme", "--yes", "--force"]);
+    assert_eq!((&deleted[0]["done"], &deleted[0]["tasks"]), (&json!(true), &json!(1)));
+    assert_eq!(server.status_with(&token), 401);
+    assert_eq!(home.json(&["tenant", "list"]).len(), 1);
+    assert_eq!(home.json(&["audit"])[0]["action"], "delete_tenant");
+}
+
+#[test]
+fn a_tenant_is_deleted_without_a_server() {
+    let home = Home::new();
+    let token = line_value(&home.ok(&["tenant", "add", "acme"]), "token").to_owned();
+    assert_eq!(home.ok(&["tenant", "delete", "acme", "--yes"]), "deleted tenant acme with 0 tasks\n");
+    assert!(home.json(&["tenant", "list"]).is_empty());
+    assert_eq!(home.serve().status_with(&token), 401);
 }
 
 #[test]

@@ -354,6 +354,7 @@ over_the_line! {
     Retention {
         prune(step: PruneStep) -> Pruned;
         delete(tenant: TenantId, actor: &str, removal: Removal) -> Deleted;
+        unfinished_of(tenant: TenantId, limit: usize) -> Vec<TaskId>;
         unfinished(tenant: TenantId, context: &str, limit: usize) -> Vec<TaskId>;
     }
 }

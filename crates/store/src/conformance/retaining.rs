@@ -15,9 +15,9 @@ use a2a::{
 
 use super::world::*;
 use crate::{
-    AuditEntry, Deleted, Error, IdempotencyKey, Lease, Letter, Letters, NewPush, Next, Place, Position, Prune,
-    PruneStep, PruneWalk, Pruned, PushClaim, PushFilter, PushState, Removal, Replay, Settlement, Store, Target, TaskId,
-    Term, TurnEnd, Usage, View, Whose,
+    AuditEntry, Change, Deleted, Error, IdempotencyKey, Lease, Letter, Letters, NewPush, NewToken, Next, Place,
+    Position, Prune, PruneStep, PruneWalk, Pruned, PushClaim, PushFilter, PushState, Reach, Removal, Replay,
+    Settlement, Store, Target, TaskId, Term, TurnEnd, Usage, View, Whose,
 };
 
 /// More steps than any case needs.
@@ -431,6 +431,56 @@ pub(super) async fn a_context_is_deleted_with_all_its_tasks(store: Arc<dyn Store
     assert!(!second.more && matches!(world.delete(context()).await, Err(Error::NotFound)));
     assert!(!world.is_there(direct).await && other.log_is_there(theirs).await);
     assert_eq!((world.used().await, world.total().await), (Usage::default(), 0));
+}
+
+pub(super) async fn a_tenant_is_deleted_with_all_that_is_its_own(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let other = world.other().await;
+    let theirs = other.ended("theirs").await;
+    let token =
+        |tenant, hash| NewToken { tenant, hash: [hash; 32], name: "t".into(), expires: None, reach: Reach::default() };
+    world.store.add_token(token(world.tenant, 1)).await.unwrap();
+    world.store.add_token(token(other.tenant, 2)).await.unwrap();
+    world.store.put_card(world.tenant, &world.agent, b"{}".to_vec(), 8).await.unwrap();
+    world.store.create_agent(world.tenant, &world.agent, b"{}".to_vec(), 8).await.unwrap();
+    let (begun, accept) = world.begin("slow");
+    let lease = world.accept(keyed(world.leased(accept), 1, 1)).await.unwrap().lease.unwrap();
+    world.direct("direct").await;
+    for n in 0..60 {
+        world.ended(&n.to_string()).await;
+    }
+    let delete_tenant = async || world.store.administer("tester", Change::DeleteTenant(world.tenant)).await;
+    assert!(delete_tenant().await.is_err(), "it has tasks");
+    assert_eq!(world.store.unfinished_of(world.tenant, 10).await.unwrap(), [begun]);
+    let before = world.used().await;
+    assert!(matches!(world.delete(Removal::Tenant).await, Err(Error::NotEnded(_))));
+    assert_eq!(world.used().await, before, "a refusal changes nothing");
+    world.end(&lease, Completed, None).await.unwrap();
+
+    let first = world.delete(Removal::Tenant).await.unwrap();
+    assert!(first.more && first.tasks <= 50);
+    assert_eq!(world.last_entry().await.action, "tenant_tasks_deleted");
+    let second = world.delete(Removal::Tenant).await.unwrap();
+    assert_eq!((first.tasks + second.tasks, second.more), (62, false));
+    assert!(matches!(world.delete(Removal::Tenant).await, Err(Error::NotFound)));
+    let revision = world.store.credentials_revision().await.unwrap();
+    assert_eq!(delete_tenant().await.unwrap().tenant.id, world.tenant);
+    assert!(world.store.credentials_revision().await.unwrap() > revision, "instances look at tokens again");
+    let entry = world.last_entry().await;
+    assert_eq!((entry.actor.as_str(), entry.action.as_str()), ("tester", "delete_tenant"));
+    assert!(entry.detail.contains("first"), "{}", entry.detail);
+
+    assert!(matches!(delete_tenant().await, Err(Error::NotFound)), "only once");
+    assert_eq!(world.store.tenants().await.unwrap().len(), 1);
+    assert!(world.store.token(&[1; 32]).await.unwrap().is_none());
+    assert!(world.store.token(&[2; 32]).await.unwrap().is_some());
+    assert!(world.store.cards(world.tenant, u64::MAX).await.unwrap().is_empty());
+    assert!(world.store.all_agents().await.unwrap().1.is_empty());
+    assert_eq!(world.used().await, Usage::default());
+    assert!(other.log_is_there(theirs).await);
+    // Its name is free, its number is not.
+    let again = world.store.create_tenant("first").await.unwrap();
+    assert_ne!(again.id, world.tenant);
 }
 
 pub(super) async fn a_lease_of_a_deleted_task_is_void(store: Arc<dyn Store>) {

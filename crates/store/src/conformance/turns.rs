@@ -78,6 +78,7 @@ pub(super) async fn what_turns_use_of_models_adds_up(store: Arc<dyn Store>) {
     let asks = TurnEnd::Status(status(task, InputRequired, Some("which?")));
     world.store.append(&second, Append { end: Some(asks), ..spend(used(100, 50)) }).await.unwrap();
     assert_eq!(world.task(task).await.tokens, used(116, 52));
+    assert_eq!(world.store.stats().tokens, used(116, 52), "what was refused is not counted");
     // So do the turns of a task, up to what can be counted.
     let third = world.accept(world.leased(world.more(task, "this one"))).await.unwrap().lease.unwrap();
     let all = Append { end: Some(TurnEnd::Status(status(task, Completed, None))), ..spend(used(u64::MAX, 8)) };

@@ -31,6 +31,10 @@ pub(crate) trait RegistryTx {
     async fn insert_token(&self, new: &NewToken, at: Timestamp) -> Result<i64>;
     /// Whether a tenant's tokens are honoured.
     async fn set_enabled(&self, tenant: TenantId, enabled: bool) -> Result<()>;
+    /// Whether a tenant has tasks, be they hidden.
+    async fn has_tasks(&self, tenant: TenantId) -> Result<bool>;
+    /// Removes a tenant and all that is kept by it, but for its tasks.
+    async fn delete_tenant(&self, tenant: TenantId) -> Result<()>;
     /// The end of a token.
     async fn revoke(&self, token: i64, at: Timestamp) -> Result<()>;
     /// A value of the installation.
@@ -132,6 +136,17 @@ pub(crate) async fn administer(registry: &impl RegistryTx, actor: &str, change: 
             let token = insert_token(registry, new, now).await?;
             let detail = detail("tenant", tenant.id.0, json!({"tokens": ended}), json!({"tokens": [token.id]}));
             (Changed { tenant, token: Some(token) }, "rotate_tenant_token", detail)
+        }
+        Change::DeleteTenant(id) => {
+            let tenant = registry.tenant(*id).await?;
+            if registry.has_tasks(*id).await? {
+                return Err(Error::Unavailable("the tenant still has tasks".into()));
+            }
+            registry.delete_tenant(*id).await?;
+            // Other instances have its agents.
+            registry.raise_revision().await?;
+            let detail = detail("tenant", id.0, tenant_state(&tenant), Value::Null);
+            (Changed { tenant, token: None }, "delete_tenant", detail)
         }
     };
     registry.raise_credentials().await?;

@@ -193,6 +193,26 @@ impl RegistryTx for Transaction<'_> {
         Ok(TenantId(self.query_one(insert, &[&name, &at.as_millis()]).await?.try_get(0)?))
     }
 
+    async fn has_tasks(&self, tenant: TenantId) -> Result<bool> {
+        let any = "SELECT EXISTS (SELECT 1 FROM a2a_tasks WHERE tenant_id = $1)";
+        Ok(self.query_one(any, &[&tenant.0]).await?.try_get(0)?)
+    }
+
+    async fn delete_tenant(&self, tenant: TenantId) -> Result<()> {
+        for delete in [
+            "DELETE FROM tokens WHERE tenant_id = $1",
+            "DELETE FROM cards WHERE tenant_id = $1",
+            "DELETE FROM tenant_agents WHERE tenant_id = $1",
+            "DELETE FROM idempotency WHERE tenant_id = $1",
+            "DELETE FROM task_counts WHERE tenant_id = $1",
+            "DELETE FROM tenant_usage WHERE tenant_id = $1",
+            "DELETE FROM tenants WHERE id = $1",
+        ] {
+            self.execute(delete, &[&tenant.0]).await?;
+        }
+        Ok(())
+    }
+
     async fn insert_token(&self, new: &NewToken, at: Timestamp) -> Result<i64> {
         let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires, scopes, agents)
                       VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";

@@ -110,6 +110,16 @@ static UNFINISHED: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+const OF_TENANT: &str =
+    "SELECT task_id, state FROM a2a_tasks WHERE tenant_id = $1 ORDER BY context_id, task_id LIMIT $2";
+
+static UNFINISHED_OF_TENANT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT task_id, state FROM a2a_tasks WHERE tenant_id = $1 AND state NOT IN {ENDS}
+         ORDER BY context_id, task_id LIMIT $2"
+    )
+});
+
 /// A task on a line.
 struct Seen {
     task: TaskId,
@@ -405,6 +415,7 @@ async fn try_delete(tx: &Transaction<'_>, tenant: TenantId, actor: &str, removal
             (vec![uuid(*task)], false)
         }
         Removal::Context(context) => of_context(tx, tenant, context).await?,
+        Removal::Tenant => of_tenant(tx, tenant).await?,
     };
     let gone = remove(tx, tenant, &tasks, Patience::Waits).await?;
     if gone.left_out {
@@ -424,10 +435,24 @@ async fn of_context(tx: &Transaction<'_>, tenant: TenantId, context: &str) -> Re
     if let Some(row) = tx.query_opt(&statement, &[&tenant.0, &context, &1i64]).await? {
         return Err(Error::NotEnded(codec::parse_state(row.try_get(1)?)?));
     }
-    let most = usize::try_from(MOST_TASKS).unwrap_or(usize::MAX);
     let statement = tx.prepare_cached(&OF_CONTEXT).await?;
-    let mut tasks = Vec::new();
-    for row in tx.query(&statement, &[&tenant.0, &context, &codec::signed(MOST_TASKS + 1)]).await? {
+    some_of(&tx.query(&statement, &[&tenant.0, &context, &codec::signed(MOST_TASKS + 1)]).await?)
+}
+
+/// The same of a tenant.
+async fn of_tenant(tx: &Transaction<'_>, tenant: TenantId) -> Result<(Vec<Uuid>, bool)> {
+    let statement = tx.prepare_cached(&UNFINISHED_OF_TENANT).await?;
+    if let Some(row) = tx.query_opt(&statement, &[&tenant.0, &1i64]).await? {
+        return Err(Error::NotEnded(codec::parse_state(row.try_get(1)?)?));
+    }
+    let statement = tx.prepare_cached(OF_TENANT).await?;
+    some_of(&tx.query(&statement, &[&tenant.0, &codec::signed(MOST_TASKS + 1)]).await?)
+}
+
+fn some_of(rows: &[Row]) -> Result<(Vec<Uuid>, bool)> {
+    let most = usize::try_from(MOST_TASKS).unwrap_or(usize::MAX);
+    let mut tasks = Vec::with_capacity(rows.len());
+    for row in rows {
         tasks.push(row.try_get(0)?);
     }
     if tasks.is_empty() {
@@ -441,6 +466,12 @@ async fn of_context(tx: &Transaction<'_>, tenant: TenantId, context: &str) -> Re
 pub(super) async fn unfinished(readers: &Pool, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = readers.query(&UNFINISHED, &[&tenant.0, &context, &limit]).await?;
+    rows.iter().map(|row| Ok(task_id(row.try_get(0)?))).collect()
+}
+
+pub(super) async fn unfinished_of(readers: &Pool, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = readers.query(&UNFINISHED_OF_TENANT, &[&tenant.0, &limit]).await?;
     rows.iter().map(|row| Ok(task_id(row.try_get(0)?))).collect()
 }
 

@@ -108,6 +108,26 @@ impl RegistryTx for Connection {
         Ok(TenantId(self.prepare_cached(insert)?.insert(params![name, at.as_millis()])?))
     }
 
+    async fn has_tasks(&self, tenant: TenantId) -> Result<bool> {
+        let any = "SELECT EXISTS (SELECT 1 FROM a2a_tasks WHERE tenant_id = ?1)";
+        Ok(self.prepare_cached(any)?.query_row([tenant.0], |row| row.get(0))?)
+    }
+
+    async fn delete_tenant(&self, tenant: TenantId) -> Result<()> {
+        for delete in [
+            "DELETE FROM tokens WHERE tenant_id = ?1",
+            "DELETE FROM cards WHERE tenant_id = ?1",
+            "DELETE FROM tenant_agents WHERE tenant_id = ?1",
+            "DELETE FROM idempotency WHERE tenant_id = ?1",
+            "DELETE FROM task_counts WHERE tenant_id = ?1",
+            "DELETE FROM tenant_usage WHERE tenant_id = ?1",
+            "DELETE FROM tenants WHERE id = ?1",
+        ] {
+            self.prepare_cached(delete)?.execute([tenant.0])?;
+        }
+        Ok(())
+    }
+
     async fn insert_token(&self, new: &NewToken, at: Timestamp) -> Result<i64> {
         let insert = "INSERT INTO tokens (tenant_id, hash, name, created_at, expires, scopes, agents)
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

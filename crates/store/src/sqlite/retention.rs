@@ -56,6 +56,17 @@ static UNFINISHED: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+static OF_TENANT: LazyLock<String> = LazyLock::new(|| {
+    format!("SELECT {COLUMNS} FROM a2a_tasks t WHERE t.tenant_id = ?1 ORDER BY t.context_id, t.task_id LIMIT ?2")
+});
+
+static UNFINISHED_OF_TENANT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT task_id, state FROM a2a_tasks WHERE tenant_id = ?1 AND state NOT IN {ENDS}
+         ORDER BY context_id, task_id LIMIT ?2"
+    )
+});
+
 static LINES: LazyLock<String> = LazyLock::new(|| {
     format!(
         "SELECT agent_id, state FROM task_counts WHERE tenant_id = ?1 AND n > 0 AND state IN {ENDS}
@@ -206,6 +217,7 @@ pub(super) fn delete(batch: &mut Batch<'_>, tenant: TenantId, actor: &str, remov
     let mut found = match removal {
         Removal::Task(task) => read_all(batch.conn, &ONE, params![tenant.0, task.to_string()])?,
         Removal::Context(context) => read_all(batch.conn, &OF_CONTEXT, params![tenant.0, context, most + 1])?,
+        Removal::Tenant => read_all(batch.conn, &OF_TENANT, params![tenant.0, most + 1])?,
     };
     if found.is_empty() {
         return Err(Error::NotFound);
@@ -231,6 +243,9 @@ fn refuse_unfinished(conn: &Connection, tenant: TenantId, removal: &Removal, fou
         Removal::Context(context) => {
             conn.prepare_cached(&UNFINISHED)?.query_row(params![tenant.0, context, 1], |row| row.get(1)).optional()?
         }
+        Removal::Tenant => {
+            conn.prepare_cached(&UNFINISHED_OF_TENANT)?.query_row([tenant.0, 1], |row| row.get(1)).optional()?
+        }
     };
     match state.as_deref().map(codec::parse_state).transpose()? {
         Some(state) if !state.is_terminal() => Err(Error::NotEnded(state)),
@@ -239,9 +254,18 @@ fn refuse_unfinished(conn: &Connection, tenant: TenantId, removal: &Removal, fou
 }
 
 pub(super) fn unfinished(conn: &Connection, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
-    let mut unfinished = conn.prepare_cached(&UNFINISHED)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = unfinished.query(params![tenant.0, context, limit])?;
+    read_ids(conn, &UNFINISHED, params![tenant.0, context, limit])
+}
+
+pub(super) fn unfinished_of(conn: &Connection, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    read_ids(conn, &UNFINISHED_OF_TENANT, params![tenant.0, limit])
+}
+
+fn read_ids(conn: &Connection, sql: &str, arguments: impl Params) -> Result<Vec<TaskId>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(arguments)?;
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
         tasks.push(codec::parse_task(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?);
@@ -333,6 +357,8 @@ mod tests {
             (ANSWERED.as_str(), "a2a_tasks_direct"),
             (OF_CONTEXT.as_str(), "a2a_tasks_context"),
             (UNFINISHED.as_str(), "a2a_tasks_context"),
+            (OF_TENANT.as_str(), "a2a_tasks_context"),
+            (UNFINISHED_OF_TENANT.as_str(), "a2a_tasks_context"),
             (IS_OWED.as_str(), "PRIMARY KEY"),
             ("DELETE FROM idempotency WHERE task = ?1", "idempotency_task"),
         ] {
