@@ -523,12 +523,12 @@ impl Agent for RemoteAgent {
         }
     }
 
-    async fn canceled(&self, _task: TaskId, state: Bytes, _errands: &Errands) -> Result<(), String> {
+    async fn canceled(&self, _: TaskId, state: Bytes, _: &Errands, tried_for: Duration) -> Result<(), String> {
         if !self.options.enabled {
             return Err("`outbound.enabled` is false".to_owned());
         }
         let peer = self.peer().ok_or_else(|| format!("no remote agent named '{}'", self.name()))?;
-        call::cancel(&peer, &state::State::read(Some(&state))).await
+        call::cancel(&peer, &state::State::read(Some(&state)), tried_for).await
     }
 
     fn is_ready(&self, tenant: TenantId) -> bool {

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use store::{AgentId, EventKind, OwedCancel, Start, TaskId};
+use store::{AgentId, EventKind, Lease, OwedCancel, Start, TaskId};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
@@ -50,7 +50,7 @@ pub(crate) fn start(inner: &Arc<Inner>) {
 async fn tell(inner: Arc<Inner>) {
     // What is known of each agent's, while nobody is at it.
     let mut known: HashMap<AgentId, Tried> = HashMap::new();
-    let mut rounds: JoinSet<(AgentId, Tried)> = JoinSet::new();
+    let mut rounds: JoinSet<(AgentId, Tried, bool)> = JoinSet::new();
     let mut busy: Vec<AgentId> = Vec::new();
     loop {
         for id in owing(&inner, &busy).await {
@@ -72,10 +72,14 @@ async fn tell(inner: Arc<Inner>) {
                 // What is cut off here is owed still.
                 () = inner.draining.cancelled() => return,
                 Some(ended) = rounds.join_next() => match ended {
-                    Ok((id, tried)) => {
+                    Ok((id, tried, has_told)) => {
                         busy.retain(|agent| *agent != id);
                         if !tried.is_empty() {
                             known.insert(id, tried);
+                        }
+                        // It may owe more than one round tells, and looks left it out meanwhile.
+                        if has_told {
+                            break;
                         }
                     }
                     Err(error) => {
@@ -106,13 +110,13 @@ async fn owing(inner: &Inner, busy: &[AgentId]) -> Vec<AgentId> {
     }
 }
 
-/// Tells what is owed of an agent and may be tried now.
-async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tried) {
+/// Tells what is owed of an agent and may be tried now. Says whether anything was settled.
+async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tried, bool) {
     let all = match inner.store.owed_cancels(std::slice::from_ref(&id), tried.len() + AT_ONCE).await {
         Ok(all) => all,
         Err(error) => {
             tracing::warn!(%error, "ended tasks that others work on cannot be looked for");
-            return (id, tried);
+            return (id, tried, false);
         }
     };
     let mut left: Tried = all.iter().filter_map(|owed| Some((owed.task, *tried.get(&owed.task)?))).collect();
@@ -120,7 +124,12 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
     let now = Instant::now();
     let ready: Vec<&OwedCancel> =
         all.iter().filter(|owed| tried.get(&owed.task).is_none_or(|tried| tried.next <= now)).take(AT_ONCE).collect();
-    let told = ready.iter().map(|owed| async { (*owed, tell_one(&inner, owed).await) });
+    let tried_for = |owed: &OwedCancel| tried.get(&owed.task).map_or(Duration::ZERO, |tried| tried.first.elapsed());
+    let told = ready.iter().map(|owed| {
+        let told = tell_one(&inner, owed, tried_for(owed));
+        async { (*owed, told.await) }
+    });
+    let mut has_told = false;
     for (owed, told) in join_all(told).await {
         let before = tried.get(&owed.task);
         let (count, first) = before.map_or((1, now), |before| (before.count + 1, before.first));
@@ -135,25 +144,47 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
                     tracing::warn!(task.id = %owed.task, agent.name = %id, error, "a cancel is not passed on any more");
                 }
                 tried.remove(&owed.task);
-                if let Err(error) = inner.store.settle_cancel(owed.tenant, owed.task).await {
-                    tracing::warn!(task.id = %owed.task, %error, "that a cancel was passed on cannot be written");
+                match inner.store.settle_cancel(owed.tenant, owed.task).await {
+                    Ok(()) => has_told = true,
+                    Err(error) => {
+                        tracing::warn!(task.id = %owed.task, %error, "that a cancel was passed on cannot be written");
+                    }
                 }
             }
         }
     }
-    (id, tried)
+    (id, tried, has_told)
 }
 
-async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel) -> Result<(), String> {
+async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel, tried_for: Duration) -> Result<(), String> {
     // Agents of several tenants may have one id.
     let entry = inner.agents.get_or_removed(owed.tenant, &owed.agent).ok_or("there is no such agent any more")?;
     let states = kept_states(inner, &entry, owed).await.map_err(|error| error.to_string())?;
     let errands = Errands::new(inner, owed.tenant);
-    let canceled = join_all(states.into_iter().map(|state| entry.agent.canceled(owed.task, state, &errands)));
+    let canceled =
+        join_all(states.into_iter().map(|state| entry.agent.canceled(owed.task, state, &errands, tried_for)));
     match tokio::time::timeout(TIME, canceled).await {
         Ok(told) => told.into_iter().collect(),
         Err(_) => Err(format!("no answer within {} s", TIME.as_secs())),
     }
+}
+
+/// A turn has lost its lease. If its task has ended meanwhile, the turn did not know, and may have handed work on after what it had handed on
+/// before was canceled: the cancel is owed once more.
+pub(crate) async fn owe_again(inner: &Inner, lease: &Lease) {
+    let mut wait = Duration::from_millis(50);
+    while let Err(error) = inner.store.owe_cancel(lease.tenant, lease.task).await {
+        if error.is_refusal() || error.is_permanent() {
+            return;
+        }
+        tracing::warn!(task.id = %lease.task, %error, "a cancel that may be owed once more cannot be written yet");
+        tokio::select! {
+            biased;
+            () = inner.workers.abandoned() => return,
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(POLL),
+        }
+    }
+    inner.workers.cut_short.notify_one();
 }
 
 /// The state that each attempt at the task's turns kept last. An attempt that resumes goes on from what the one before kept; any other

@@ -44,8 +44,15 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Cancels what others do for a task that has ended as CANCELED, FAILED or REJECTED, as far as `state`, which the agent kept, says
     /// that there is anything. It is called for agents with [`Profile::tells_cancel`], for every attempt at the task's turns that kept
-    /// a state, again and again until it works, and maybe by several instances at once. An error says why it did not work.
-    async fn canceled(&self, _task: TaskId, _state: Bytes, _errands: &Errands) -> Result<(), String> {
+    /// a state, again and again until it works, and maybe by several instances at once. `tried_for` is how long this instance has tried,
+    /// by its steady clock. An error says why it did not work.
+    async fn canceled(
+        &self,
+        _task: TaskId,
+        _state: Bytes,
+        _errands: &Errands,
+        _tried_for: Duration,
+    ) -> Result<(), String> {
         Ok(())
     }
 

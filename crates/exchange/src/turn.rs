@@ -644,6 +644,7 @@ async fn write(inner: &Inner, running: &Running, append: Append) -> store::Resul
             }
             Err(error) if error.is_refusal() => {
                 tracing::info!(task.id = %lease.task, error = %error, "a write was refused: the task is no longer this worker's");
+                running.lost.cancel();
                 return Ok(Committed::Refused);
             }
             Err(error) if error.is_permanent() => return Err(error),

@@ -14,7 +14,7 @@ use store::{Lease, TaskId, fault};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Entry, Inner, registry::Slot, turn};
+use crate::{Entry, Inner, aftermath, registry::Slot, turn};
 
 /// How long turns that are to stop may take to write what is needed for another to go on.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -191,6 +191,9 @@ pub(crate) async fn run(inner: Arc<Inner>, entry: Arc<Entry>, running: Running, 
         before.cancelled().await;
     }
     turn::drive(&inner, &entry, &running, begin).await;
+    if running.lost.is_cancelled() && entry.profile.tells_cancel {
+        aftermath::owe_again(&inner, &running.lease).await;
+    }
     inner.workers.remove(&running);
     // Somebody may wait for the slot, or for this tenant to have one less.
     let was_full = entry.lane.slots.available_permits() == 0 || slot.was_last(inner.has_tenants.load(Relaxed));

@@ -86,6 +86,10 @@ pub trait Journal: Send + Sync + 'static {
     /// Says that what others did for a task that has ended was ended too, or never can be.
     async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
 
+    /// Says that others may have begun work for a task after it had ended otherwise than as COMPLETED: its cancel is owed once more. Nothing
+    /// happens to a task that has not ended so.
+    async fn owe_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+
     /// Shows a task whose first output was held back for a direct reply that did not come in time.
     /// [`Error::Terminal`] when the reply came after all; the task stays hidden.
     async fn reveal(&self, tenant: TenantId, task: TaskId) -> Result<()>;

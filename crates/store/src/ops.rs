@@ -22,7 +22,7 @@ pub(crate) use self::{
         revoke_admin_token, set_setting,
     },
     append::append,
-    cancel::{force, mark, reveal, settle, wake},
+    cancel::{force, mark, owe_again, reveal, settle, wake},
     columns::task_columns,
     lease::{claim, claim_task},
     push::{put_push, remove_push},

@@ -233,6 +233,10 @@ impl Journal for PostgresStore {
         self.writer.run(Need::task(tenant, task, false), move |batch| ops::settle(batch, tenant, task)).await
     }
 
+    async fn owe_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(Need::task(tenant, task, false), move |batch| ops::owe_again(batch, tenant, task)).await
+    }
+
     async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>> {
         lease::marked(&self.readers, holders).await
     }

@@ -248,6 +248,10 @@ impl Journal for SqliteStore {
         self.writer.run(tenant, move |batch| ops::settle(batch, tenant, task)).await
     }
 
+    async fn owe_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
+        self.writer.run(tenant, move |batch| ops::owe_again(batch, tenant, task)).await
+    }
+
     async fn next_due(&self, agents: &[AgentId]) -> Result<Due> {
         let (agents, ticks) = (agents.to_vec(), self.ticks.clone());
         self.readers

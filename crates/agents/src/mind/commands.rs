@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{
     ask::Job,
     prompt,
+    state::RemoteCall,
     think::{Ends, Thinking},
     writ::Writ,
 };
@@ -134,10 +135,15 @@ impl Thinking<'_> {
         }
         if calls {
             self.state.steps[step].begun = true;
+            let remote = writ.args.split_whitespace().nth(1).unwrap_or_default().to_owned();
+            self.state.calls.push(RemoteCall { remote, message: self.session.next_message() });
             self.keep().await;
             self.out.flush().await;
         }
         let framed = self.session.run(&line).await;
+        if calls {
+            self.state.calls.pop();
+        }
         let ok = !framed.lines().nth(1).is_some_and(|body| body.starts_with("ERR:"));
         Ran { framed, ok }
     }

@@ -15,6 +15,9 @@ pub(super) struct State {
     pub(super) made: u32,
     /// The tasks of others that are under way for this one: one for each who was to be asked, empty for those who could not be.
     pub(super) children: Vec<String>,
+    /// The calls of remotes in this turn that have not been answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) calls: Vec<RemoteCall>,
     /// How often it has rested for them.
     pub(super) rests: u32,
     /// Something was said in this turn, and ends in the middle of a line.
@@ -26,6 +29,14 @@ pub(super) struct State {
     pub(super) replies: u32,
     /// How much was written into files in this turn.
     pub(super) file_bytes: u64,
+}
+
+/// A call of a remote by `/a2a`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RemoteCall {
+    pub(super) remote: String,
+    /// The id of its message.
+    pub(super) message: String,
 }
 
 /// A reply of the model and what came of its commands.

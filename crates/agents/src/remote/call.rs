@@ -6,7 +6,6 @@ use a2a::{CancelTaskRequest, Dialect, ErrorKind, GetTaskRequest, ListTasksReques
 use client::{Client, Error};
 use exchange::Turn;
 use http::{HeaderName, HeaderValue};
-use store::clock;
 
 use super::{
     peer::{Peer, told},
@@ -19,7 +18,7 @@ use crate::frame::{clean, root_cause};
 const PAGE: i32 = 100;
 /// Maximum number of such pages.
 const PAGES: usize = 100;
-/// How long after it was sent an unanswered message may still arrive at the remote.
+/// How long an unanswered message may still arrive at the remote while its cancel is tried.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// The answer of a remote that was asked for a message.
@@ -36,8 +35,8 @@ pub(super) enum Found {
     NotNow(Error),
 }
 
-/// Cancels the remote's task. An error means that the cancel is still owed.
-pub(super) async fn cancel(peer: &Peer, state: &State) -> Result<(), String> {
+/// Cancels the remote's task. `tried_for` is how long that has been tried, by a steady clock. An error means that the cancel is still owed.
+pub(super) async fn cancel(peer: &Peer, state: &State, tried_for: Duration) -> Result<(), String> {
     if !state.is_owed_a_cancel() {
         return Ok(());
     }
@@ -56,7 +55,7 @@ pub(super) async fn cancel(peer: &Peer, state: &State) -> Result<(), String> {
         // The message was sent and not answered. It may be there all the same.
         None => match find(&peer.finder().map_err(|refused| refused.to_string())?, state).await {
             Found::Yes(task) => task.id,
-            Found::No if may_arrive(state) => {
+            Found::No if tried_for < ARRIVAL => {
                 return Err("the remote does not have the message yet, and may still get it".to_owned());
             }
             Found::No => return Ok(()),
@@ -105,12 +104,6 @@ pub(super) fn is_final(error: &Error) -> bool {
         Error::Inexpressible(_) => true,
         _ => false,
     }
-}
-
-/// Whether a message that the remote does not have may still be on its way.
-fn may_arrive(state: &State) -> bool {
-    let age = state.sent.map(|sent| clock::now().as_millis().saturating_sub(sent));
-    age.and_then(|age| u64::try_from(age).ok()).is_some_and(|age| Duration::from_millis(age) < ARRIVAL)
 }
 
 /// Asks the remote for the task that has the message of a state: the task that is continued, where one is, or one of all that the remote
@@ -207,6 +200,11 @@ pub(super) fn is_broken_stream(error: &Error) -> bool {
         Error::Unreachable { .. } => !error.never_sent(),
         _ => false,
     }
+}
+
+/// Whether the remote may be at work although the call failed.
+pub(super) fn may_have_arrived(error: &Error) -> bool {
+    !error.never_sent() && (error.is_passing() || is_broken_stream(error))
 }
 
 /// An error as callers are told of it: what the remote said, or what happened on the way. Where the remote is, is the operator's business.

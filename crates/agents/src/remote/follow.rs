@@ -179,7 +179,7 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
 /// Cancels the work of a remote whose turn has failed here.
 async fn farewell(peer: &Peer, state: &State, outcome: &Outcome) {
     if matches!(outcome, Outcome::RemoteFailed(_)) && state.is_owed_a_cancel() {
-        tokio::time::timeout(FAREWELL, cancel(peer, state)).await.ok();
+        tokio::time::timeout(FAREWELL, cancel(peer, state, Duration::ZERO)).await.ok();
     }
 }
 

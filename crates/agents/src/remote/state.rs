@@ -72,8 +72,7 @@ pub(super) struct State {
     /// The rest that it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rest: Option<Rest>,
-    /// When the message that the remote may have was sent, in milliseconds since 1970 by the wall clock. Only the cancel of an unanswered
-    /// message looks at the time.
+    /// When the message that the remote may have was sent, in milliseconds since 1970 by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sent: Option<i64>,
     /// The remote was asked to say when something happens.

@@ -10,9 +10,9 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     Remotes,
-    call::{Found, find, said},
+    call::{self, Found, find, may_have_arrived, said},
     peer::{Peer, Refused, told},
-    state::State,
+    state::{Phase, State},
 };
 use crate::frame::{self, clean};
 
@@ -24,7 +24,8 @@ const ROSTER_TIME: Duration = Duration::from_secs(2);
 /// How long a prompt does not wait for a remote again whose card could not be fetched.
 const ROSTER_PAUSE: Duration = Duration::from_secs(30);
 /// The pauses before each look for the task of a message that has not been answered.
-const FIND_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2)];
+const FIND_AFTER: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 /// How long a remote that nobody waits for any more may take to hear of it.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
 
@@ -34,17 +35,35 @@ pub struct Session<'a> {
     caller: &'a Caller,
     asked: BTreeSet<String>,
     ledger: Ledger,
+    /// The id of the next message, where somebody has asked for it.
+    next: Option<String>,
 }
 
 impl<'a> Session<'a> {
     /// A request of an agent of this caller's, which may hand on so much.
     pub fn new(remotes: &'a Remotes, caller: &'a Caller, ledger: Ledger) -> Self {
-        Self { remotes, caller, asked: BTreeSet::new(), ledger }
+        Self { remotes, caller, asked: BTreeSet::new(), ledger, next: None }
     }
 
     /// What is left to hand on.
     pub fn ledger(&mut self) -> &mut Ledger {
         &mut self.ledger
+    }
+
+    /// The id that the message of the next call will have.
+    pub(crate) fn next_message(&mut self) -> String {
+        let message = self.message();
+        self.next = Some(message.clone());
+        message
+    }
+
+    /// An id that no other message has. It says no more than how far the work was handed on.
+    fn message(&self) -> String {
+        let base = store::TaskId::mint().to_string();
+        match self.ledger.clone().delegate(None) {
+            Ok(delegation) => exchange::message_id(&base, &delegation),
+            Err(_) => base,
+        }
     }
 
     /// The part of a prompt that says which remotes there are; `None` where there are none. `is_new` is whether this is the first prompt of the
@@ -148,8 +167,9 @@ impl<'a> Session<'a> {
     }
 
     async fn call(&mut self, name: &str, text: &str) -> Result<String, String> {
+        let message = self.next.take().unwrap_or_else(|| self.message());
         let peer = self.find(name)?;
-        let delegation = self.ledger.delegate(None).map_err(|refusal| refusal.to_string())?;
+        self.ledger.delegate(None).map_err(|refusal| refusal.to_string())?;
         let share = peer.share(Some(self.caller.tenant));
         let begun = std::time::Instant::now();
         if !share.breaker.admit() {
@@ -177,8 +197,6 @@ impl<'a> Session<'a> {
         };
         let client = peer.client().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
         let finder = peer.finder().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
-        // No other message has this id, and it says no more than how far the work was handed on.
-        let message = exchange::message_id(&store::TaskId::mint().to_string(), &delegation);
         let request = client::user_message(message, text);
         match tokio::time::timeout(peer.spec.timeout, converse(&client, finder, request)).await {
             Ok(Ok(answer)) => {
@@ -222,6 +240,20 @@ impl<'a> Session<'a> {
 }
 
 impl Remotes {
+    /// Cancels what came of a message that was sent to a remote by this caller's agent.
+    pub(crate) async fn cancel(
+        &self,
+        caller: &Caller,
+        name: &str,
+        message: &str,
+        tried_for: Duration,
+    ) -> Result<(), String> {
+        // What is not known any more, or never was, cannot be called.
+        let Some(peer) = self.find(name).filter(|peer| self.is_enabled() && sees(peer, caller)) else { return Ok(()) };
+        let sent = State { phase: Phase::Sending, message: message.to_owned(), ..State::default() };
+        call::cancel(&peer, &sent, tried_for).await
+    }
+
     /// The names of those that this caller sees.
     pub(crate) fn names(&self, caller: &Caller) -> Vec<String> {
         self.visible_to(caller).iter().map(|peer| peer.spec.name.clone()).collect()
@@ -254,8 +286,8 @@ async fn converse(
     let sent = State { message: request.message.message_id.clone(), ..State::default() };
     let mut watched = Watched { client: client.clone(), finder, sent: Some(sent) };
     let answer = client.send(request).await;
-    // After a timeout the remote may still be at work. What else has failed is over, as far as that is known.
-    if answer.as_ref().is_err_and(|error| !matches!(error, Error::Timeout { .. })) {
+    // What was refused, or never left, needs no cancel.
+    if answer.as_ref().is_err_and(|error| !may_have_arrived(error)) {
         watched.sent = None;
     }
     let mut task = match answer?.value {

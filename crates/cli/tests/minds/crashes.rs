@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::rig::{Thinker, answer, data};
-use crate::harness::http::{array, is_terminal, message, state, text};
+use super::rig::{Thinker, answer, data, llm, setup};
+use crate::harness::{
+    http::{array, is_terminal, message, state, text},
+    remote::{Answer, Remote, card_10, task_10},
+};
 
 /// A model that thinks in five steps: each asks `echo` something and writes a file, until it has heard of the fourth. Which step is next is seen
 /// from what was brought last.
@@ -67,6 +70,35 @@ async fn f_4_a_killed_turn_goes_on_behind_its_last_finished_step() {
         }
         assert!(closed.len() == 17 && closed.values().all(|closed| *closed), "killed at {kill_at}: {closed:?}");
     }
+}
+
+/// A call by `/a2a` ends with the task that made it, over a crash too.
+#[tokio::test]
+async fn a_call_of_a_remote_is_canceled_when_the_crash_was_the_last_attempt() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("/a2a/agent-card.json", Answer::json(&card_10(&remote.agent())));
+    remote.says("SendMessage", Answer::hangs());
+    remote.says("ListTasks", Answer::status(503, "busy"));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let once = format!("max_attempts = 1\n{}", llm("role = \"r\""));
+    let replies = json!([{"text": "/a2a call weatherbot hello\n"}]);
+    let setup = setup(&replies).file("agents/once.toml", &once).json(&json!({"weatherbot": {"url": remote.agent()}}));
+    let mut caller = setup.start().await;
+    caller.remote_when("weatherbot", |remote| remote["registry"] == "a2a_agents.json").await;
+    let request = json!({"message": message("go"), "configuration": {"returnImmediately": true}});
+    let task = caller.api().post("/a2a/agents/once/message:send", &request).await.task();
+    remote.until_called("SendMessage", 1).await;
+    caller.restart().await;
+    let ended = caller.api().task_when(text(&task, "/id"), is_terminal).await;
+    assert_eq!(state(&ended), "FAILED", "{ended:#}");
+    let sent = remote.calls()[0].message()["messageId"].clone();
+    let mut at_work = task_10("rt-1", "rc-1", "WORKING", "");
+    at_work["history"] = json!([{"messageId": sent, "role": "ROLE_USER", "parts": [{"text": "hello"}]}]);
+    let page = json!({"tasks": [at_work], "nextPageToken": "", "pageSize": 100, "totalSize": 1});
+    remote.says("ListTasks", Answer::Result(page));
+    remote.until_called("CancelTask", 1).await;
+    let calls = remote.calls();
+    assert_eq!(calls.last().unwrap().params()["id"], "rt-1", "{calls:#?}");
 }
 
 #[tokio::test]

@@ -309,6 +309,7 @@ over_the_line! {
         context_state(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId) -> Option<(TaskId, Event)>;
         owed_cancels(agents: &[AgentId], limit: usize) -> Vec<OwedCancel>;
         settle_cancel(tenant: TenantId, task: TaskId);
+        owe_cancel(tenant: TenantId, task: TaskId);
     }
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {

@@ -147,7 +147,7 @@ pub(super) async fn a_cancel_is_owed_to_others_until_it_is_told(store: Arc<dyn S
     let (silent, lease) = telling(&world).await;
     world.store.mark_cancel(world.tenant, silent).await.unwrap();
     world.end(&lease, Canceled, None).await.unwrap();
-    let (_, lease) = telling(&world).await;
+    let (completed, lease) = telling(&world).await;
     world.append(&lease, vec![kept("4")]).await.unwrap();
     world.end(&lease, Completed, None).await.unwrap();
     let (plain, lease) = world.running("hello").await;
@@ -176,6 +176,18 @@ pub(super) async fn a_cancel_is_owed_to_others_until_it_is_told(store: Arc<dyn S
         assert_eq!(ids(owed().await).len(), 2);
     }
     assert_eq!(world.events(asking).await, before, "that is no event");
+
+    // A turn that did not know of the end may have handed work on after that.
+    assert!(matches!(other.store.owe_cancel(other.tenant, asking).await, Err(Error::NotFound)));
+    for _ in 0..2 {
+        world.store.owe_cancel(world.tenant, asking).await.unwrap();
+        assert_eq!(ids(owed().await).len(), 3);
+    }
+    world.store.owe_cancel(world.tenant, completed).await.unwrap();
+    let (running, lease) = telling(&world).await;
+    world.append(&lease, vec![kept("6")]).await.unwrap();
+    world.store.owe_cancel(world.tenant, running).await.unwrap();
+    assert_eq!(ids(owed().await).len(), 3, "only a task that was cut short owes anything");
 }
 
 pub(super) async fn any_end_but_completion_is_owed_to_others(store: Arc<dyn Store>) {

@@ -80,6 +80,18 @@ pub(crate) fn settle(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result
     Ok(())
 }
 
+/// Others may have begun work for a task that has ended, after its agent was asked to end what they do.
+pub(crate) fn owe_again(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
+    let mut row = tx.load(tenant, task)?;
+    let is_cut_short = row.state.is_terminal() && row.state != TaskState::Completed;
+    if is_cut_short && row.aftermath != Aftermath::Owed {
+        row.aftermath = Aftermath::Owed;
+        row.changed();
+        row.save(tx)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn reveal(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
     let mut row = tx.load(tenant, task)?;
     match row.hidden {

@@ -150,6 +150,22 @@ async fn s4_29_a_remote_of_1_0_is_sent_the_message_again_once_it_said_that_it_ha
 }
 
 #[tokio::test]
+async fn a_call_of_the_tool_whose_answer_is_lost_is_canceled() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("SendMessage", Answer::closes().later(Duration::from_millis(300)));
+    remote.says("ListTasks", page(&json!([]), ""));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let caller = Setup::new().json(&json!({"weatherbot": {"url": remote.agent()}})).start().await;
+    let called = async {
+        remote.until_called("SendMessage", 1).await;
+        remote.says("ListTasks", listed(text(remote.calls()[0].message(), "/messageId")));
+    };
+    let (answer, ()) = tokio::join!(caller.a2a("call weatherbot hello"), called);
+    assert!(answer.contains("cannot be reached"), "{answer}");
+    remote.until_called("CancelTask", 1).await;
+}
+
+#[tokio::test]
 async fn a_message_that_arrives_after_its_connection_broke_is_not_sent_again() {
     let remote = Remote::with_card(streaming_card_10).await;
     remote.says("SendStreamingMessage", Answer::closes());
@@ -328,6 +344,28 @@ async fn the_cancel_of_a_message_that_arrives_late_is_still_owed() {
     remote.until_called("ListTasks", 1).await;
     remote.says("ListTasks", listed(&message_id));
     remote.until_called("CancelTask", 1).await;
+}
+
+#[tokio::test]
+async fn the_cancel_of_a_message_that_arrives_late_is_still_owed_when_the_wall_clock_jumps() {
+    for jump in ["90000000", "-3600000"] {
+        let remote = Remote::with_card(card_10).await;
+        remote.says("SendMessage", Answer::hangs());
+        remote.says("ListTasks", page(&json!([]), ""));
+        remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+        let yaml = format!("agents:\n  - {{name: quinn, url: \"{}\"}}\n", remote.agent());
+        let setup = Setup::new().yaml(&yaml);
+        let clock = setup.home().write("clock", "0");
+        let caller = setup.env("SB_CLOCK", &clock).start().await;
+        caller.knows("quinn").await;
+        let id = begin(&caller).await;
+        remote.until_called("SendMessage", 1).await;
+        caller.home.write("clock", jump);
+        caller.api().post_empty(&format!("/a2a/tasks/{id}:cancel")).await.ok();
+        remote.until_called("ListTasks", 2).await;
+        remote.says("ListTasks", listed(text(remote.calls()[0].message(), "/messageId")));
+        remote.until_called("CancelTask", 1).await;
+    }
 }
 
 #[tokio::test]
