@@ -451,7 +451,7 @@ impl Follow<'_> {
 
     /// A message that may have been sent before: by a run that was cut off, or by one that got no answer.
     async fn send_again(&mut self) -> Result<Step, Outcome> {
-        if self.has_keys() {
+        if self.has_keys() && !suspend::may_be_forgotten(self.state.sent) {
             return self.send().await;
         }
         self.called = Instant::now();
@@ -519,6 +519,14 @@ impl Follow<'_> {
         if matches!(error, Error::Forbidden(_) | Error::Token | Error::Setup(_) | Error::Url { .. }) {
             self.was_not_sent();
             return Err(broken(said(&error)));
+        }
+        // A proxy says 503 as well when the remote took the message and did not answer: a remote that can tell is asked.
+        if error.http_status() == Some(503) && !self.has_keys() && self.client.dialect() == Dialect::V1 {
+            match self.find_after_a_while().await? {
+                Found::Yes(_) => return self.look().await,
+                Found::NotNow(_) => return Err(self.later(said(&error))),
+                Found::No | Found::Unknown | Found::TooMany => {}
+            }
         }
         // What cannot have arrived, or was not taken, is sent again.
         if error.never_sent() || is_not_taken(&error) {

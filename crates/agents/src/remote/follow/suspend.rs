@@ -85,6 +85,12 @@ pub(super) fn rest(state: &mut State, options: &Options, at_most: Duration) -> O
     Outcome::Parked { at_most: Some(wait) }
 }
 
+/// Whether the remote may have forgotten the key of a message that was sent at this time: this server may have been down since. If the wall
+/// clock was only set forward, the remote is asked for the message once too often.
+pub(super) fn may_be_forgotten(sent: Option<i64>) -> bool {
+    sent.is_some_and(|sent| clock::now().as_millis().saturating_sub(sent) >= RESEND_FOR.as_millis() as i64)
+}
+
 /// A number from zero to one that is the turn's own.
 fn spread(turn: &Turn, tries: u32) -> f64 {
     let mut hash = tries.wrapping_mul(0x9e37_79b9);

@@ -149,6 +149,64 @@ async fn s4_29_a_remote_of_1_0_is_sent_the_message_again_once_it_said_that_it_ha
     assert_eq!(calls[0].message()["messageId"], calls[3].message()["messageId"]);
 }
 
+/// A proxy answers 503 also when the remote took the message and its answer was lost.
+#[tokio::test]
+async fn a_message_that_a_proxy_refuses_with_503_is_asked_for_before_it_is_sent_again() {
+    let remote = Remote::with_card(card_10).await;
+    remote.on("SendMessage", [Answer::status(503, "upstream connect error"), done_10()]);
+    remote.says("ListTasks", Answer::status(503, "upstream connect error"));
+    remote.says("GetTask", Answer::Result(task_10("rt-1", "rc-1", "COMPLETED", "done")));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let id = begin(&caller).await;
+    remote.until_called("ListTasks", 1).await;
+    remote.says("ListTasks", listed(text(remote.calls()[0].message(), "/messageId")));
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
+    assert_eq!(count(&remote, "SendMessage"), 1, "{:?}", remote.methods());
+}
+
+#[tokio::test]
+async fn a_busy_remote_that_does_not_have_the_message_gets_it_until_it_takes_it() {
+    let remote = Remote::with_card(card_10).await;
+    let busy = Answer::status(503, "busy");
+    remote.on("SendMessage", [busy.clone(), busy.clone(), busy.clone(), busy, done_10()]);
+    remote.says("ListTasks", page(&json!([]), ""));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let id = begin(&caller).await;
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), count(&remote, "SendMessage")), ("COMPLETED", 5), "{task:#}");
+}
+
+/// A server remembers keys for a day. This one may have been down for longer.
+#[tokio::test]
+async fn a_message_whose_key_may_be_forgotten_is_asked_for_before_it_is_sent_again() {
+    let remote = Remote::with_card(keyed_card).await;
+    remote.says("SendMessage", Answer::closes());
+    remote.says("ListTasks", Answer::status(503, "busy"));
+    remote.says("GetTask", Answer::Result(task_10("rt-1", "rc-1", "COMPLETED", "done")));
+    let yaml = format!("agents:\n  - {{name: quinn, url: \"{}\"}}\n", remote.agent());
+    let setup = Setup::new().yaml(&yaml);
+    let clock = setup.home().write("clock", "0");
+    let caller = setup.env("SB_CLOCK", &clock).start().await;
+    caller.knows("quinn").await;
+    let id = begin(&caller).await;
+    remote.until_called("SendMessage", 1).await;
+    // A day and an hour each, in milliseconds. An attempt that is under way reads the clock after it was set.
+    for days in 1_u64.. {
+        caller.home.write("clock", &(days * 90_000_000).to_string());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        if count(&remote, "ListTasks") > 0 {
+            break;
+        }
+        assert!(days < 10, "it is sent again and again: {:?}", remote.methods());
+    }
+    let sends = count(&remote, "SendMessage");
+    remote.says("ListTasks", listed(text(remote.calls()[0].message(), "/messageId")));
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
+    assert_eq!(count(&remote, "SendMessage"), sends, "{:?}", remote.methods());
+}
+
 #[tokio::test]
 async fn a_call_of_the_tool_whose_answer_is_lost_is_canceled() {
     let remote = Remote::with_card(card_10).await;
