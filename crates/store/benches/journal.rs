@@ -20,6 +20,9 @@ use store::{
 const CONTEXT: &str = "bench";
 const TEXT_BYTES: usize = 256;
 const DURATION: Duration = Duration::from_secs(5);
+/// How many large tasks are under way at once, and how large their texts are.
+const LARGE: usize = 6;
+const LARGE_BYTES: usize = 10 << 20;
 const LEASE: Duration = Duration::from_secs(60);
 
 /// How many tasks wait to be claimed, and of how many tenants.
@@ -76,6 +79,45 @@ async fn measure() -> Outcome<()> {
     for with_one in [false, true] {
         claims(&store, with_one).await?;
     }
+    beside_large(&store, tenant).await
+}
+
+/// Small tasks of one tenant, one after the other, while another tenant has six large ones under way.
+#[expect(clippy::print_stdout, reason = "the line is what this is for")]
+async fn beside_large(store: &Arc<dyn Store>, tenant: TenantId) -> Outcome<()> {
+    let other = store.create_tenant(&format!("bench-{}", TaskId::mint())).await?.id;
+    let start = Instant::now();
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..LARGE {
+        let store = Arc::clone(store);
+        workers.spawn(async move {
+            let mut done = 0_u64;
+            while start.elapsed() < DURATION {
+                one_task_of(store.as_ref(), other, LARGE_BYTES).await?;
+                done += 1;
+            }
+            Outcome::Ok(done)
+        });
+    }
+    let mut times = Vec::new();
+    while start.elapsed() < DURATION {
+        let asked = Instant::now();
+        one_task(store.as_ref(), tenant).await?;
+        times.push(asked.elapsed());
+    }
+    let mut large = 0;
+    while let Some(worker) = workers.join_next().await {
+        large += worker??;
+    }
+    times.sort();
+    println!(
+        "beside {LARGE} of {} MiB: {:.1?} a task (median), {:.1?} at worst, of {}; {:.1} large ones/s",
+        LARGE_BYTES >> 20,
+        times[times.len() / 2],
+        times[times.len() - 1],
+        times.len(),
+        large as f64 / start.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
@@ -96,28 +138,32 @@ fn sync(dir: &std::path::Path) -> Outcome<Duration> {
 }
 
 async fn one_task(store: &dyn Store, tenant: TenantId) -> Outcome<()> {
-    let task = TaskId::mint();
-    let term = Term { holder: store.instance().into(), lasts: LEASE };
-    let accept = Accept { lease: Some(term), ..begin(task, "echo")? };
-    let lease = store.accept(tenant, accept).await?.lease.ok_or("a new task is leased")?;
-    complete(store, &lease).await
+    one_task_of(store, tenant, TEXT_BYTES).await
 }
 
-fn message(task: TaskId) -> Message {
+async fn one_task_of(store: &dyn Store, tenant: TenantId, bytes: usize) -> Outcome<()> {
+    let task = TaskId::mint();
+    let term = Term { holder: store.instance().into(), lasts: LEASE };
+    let accept = Accept { lease: Some(term), ..begin(task, "echo", bytes)? };
+    let lease = store.accept(tenant, accept).await?.lease.ok_or("a new task is leased")?;
+    complete(store, &lease, bytes).await
+}
+
+fn message(task: TaskId, bytes: usize) -> Message {
     Message {
         message_id: task.to_string(),
         task_id: task.to_string(),
         context_id: CONTEXT.to_owned(),
         role: Role::User,
-        parts: vec![Part::text("x".repeat(TEXT_BYTES))],
+        parts: vec![Part::text("x".repeat(bytes))],
         ..Message::default()
     }
 }
 
 /// A message that begins a task, not leased.
-fn begin(task: TaskId, agent: &str) -> Outcome<Accept> {
+fn begin(task: TaskId, agent: &str, bytes: usize) -> Outcome<Accept> {
     let at = clock::now();
-    let message = message(task);
+    let message = message(task, bytes);
     let created = StreamResponse::Task(Task {
         id: task.to_string(),
         context_id: CONTEXT.to_owned(),
@@ -153,12 +199,12 @@ fn name(agent: &str) -> Outcome<AgentId> {
     Ok(agent.parse().map_err(|_| "the agent's name is a good one")?)
 }
 
-async fn complete(store: &dyn Store, lease: &Lease) -> Outcome<()> {
+async fn complete(store: &dyn Store, lease: &Lease, bytes: usize) -> Outcome<()> {
     let (task, at) = (lease.task, clock::now());
-    let text = Part::text("x".repeat(TEXT_BYTES));
+    let text = Part::text("x".repeat(bytes));
     let artifact = Artifact { artifact_id: "a".to_owned(), parts: vec![text], ..Artifact::default() };
     let drafts = vec![Draft::artifact(task, CONTEXT, artifact, false, true, None, at)?];
-    let reply = Message { role: Role::Agent, message_id: format!("{task}-r"), ..message(task) };
+    let reply = Message { role: Role::Agent, message_id: format!("{task}-r"), ..message(task, TEXT_BYTES) };
     let end = TurnEnd::Status(Draft::status(task, CONTEXT, TaskState::Completed, Some(reply), None, at)?);
     store.append(lease, Append { drafts, end: Some(end), ..Append::default() }).await?;
     Ok(())
@@ -172,10 +218,10 @@ async fn fill(store: &Arc<dyn Store>, tenants: &[TenantId], with_one: bool) -> O
         workers.spawn(async move {
             for n in (worker..WAITING).step_by(64) {
                 let tenant = tenants[n % tenants.len()];
-                store.accept(tenant, begin(TaskId::mint(), MANY)?).await?;
+                store.accept(tenant, begin(TaskId::mint(), MANY, TEXT_BYTES)?).await?;
                 // As many as there will be claims.
                 if with_one && n % SLOTS == 0 {
-                    store.accept(tenant, begin(TaskId::mint(), ONE)?).await?;
+                    store.accept(tenant, begin(TaskId::mint(), ONE, TEXT_BYTES)?).await?;
                 }
             }
             Outcome::Ok(())
@@ -217,7 +263,7 @@ async fn claims(store: &Arc<dyn Store>, with_one: bool) -> Outcome<()> {
                 room.after = Some(turn.lease.tenant);
             }
             let store = Arc::clone(store);
-            workers.spawn(async move { complete(store.as_ref(), &turn.lease).await });
+            workers.spawn(async move { complete(store.as_ref(), &turn.lease, TEXT_BYTES).await });
         }
         while let Some(worker) = workers.join_next().await {
             worker??;

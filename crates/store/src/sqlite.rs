@@ -4,6 +4,7 @@
 //! ten times a second while anyone waits for something), and takes over the work of those that have died.
 
 mod administer;
+mod checkpoint;
 mod clock;
 mod inspect;
 pub(crate) mod instances;
@@ -34,11 +35,12 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use self::{checkpoint::OpenReads, instances::Presence, readers::Readers, writer::Writer};
 pub use self::{
+    checkpoint::WARN_BYTES as WARN_LOG_BYTES,
     clock::Ticks,
     inspect::{Inspection, inspect, version, version_number},
 };
-use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
     Changed, Claim, Claimed, Deleted, Due, Error, Event, FeedLimit, FeedPage, Filter, Holder, Hub, Installation,
@@ -125,6 +127,7 @@ fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
     let hub = Hub::new(options.wake == Wake::Off, options.look);
     let counters = Arc::new(Counters::default());
     let queue = options.queue.max(1);
+    let reads = Arc::new(OpenReads::default());
     let writer = Writer::start(
         &file,
         options.cache_kib / WRITER_SHARE,
@@ -133,9 +136,10 @@ fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
         options.ticks.clone(),
         hub.clone(),
         Arc::clone(&counters),
+        Arc::clone(&reads),
     )?;
-    let readers = Readers::start(&file, options.cache_kib, options.readers, queue)?;
-    let doorkeeper = Readers::start(&file, DOORKEEPER_KIB, 1, queue)?;
+    let readers = Readers::start(&file, options.cache_kib, options.readers, queue, &reads)?;
+    let doorkeeper = Readers::start(&file, DOORKEEPER_KIB, 1, queue, &reads)?;
     let me = id.to_string().into();
     let presence = Mutex::new(Some(presence));
     let ticks = options.ticks;

@@ -161,6 +161,9 @@ pub(super) fn journal(directory: &Path) -> Finding {
         let hint = "the next start sets it; if it stays, the file system does not support WAL: use a local disk";
         return Finding::warn(subject, format!("{detail}: the mode should be wal"), hint);
     }
+    if found.log_bytes >= sqlite::WARN_LOG_BYTES {
+        return large_log(subject, &detail, found.log_bytes);
+    }
     match found.synchronous {
         Some(2) => Finding::ok(subject, format!("{detail}, synchronous FULL")),
         other => Finding::fail(
@@ -169,6 +172,13 @@ pub(super) fn journal(directory: &Path) -> Finding {
             "this build does not keep its promises: use another",
         ),
     }
+}
+
+/// A server cuts its log once no reader needs it any more.
+fn large_log(subject: &'static str, detail: &str, bytes: u64) -> Finding {
+    let hint = "a backup, an export or another program holds it while it reads: let it finish or end it; a running server then cuts the log \
+                within seconds";
+    Finding::warn(subject, format!("{detail}: its write-ahead log has grown to {} MiB", bytes >> 20), hint)
 }
 
 /// `server` is what the running server's answer said the time was, in milliseconds since the epoch.
@@ -324,6 +334,14 @@ mod tests {
         let finding = journal(home.path());
         assert_eq!(finding.level, Level::Ok, "{}", finding.detail);
         assert!(finding.detail.starts_with("wal") && finding.detail.ends_with("FULL"), "{}", finding.detail);
+        // The log of a journal that is open is looked at by its size.
+        let store = sqlite::open(home.path(), sqlite::Options::default()).unwrap();
+        let log = fs::File::options().write(true).open(home.path().join("switchboard.db-wal")).unwrap();
+        log.set_len(sqlite::WARN_LOG_BYTES).unwrap();
+        let finding = journal(home.path());
+        assert_eq!(finding.level, Level::Warn);
+        assert!(finding.detail.ends_with("its write-ahead log has grown to 256 MiB"), "{}", finding.detail);
+        drop(store);
         fs::write(home.path().join("switchboard.db"), "this is no database, however long it may be").unwrap();
         assert_eq!(journal(home.path()).level, Level::Fail);
     }

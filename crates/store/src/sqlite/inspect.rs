@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{FILE, schema};
+use super::{FILE, checkpoint, schema};
 use crate::Result;
 
 /// What the journal's file says about itself.
@@ -18,6 +18,8 @@ pub struct Inspection {
     pub synchronous: Option<i64>,
     /// The size of the database without its log.
     pub bytes: u64,
+    /// The size of the write-ahead log beside it.
+    pub log_bytes: u64,
 }
 
 /// The version of SQLite that is built in.
@@ -37,6 +39,7 @@ pub fn inspect(dir: &Path) -> Result<Option<Inspection>> {
     if std::fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
         return Ok(None);
     }
+    let log_bytes = std::fs::metadata(checkpoint::log_of(&file)).map_or(0, |metadata| metadata.len());
     let conn = schema::open_reader(&file, 1024)?;
     let found = schema::version(&conn)?;
     let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -50,7 +53,7 @@ pub fn inspect(dir: &Path) -> Result<Option<Inspection>> {
         None
     };
     let bytes = u64::try_from(bytes).unwrap_or_default();
-    Ok(Some(Inspection { schema: found, known_schema, journal_mode, synchronous, bytes }))
+    Ok(Some(Inspection { schema: found, known_schema, journal_mode, synchronous, bytes, log_bytes }))
 }
 
 #[cfg(test)]
@@ -61,11 +64,14 @@ mod tests {
     fn a_journal_is_looked_at_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(inspect(dir.path()).unwrap(), None);
-        drop(crate::sqlite::open(dir.path(), crate::sqlite::Options::default()).unwrap());
+        let store = crate::sqlite::open(dir.path(), crate::sqlite::Options::default()).unwrap();
+        assert!(inspect(dir.path()).unwrap().unwrap().log_bytes > 0);
+        drop(store);
         let found = inspect(dir.path()).unwrap().unwrap();
         assert_eq!((found.journal_mode.as_str(), found.synchronous), ("wal", Some(2)));
         assert_eq!(found.schema, found.known_schema);
         assert!(found.bytes > 0);
+        assert_eq!(found.log_bytes, 0, "the last connection has put it into the database");
         assert!(version_number() >= 3_051_003, "{}", version());
     }
 }

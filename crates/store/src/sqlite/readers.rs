@@ -12,7 +12,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::schema;
+use super::{checkpoint::OpenReads, schema};
 use crate::{Error, Result};
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -25,16 +25,22 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn start(file: &Path, cache_kib: u32, threads: usize, queue: usize) -> Result<Self> {
+    pub(super) fn start(
+        file: &Path,
+        cache_kib: u32,
+        threads: usize,
+        queue: usize,
+        reads: &Arc<OpenReads>,
+    ) -> Result<Self> {
         let (sender, jobs) = sync_channel::<(Job, OwnedSemaphorePermit)>(queue);
         let jobs = Arc::new(Mutex::new(jobs));
         let mut pool = Vec::new();
         for n in 0..threads.max(1) {
             let conn = schema::open_reader(file, cache_kib)?;
-            let jobs = Arc::clone(&jobs);
+            let (jobs, reads) = (Arc::clone(&jobs), Arc::clone(reads));
             let thread = thread::Builder::new()
                 .name(format!("journal-reader-{n}"))
-                .spawn(move || work(conn, &jobs))
+                .spawn(move || work(conn, &jobs, &reads))
                 .map_err(|error| Error::Unavailable(error.to_string()))?;
             pool.push(thread);
         }
@@ -99,7 +105,7 @@ fn snapshot<T>(conn: &mut Connection, op: impl FnOnce(&Connection) -> Result<T>)
     outcome
 }
 
-fn work(mut conn: Connection, jobs: &Mutex<Receiver<(Job, OwnedSemaphorePermit)>>) {
+fn work(mut conn: Connection, jobs: &Mutex<Receiver<(Job, OwnedSemaphorePermit)>>, reads: &OpenReads) {
     loop {
         // One thread waits in `recv`, the others for the lock: whoever has the lock gets the next job.
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -108,3 +114,5 @@ fn work(mut conn: Connection, jobs: &Mutex<Receiver<(Job, OwnedSemaphorePermit)>
         job(&mut conn);
     }
 }
+        reads.begun();
+        reads.ended();

@@ -50,12 +50,26 @@ pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> Result<Connection> {
     refuse_future(version(&conn)?)?;
     use_wal(&conn)?;
     conn.pragma_update(None, "synchronous", "FULL")?;
-    // On macOS a plain sync leaves data in the drive's cache. Elsewhere this changes nothing.
-    conn.pragma_update(None, "fullfsync", true)?;
-    conn.pragma_update(None, "checkpoint_fullfsync", true)?;
+    sync_fully(&conn)?;
     conn.pragma_update(None, "wal_autocheckpoint", 4000)?;
     migrate(&mut conn)?;
     Ok(conn)
+}
+
+/// Opens a connection that only makes checkpoints, and waits no longer than `busy` for others. The writer must have opened the file before.
+pub(crate) fn open_checkpointer(file: &Path, busy: Duration) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(file, flags)?;
+    conn.busy_timeout(busy)?;
+    sync_fully(&conn)?;
+    Ok(conn)
+}
+
+fn sync_fully(conn: &Connection) -> Result<()> {
+    // On macOS a plain sync leaves data in the drive's cache. Elsewhere this changes nothing.
+    conn.pragma_update(None, "fullfsync", true)?;
+    conn.pragma_update(None, "checkpoint_fullfsync", true)?;
+    Ok(())
 }
 
 /// Opens a connection that can only read. The writer must have opened the file before.

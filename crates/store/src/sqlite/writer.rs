@@ -8,6 +8,7 @@
 
 use std::{
     collections::HashMap,
+    fs::File,
     path::Path,
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
@@ -21,6 +22,7 @@ use rusqlite::{CachedStatement, Connection, Transaction, TransactionBehavior, pa
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{
+    checkpoint::{Checkpointer, LIMITS, OpenReads},
     clock::{Clock, Ticks},
     schema,
     usage::Ledger,
@@ -170,7 +172,10 @@ enum Failure {
 }
 
 struct Thread {
+    // Fields are dropped in this order: this is the last connection.
+    checkpointer: Checkpointer,
     conn: Connection,
+    _database: Arc<File>,
     clock: Clock,
     jobs: Receiver<Order>,
     waiting: FairQueue<Queued>,
@@ -198,8 +203,12 @@ impl Writer {
         ticks: Ticks,
         hub: Hub,
         counters: Arc<Counters>,
+        reads: Arc<OpenReads>,
     ) -> Result<Self> {
         let conn = schema::open_writer(file, cache_kib)?;
+        conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // A log that begins anew is cut to this.
+        conn.pragma_update(None, "journal_size_limit", codec::signed(LIMITS.keep))?;
         let clock = {
             let tx = Transaction::new_unchecked(&conn, TransactionBehavior::Immediate)?;
             let clock = Clock::of(&tx, ticks)?;
@@ -215,7 +224,10 @@ impl Writer {
         let (sender, jobs) = sync_channel(queue + 1);
         let (ending, ended) = oneshot::channel();
         let ack_before_commit = fault::is_on("ack-before-commit");
+        let checkpointer = Checkpointer::start(file, LIMITS, reads)?;
         let thread = Thread {
+            _database: checkpointer.database(),
+            checkpointer,
             conn,
             clock,
             jobs,
@@ -441,6 +453,14 @@ impl Thread {
 
     /// One transaction. After an error nothing of it is left.
     fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+        let done = self.attempt_alone(jobs);
+        self.checkpointer.committed();
+        done
+    }
+
+    fn attempt_alone(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+        let gate = self.checkpointer.gate();
+        let _writing = gate.pass();
         self.conn
             .prepare_cached("BEGIN IMMEDIATE")
             .and_then(|mut s| s.execute(()))
