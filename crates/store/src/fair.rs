@@ -99,6 +99,12 @@ impl<T> FairQueue<T> {
         self.arrived.is_empty() && self.sorted.is_empty()
     }
 
+    /// Whether more bytes wait than one batch takes.
+    pub(crate) fn is_heavy(&self) -> bool {
+        let sorted: usize = self.sorted.iter().map(|Reverse(operation)| operation.cost.bytes).sum();
+        self.arrived_bytes.saturating_add(sorted) > self.limit.bytes
+    }
+
     /// The next batch; empty only when nothing waits.
     pub(crate) fn take(&mut self) -> Vec<T> {
         let fits = self.arrived.len() <= self.limit.operations && self.arrived_bytes <= self.limit.bytes;

@@ -644,7 +644,15 @@ impl Installation for SqliteStore {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, pin::Pin, sync::mpsc, task::Poll};
+    use std::{
+        future::poll_fn,
+        pin::Pin,
+        sync::{
+            atomic::{AtomicUsize, Ordering::Relaxed},
+            mpsc,
+        },
+        task::Poll,
+    };
 
     use tokio::time::timeout;
 
@@ -730,6 +738,45 @@ mod tests {
         let order = order.lock().unwrap();
         assert_eq!(order[0], 100, "the other tenant goes first");
         assert_eq!(order[1..], (0..24).collect::<Vec<_>>(), "a tenant's operations keep their order");
+    }
+
+    /// A task has two commits. The second goes before the next large operation although that was there first.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_waits_for_one_large_operation_and_not_for_two() {
+        const LARGE: usize = 16;
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(start(dir.path(), Options::default()).unwrap());
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut large = Vec::new();
+        for _ in 0..LARGE {
+            let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+            large.push(tokio::spawn(async move {
+                let op = move |_: &mut writer::Batch<'_>| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    Ok(done.fetch_add(1, Relaxed))
+                };
+                store.writer.run(Cost::of(TenantId(1), 8 << 20), op).await
+            }));
+        }
+        while done.load(Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let small = || {
+            let done = Arc::clone(&done);
+            store.writer.run(TenantId(2), move |_: &mut writer::Batch<'_>| Ok(done.load(Relaxed)))
+        };
+        let mut follows = 0;
+        for _ in 0..4 {
+            let (first, second) = (small().await.unwrap(), small().await.unwrap());
+            assert!(first < LARGE, "the large ones are over");
+            follows += usize::from(first == second);
+            // The next task comes while a large operation is under way.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(follows >= 2, "{follows} of 4");
+        for large in large {
+            large.await.unwrap().unwrap();
+        }
     }
 
     /// Polls it once.
