@@ -31,6 +31,7 @@ pub mod retention;
 mod schema;
 #[cfg(feature = "testing")]
 pub mod scratch;
+mod share;
 pub mod sqlite;
 mod talk;
 mod types;
@@ -55,9 +56,9 @@ pub use regular::{open_given, open_regular, read_opened, read_regular};
 pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, FeedEvent,
-    FeedLimit, FeedPage, Filter, IdempotencyKey, Most, NewToken, Only, OwedCancel, Page, PageKey, Position, Post,
-    Quota, Snapshot, Start, Stats, StoredAgent, StoredCard, Tailed, Target, TaskHead, Tenant, Token, Tokens, Turn,
-    Usage, View, merge_chunks,
+    FeedLimit, FeedPage, Filter, IdempotencyKey, MOST_COUNTED, Most, NewToken, Only, OwedCancel, Page, PageKey,
+    Position, Post, Quota, Snapshot, Start, Stats, StoredAgent, StoredCard, Tailed, Target, TaskHead, Tenant, Token,
+    Tokens, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 

@@ -250,19 +250,19 @@ impl Journal for PostgresStore {
     }
 
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
-        read::head(&self.readers, tenant, task).await
+        read::head(&self.readers.of(tenant), tenant, task).await
     }
 
     async fn task(&self, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
-        read::task(&self.readers, tenant, task, view).await
+        read::task(&self.readers.of(tenant), tenant, task, view).await
     }
 
     async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page> {
-        read::list(&self.readers, tenant, &filter).await
+        read::list(&self.readers.of(tenant), tenant, &filter).await
     }
 
     async fn read(&self, tenant: TenantId, task: TaskId, after: u64, most: Most) -> Result<(Vec<Event>, bool)> {
-        read::events(&self.readers, tenant, task, after, most).await
+        read::events(&self.readers.of(tenant), tenant, task, after, most).await
     }
 
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
@@ -270,7 +270,7 @@ impl Journal for PostgresStore {
     }
 
     async fn feed(&self, tenant: TenantId, agents: &[AgentId], after: &Position, limit: FeedLimit) -> Result<FeedPage> {
-        tail::feed(&self.readers, tenant, agents, *after, limit).await
+        tail::feed(&self.readers.of(tenant), tenant, agents, *after, limit).await
     }
 
     async fn log_end(&self) -> Result<Position> {
@@ -278,11 +278,11 @@ impl Journal for PostgresStore {
     }
 
     async fn history(&self, tenant: TenantId, task: TaskId, most: u64) -> Result<Vec<a2a::Message>> {
-        read::history(&self.readers, tenant, task, most).await
+        read::history(&self.readers.of(tenant), tenant, task, most).await
     }
 
     async fn turn_message(&self, tenant: TenantId, task: TaskId, turn: u32) -> Result<a2a::Message> {
-        read::turn_message(&self.readers, tenant, task, turn).await
+        read::turn_message(&self.readers.of(tenant), tenant, task, turn).await
     }
 
     async fn context_history(
@@ -294,7 +294,7 @@ impl Journal for PostgresStore {
         limit: usize,
         most: u64,
     ) -> Result<Vec<a2a::Message>> {
-        read::context_history(&self.readers, tenant, agent, context, before, limit, most).await
+        read::context_history(&self.readers.of(tenant), tenant, agent, context, before, limit, most).await
     }
 
     async fn context_state(
@@ -304,7 +304,7 @@ impl Journal for PostgresStore {
         context: &str,
         before: TaskId,
     ) -> Result<Option<(TaskId, Event)>> {
-        read::context_state(&self.readers, tenant, agent, context, before).await
+        read::context_state(&self.readers.of(tenant), tenant, agent, context, before).await
     }
 
     fn hub(&self) -> &Hub {
@@ -336,15 +336,15 @@ impl Queue for PostgresStore {
     }
 
     async fn first_message(&self, tenant: TenantId, task: TaskId) -> Result<Bytes> {
-        queue::first_message(&self.readers, tenant, task).await
+        queue::first_message(&self.readers.of(tenant), tenant, task).await
     }
 
     async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>> {
-        queue::dead_letters(&self.readers, tenant, &letters).await
+        queue::dead_letters(&self.readers.of(tenant), tenant, &letters).await
     }
 
     async fn agent_queues(&self, tenant: TenantId) -> Result<Vec<AgentQueue>> {
-        queue::agent_queues(&self.readers, tenant).await
+        queue::agent_queues(&self.readers.of(tenant), tenant).await
     }
 }
 
@@ -360,11 +360,11 @@ impl Outbox for PostgresStore {
     }
 
     async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>> {
-        push::find(&self.readers, tenant, task, id).await
+        push::find(&self.readers.of(tenant), tenant, task, id).await
     }
 
     async fn pushes(&self, tenant: TenantId, filter: PushFilter) -> Result<Vec<PushConfig>> {
-        push::list(&self.readers, tenant, &filter).await
+        push::list(&self.readers.of(tenant), tenant, &filter).await
     }
 
     async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed> {
@@ -397,11 +397,11 @@ impl Retention for PostgresStore {
     }
 
     async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
-        retention::unfinished_of(&self.readers, tenant, limit).await
+        retention::unfinished_of(&self.readers.of(tenant), tenant, limit).await
     }
 
     async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
-        retention::unfinished(&self.readers, tenant, context, limit).await
+        retention::unfinished(&self.readers.of(tenant), tenant, context, limit).await
     }
 }
 
@@ -424,7 +424,7 @@ impl Registry for PostgresStore {
     }
 
     async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>> {
-        registry::tokens(&self.readers, tenant).await
+        registry::tokens(&self.readers.of(tenant), tenant).await
     }
 
     async fn touch_token(&self, token: i64) -> Result<()> {
@@ -462,11 +462,11 @@ impl Registry for PostgresStore {
     }
 
     async fn cards(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>> {
-        registry::cards(&self.readers, tenant, most_bytes).await
+        registry::cards(&self.readers.of(tenant), tenant, most_bytes).await
     }
 
     async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>> {
-        registry::card(&self.readers, tenant, agent.as_str()).await
+        registry::card(&self.readers.of(tenant), tenant, agent.as_str()).await
     }
 
     async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool> {
@@ -492,11 +492,11 @@ impl Registry for PostgresStore {
     }
 
     async fn own_agents(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>> {
-        registry::own_agents(&self.readers, tenant, most_bytes).await
+        registry::own_agents(&self.readers.of(tenant), tenant, most_bytes).await
     }
 
     async fn own_agent(&self, tenant: TenantId, id: &AgentId) -> Result<Option<StoredAgent>> {
-        registry::own_agent(&self.readers, tenant, id.as_str()).await
+        registry::own_agent(&self.readers.of(tenant), tenant, id.as_str()).await
     }
 
     async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)> {
@@ -508,7 +508,7 @@ impl Registry for PostgresStore {
     }
 
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {
-        registry::usage(&self.readers, tenant).await
+        registry::usage(&self.readers.of(tenant), tenant).await
     }
 }
 

@@ -280,19 +280,19 @@ impl Journal for SqliteStore {
     }
 
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
-        self.readers.run(move |conn| read::head(conn, tenant, task)).await
+        self.readers.run_for(tenant, move |conn| read::head(conn, tenant, task)).await
     }
 
     async fn task(&self, tenant: TenantId, task: TaskId, view: View) -> Result<Snapshot> {
-        self.readers.run(move |conn| read::task(conn, tenant, task, view)).await
+        self.readers.run_for(tenant, move |conn| read::task(conn, tenant, task, view)).await
     }
 
     async fn list(&self, tenant: TenantId, filter: Filter) -> Result<Page> {
-        self.readers.run(move |conn| read::list(conn, tenant, &filter)).await
+        self.readers.run_for(tenant, move |conn| read::list(conn, tenant, &filter)).await
     }
 
     async fn read(&self, tenant: TenantId, task: TaskId, after: u64, most: Most) -> Result<(Vec<Event>, bool)> {
-        self.readers.run(move |conn| read::events(conn, tenant, task, after, most)).await
+        self.readers.run_for(tenant, move |conn| read::events(conn, tenant, task, after, most)).await
     }
 
     async fn tail(&self, after: &Position, limit: usize) -> Result<(Vec<Tailed>, Position)> {
@@ -302,7 +302,7 @@ impl Journal for SqliteStore {
 
     async fn feed(&self, tenant: TenantId, agents: &[AgentId], after: &Position, limit: FeedLimit) -> Result<FeedPage> {
         let (agents, after) = (agents.to_vec(), *after);
-        self.readers.run(move |conn| read::feed(conn, tenant, &agents, after, limit)).await
+        self.readers.run_for(tenant, move |conn| read::feed(conn, tenant, &agents, after, limit)).await
     }
 
     async fn log_end(&self) -> Result<Position> {
@@ -310,11 +310,11 @@ impl Journal for SqliteStore {
     }
 
     async fn history(&self, tenant: TenantId, task: TaskId, most: u64) -> Result<Vec<a2a::Message>> {
-        self.readers.run(move |conn| read::history(conn, tenant, task, most)).await
+        self.readers.run_for(tenant, move |conn| read::history(conn, tenant, task, most)).await
     }
 
     async fn turn_message(&self, tenant: TenantId, task: TaskId, turn: u32) -> Result<a2a::Message> {
-        self.readers.run(move |conn| read::turn_message(conn, tenant, task, turn)).await
+        self.readers.run_for(tenant, move |conn| read::turn_message(conn, tenant, task, turn)).await
     }
 
     async fn context_history(
@@ -327,7 +327,9 @@ impl Journal for SqliteStore {
         most: u64,
     ) -> Result<Vec<a2a::Message>> {
         let (agent, context) = (agent.clone(), context.to_owned());
-        self.readers.run(move |conn| read::context_history(conn, tenant, &agent, &context, before, limit, most)).await
+        self.readers
+            .run_for(tenant, move |conn| read::context_history(conn, tenant, &agent, &context, before, limit, most))
+            .await
     }
 
     async fn context_state(
@@ -338,7 +340,7 @@ impl Journal for SqliteStore {
         before: TaskId,
     ) -> Result<Option<(TaskId, Event)>> {
         let (agent, context) = (agent.clone(), context.to_owned());
-        self.readers.run(move |conn| read::context_state(conn, tenant, &agent, &context, before)).await
+        self.readers.run_for(tenant, move |conn| read::context_state(conn, tenant, &agent, &context, before)).await
     }
 
     fn hub(&self) -> &Hub {
@@ -376,16 +378,18 @@ impl Queue for SqliteStore {
     }
 
     async fn first_message(&self, tenant: TenantId, task: TaskId) -> Result<Bytes> {
-        self.readers.run(move |conn| queue::first_message(conn, tenant, task)).await
+        self.readers.run_for(tenant, move |conn| queue::first_message(conn, tenant, task)).await
     }
 
     async fn dead_letters(&self, tenant: TenantId, letters: Letters) -> Result<Vec<QueueEntry>> {
         let ticks = self.ticks.clone();
-        self.readers.run(move |conn| queue::dead_letters(conn, tenant, &letters, clock::read(conn, &ticks)?)).await
+        self.readers
+            .run_for(tenant, move |conn| queue::dead_letters(conn, tenant, &letters, clock::read(conn, &ticks)?))
+            .await
     }
 
     async fn agent_queues(&self, tenant: TenantId) -> Result<Vec<AgentQueue>> {
-        self.readers.run(move |conn| queue::agent_queues(conn, tenant)).await
+        self.readers.run_for(tenant, move |conn| queue::agent_queues(conn, tenant)).await
     }
 }
 
@@ -402,11 +406,11 @@ impl Outbox for SqliteStore {
 
     async fn push(&self, tenant: TenantId, task: TaskId, id: &str) -> Result<Option<PushConfig>> {
         let id = id.to_owned();
-        self.readers.run(move |conn| push::find(conn, tenant, task, &id)).await
+        self.readers.run_for(tenant, move |conn| push::find(conn, tenant, task, &id)).await
     }
 
     async fn pushes(&self, tenant: TenantId, filter: PushFilter) -> Result<Vec<PushConfig>> {
-        self.readers.run(move |conn| push::list(conn, tenant, &filter)).await
+        self.readers.run_for(tenant, move |conn| push::list(conn, tenant, &filter)).await
     }
 
     async fn claim_pushes(&self, claim: PushClaim) -> Result<Claimed> {
@@ -443,12 +447,12 @@ impl Retention for SqliteStore {
     }
 
     async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
-        self.readers.run(move |conn| retention::unfinished_of(conn, tenant, limit)).await
+        self.readers.run_for(tenant, move |conn| retention::unfinished_of(conn, tenant, limit)).await
     }
 
     async fn unfinished(&self, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
         let context = context.to_owned();
-        self.readers.run(move |conn| retention::unfinished(conn, tenant, &context, limit)).await
+        self.readers.run_for(tenant, move |conn| retention::unfinished(conn, tenant, &context, limit)).await
     }
 }
 
@@ -473,7 +477,7 @@ impl Registry for SqliteStore {
     }
 
     async fn tokens(&self, tenant: TenantId) -> Result<Vec<Token>> {
-        self.readers.run(move |conn| registry::tokens(conn, tenant)).await
+        self.readers.run_for(tenant, move |conn| registry::tokens(conn, tenant)).await
     }
 
     async fn touch_token(&self, token: i64) -> Result<()> {
@@ -517,12 +521,12 @@ impl Registry for SqliteStore {
     }
 
     async fn cards(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredCard>> {
-        self.readers.run(move |conn| registry::cards(conn, tenant, most_bytes)).await
+        self.readers.run_for(tenant, move |conn| registry::cards(conn, tenant, most_bytes)).await
     }
 
     async fn card(&self, tenant: TenantId, agent: &AgentId) -> Result<Option<StoredCard>> {
         let agent = agent.clone();
-        self.readers.run(move |conn| registry::card(conn, tenant, agent.as_str())).await
+        self.readers.run_for(tenant, move |conn| registry::card(conn, tenant, agent.as_str())).await
     }
 
     async fn remove_card(&self, tenant: TenantId, agent: &AgentId) -> Result<bool> {
@@ -560,12 +564,12 @@ impl Registry for SqliteStore {
     }
 
     async fn own_agents(&self, tenant: TenantId, most_bytes: u64) -> Result<Vec<StoredAgent>> {
-        self.readers.run(move |conn| registry::own_agents(conn, tenant, most_bytes)).await
+        self.readers.run_for(tenant, move |conn| registry::own_agents(conn, tenant, most_bytes)).await
     }
 
     async fn own_agent(&self, tenant: TenantId, id: &AgentId) -> Result<Option<StoredAgent>> {
         let id = id.clone();
-        self.readers.run(move |conn| registry::own_agent(conn, tenant, id.as_str())).await
+        self.readers.run_for(tenant, move |conn| registry::own_agent(conn, tenant, id.as_str())).await
     }
 
     async fn all_agents(&self) -> Result<(i64, Vec<StoredAgent>)> {
@@ -577,7 +581,7 @@ impl Registry for SqliteStore {
     }
 
     async fn usage(&self, tenant: TenantId) -> Result<Usage> {
-        self.readers.run(move |conn| usage::usage(conn, tenant)).await
+        self.readers.run_for(tenant, move |conn| usage::usage(conn, tenant)).await
     }
 }
 

@@ -675,9 +675,12 @@ pub struct Page {
     pub tasks: Vec<Snapshot>,
     /// Where the next page begins, if there is more.
     pub next: Option<PageKey>,
-    /// How many tasks the filter matches in all.
+    /// How many tasks the filter matches in all; [`MOST_COUNTED`] at most where it names a context or a time.
     pub total: u64,
 }
+
+/// How far the tasks of a context, and those since a time, are counted. Without either the number is known.
+pub const MOST_COUNTED: u64 = 10_000;
 
 /// An owner of tasks and tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use tokio_postgres::{Client, Config, Row, Socket, tls::MakeTlsConnect, types::To
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{tls, url::Url};
-use crate::{Error, Result, error::is_lost};
+use crate::{Error, Result, TenantId, error::is_lost, share::Shares};
 
 /// The values of a statement.
 pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -79,6 +79,9 @@ pub(super) struct Pool {
     /// When a connection was last seen to be lost. Those that are older have most likely been lost with it, even if the
     /// news has not arrived, and are not used again.
     lost: Arc<Mutex<Option<std::time::Instant>>>,
+    shares: Arc<Shares>,
+    /// The tenant whose share of the connections is used; any number of them when there is none.
+    tenant: Option<TenantId>,
 }
 
 /// Opens the connections of a pool.
@@ -177,7 +180,13 @@ impl Pool {
             }))
             .build()
             .expect("the pool is told its runtime");
-        Self { pool, limits, connected: Arc::new(AtomicBool::new(true)), lost }
+        let shares = Arc::new(Shares::new(limits.connections));
+        Self { pool, limits, connected: Arc::new(AtomicBool::new(true)), lost, shares, tenant: None }
+    }
+
+    /// The same pool for reads of a tenant.
+    pub(super) fn of(&self, tenant: TenantId) -> Self {
+        Self { tenant: Some(tenant), ..self.clone() }
     }
 
     /// Gives out no more connections, and closes those that nobody uses.
@@ -224,6 +233,14 @@ impl Pool {
     /// Runs one statement within the bound of time. It is prepared once per connection: only texts of this crate, of which
     /// there are few, come here.
     async fn run(&self, sql: &str, values: Values<'_>) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+        let _share = match self.tenant {
+            Some(tenant) => {
+                let taken = timeout(self.limits.wait, self.shares.take(tenant)).await;
+                let busy = "the share of the connections to the database that one tenant may use is busy";
+                Some(taken.map_err(|_| Error::Unavailable(busy.into()))??)
+            }
+            None => None,
+        };
         let loan = self.checkout().await?;
         let run = async {
             let statement = loan.prepare_cached(sql).await?;

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::pool::Pool;
 use crate::{
-    AgentId, Error, Event, Filter, Most, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId, TenantId,
-    Tokens, View, codec,
+    AgentId, Error, Event, Filter, MOST_COUNTED, Most, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId,
+    TenantId, Tokens, View, codec,
     retention::refuse_pruned,
     talk::{ALL_BYTES, Room, SAID_BYTES, TURN_BYTES, Talk},
 };
@@ -168,31 +168,61 @@ pub(super) async fn list(pool: &Pool, tenant: TenantId, filter: &Filter) -> Resu
     Ok(page)
 }
 
+/// A list is made of those of all agents and states that match, each of which is a range of an index; a count is that of these ranges.
 fn list_query(tenant: TenantId, filter: &Filter) -> Query {
     let mut query = Query { sql: String::new(), values: Vec::new() };
     let tenant = query.value(tenant.0);
-    let mut counted = format!("tenant_id = {tenant}");
+    let mut wanted = "true".to_owned();
     if let Some(agent) = &filter.agent {
-        counted += &format!(" AND agent_id = {}", query.value(agent.as_str().to_owned()));
+        wanted += &format!(" AND agent_id = {}", query.value(agent.as_str().to_owned()));
     }
     if !filter.among.is_empty() {
         let among: Vec<String> = filter.among.iter().map(AgentId::to_string).collect();
-        counted += &format!(" AND agent_id = ANY({})", query.value(among));
+        wanted += &format!(" AND agent_id = ANY({})", query.value(among));
     }
     if let Some(state) = filter.state {
-        counted += &format!(" AND state = {}", query.value(codec::state_name(state)));
+        wanted += &format!(" AND state = {}", query.value(codec::state_name(state)));
     }
-    let mut matching = format!("{counted} AND hidden = 0");
-    if let Some(context) = &filter.context {
-        matching += &format!(" AND context_id = {}", query.value(context.clone()));
-    }
+    let mut matching = format!("tenant_id = {tenant} AND hidden = 0");
+    let groups = match &filter.context {
+        None => format!(
+            "SELECT agent_id, state FROM task_counts WHERE tenant_id = {tenant} AND {wanted}
+             GROUP BY agent_id, state HAVING sum(n) > 0"
+        ),
+        Some(context) => {
+            let context = query.value(context.clone());
+            matching += &format!(" AND context_id = {context}");
+            // One step in the index for each that there is. With the context in the order no other index will do.
+            format!(
+                "WITH RECURSIVE present (agent_id, state) AS (
+                   SELECT '' COLLATE \"C\", '' COLLATE \"C\"
+                   UNION ALL
+                   SELECT next.agent_id, next.state FROM present CROSS JOIN LATERAL (
+                     SELECT context_id, agent_id, state FROM a2a_tasks WHERE tenant_id = {tenant} AND hidden = 0
+                       AND (context_id, agent_id, state) > ({context}, present.agent_id, present.state)
+                     ORDER BY context_id, agent_id, state LIMIT 1) next
+                   WHERE next.context_id = {context})
+                 SELECT agent_id, state FROM present WHERE agent_id <> '' AND {wanted}"
+            )
+        }
+    };
     if let Some(since) = filter.since {
         matching += &format!(" AND status_at >= {}", query.value(since.as_millis()));
     }
+    // With an order and a limit it is a range of the index, whatever is known of the tables.
+    let of_groups = |columns: &str, after: &str, limit: &str| {
+        format!(
+            "({groups}) g CROSS JOIN LATERAL (
+               SELECT {columns} FROM a2a_tasks
+               WHERE {matching} AND agent_id = g.agent_id AND state = g.state{after}
+               ORDER BY status_at DESC, task_id DESC LIMIT {limit}) t"
+        )
+    };
     let total = if filter.context.is_none() && filter.since.is_none() {
-        format!("SELECT coalesce(sum(n), 0)::bigint AS n FROM task_counts WHERE {counted}")
+        format!("SELECT coalesce(sum(n), 0)::bigint AS n FROM task_counts WHERE tenant_id = {tenant} AND {wanted}")
     } else {
-        format!("SELECT count(*) AS n FROM a2a_tasks WHERE {matching}")
+        let most = MOST_COUNTED.to_string();
+        format!("SELECT count(*) AS n FROM (SELECT 1 FROM {} LIMIT {most}) c", of_groups("1", "", &most))
     };
     let mut after = String::new();
     if let Some(key) = filter.after {
@@ -208,12 +238,14 @@ fn list_query(tenant: TenantId, filter: &Filter) -> Query {
     let is_read = format!("t.up_to_it <= {most}");
     let (weight, content) = (weight(&messages, &artifacts), content(&messages, &artifacts, &is_read));
     let snapshot = snapshot_if(&is_read);
+    let lists = of_groups("*", &after, &limit);
     query.sql = format!(
         "SELECT total.n, {snapshot}, t.bytes, t.up_to_it FROM ({total}) total
          LEFT JOIN LATERAL (
            SELECT t.*, (sum(t.bytes) OVER (ORDER BY status_at DESC, task_id DESC))::bigint AS up_to_it FROM (
-             SELECT t.*, {weight} AS bytes FROM a2a_tasks t
-             WHERE {matching}{after} ORDER BY status_at DESC, task_id DESC LIMIT {limit}
+             SELECT t.*, {weight} AS bytes FROM (
+               SELECT t.* FROM {lists} ORDER BY t.status_at DESC, t.task_id DESC LIMIT {limit}
+             ) t
            ) t
          ) t ON true
          {content}
@@ -467,6 +499,9 @@ mod tests {
             )
             .await
             .unwrap();
+        let count = "INSERT INTO task_counts AS c (tenant_id, shard, agent_id, state, n) VALUES (7, 1, 'echo', $1, 1)
+                     ON CONFLICT (tenant_id, agent_id, state, shard) DO UPDATE SET n = c.n + 1";
+        client.execute(count, &[&state]).await.unwrap();
     }
 
     async fn insert_message(client: &Client, task: TaskId, turn: i32, text: &str) {
@@ -494,6 +529,23 @@ mod tests {
         }
     }
 
+    /// Every combination of what a list can be asked for.
+    fn filters() -> impl Iterator<Item = Filter> {
+        let key = PageKey { status_at: codec::time(9000), task: TaskId::from_u128(u128::MAX) };
+        (0..64).map(move |bits| {
+            let has = |bit: u32| bits & (1 << bit) != 0;
+            Filter {
+                agent: has(0).then(|| "echo".parse().unwrap()),
+                among: if has(1) { vec!["echo".parse().unwrap(), "slow".parse().unwrap()] } else { Vec::new() },
+                context: has(2).then(|| "one".to_owned()),
+                state: has(3).then_some(a2a::TaskState::Working),
+                since: has(4).then(|| codec::time(9990)),
+                after: has(5).then_some(key),
+                ..everything(20)
+            }
+        })
+    }
+
     /// A reader that needs two statements would see a task whose parts do not belong together.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_task_is_read_as_of_one_moment() {
@@ -502,7 +554,6 @@ mod tests {
         let task = TaskId::mint();
         insert_task(&client, task, "working", 1, "").await;
         insert_message(&client, task, 1, "first").await;
-        client.batch_execute("INSERT INTO task_counts VALUES (7, 0, 'echo', 'working', 1)").await.unwrap();
         let (done, seen_enough) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (stop, enough) = (Arc::clone(&done), Arc::clone(&seen_enough));
         // With every event comes a message and an artifact, in one transaction.
@@ -604,18 +655,41 @@ mod tests {
             .batch_execute(
                 "INSERT INTO a2a_tasks (task_id, tenant_id, created_at, updated_at, status_at, seq, turn, agent_id,
                    context_id, state)
-                 SELECT gen_random_uuid(), 7, 1, 1, n, 1, 1, 'echo', 'one', 'working' FROM generate_series(1, 10000) n;
+                 SELECT gen_random_uuid(), 7, 1, 1, n, 1, 1, CASE n % 10 WHEN 0 THEN 'slow' ELSE 'echo' END,
+                   CASE n % 3 WHEN 0 THEN 'two' ELSE 'one' END, CASE n WHEN 2 THEN 'failed' ELSE 'working' END
+                 FROM generate_series(1, 10000) n;
+                 INSERT INTO task_counts (tenant_id, shard, agent_id, state, n)
+                   SELECT tenant_id, 1, agent_id, state, count(*) FROM a2a_tasks GROUP BY tenant_id, agent_id, state;
                  INSERT INTO messages (task, created_at, turn, role, status, message_id, body)
                    SELECT task_id, 1, 1, 'user', 'acked', 'm', convert_to('{}', 'UTF8') FROM a2a_tasks;
                  ANALYZE",
             )
             .await
             .unwrap();
-        let query = list_query(TENANT, &everything(20));
-        let values: Vec<&(dyn ToSql + Sync)> = query.values.iter().map(|value| &**value as _).collect();
-        let plan = plan(&client, &query.sql, &values).await;
-        assert!(plan.contains("a2a_tasks_listed") && plan.contains("messages_task"), "{plan}");
-        assert!(!plan.contains("Seq Scan on a2a_tasks") && !plan.contains("Seq Scan on messages"), "{plan}");
+        for filter in filters() {
+            let query = list_query(TENANT, &filter);
+            let values: Vec<&(dyn ToSql + Sync)> = query.values.iter().map(|value| &**value as _).collect();
+            let plan = plan(&client, &query.sql, &values).await;
+            let index = if filter.context.is_some() { "a2a_tasks_in_context" } else { "a2a_tasks_groups" };
+            assert!(plan.contains(index) && plan.contains("messages_task"), "{filter:?}: {plan}");
+            assert!(
+                !plan.contains("Seq Scan on a2a_tasks") && !plan.contains("Seq Scan on messages"),
+                "{filter:?}: {plan}"
+            );
+            // Each scan of the tasks reads no more than it gives.
+            let most = plan.lines().filter(|line| line.contains(" on a2a_tasks")).map(|line| {
+                let rows = line.split("rows=").last().and_then(|rest| rest.split([' ', '.']).next());
+                rows.and_then(|rows| rows.parse::<u64>().ok()).expect("a number of rows")
+            });
+            let is_counted = filter.context.is_some() || filter.since.is_some();
+            assert!(is_counted || most.max() <= Some(21), "{filter:?}: {plan}");
+            let mut scan = "";
+            let removed = plan.lines().any(|line| {
+                scan = if line.contains(" Scan ") { line } else { scan };
+                line.contains("Rows Removed by Filter") && scan.contains(" on a2a_tasks")
+            });
+            assert!(!removed, "{filter:?}: {plan}");
+        }
         let before = uuid(TaskId::from_u128(u128::MAX));
         let values: [&(dyn ToSql + Sync); 5] = [&7i64, &"one", &before, &"echo", &20i64];
         let plan = self::plan(&client, &context_query(), &values).await;

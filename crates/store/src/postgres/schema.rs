@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0009_outbound.sql"),
     include_str!("migrations/0010_minds.sql"),
     include_str!("migrations/0011_credentials.sql"),
+    include_str!("migrations/0012_lists.sql"),
 ];
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.

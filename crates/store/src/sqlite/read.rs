@@ -4,12 +4,12 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use a2a::TaskState;
 use bytes::Bytes;
-use rusqlite::{Connection, Row, Statement, params, params_from_iter, types::Value};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, params, params_from_iter, types::Value};
 
 use super::{row, tx::positions};
 use crate::{
-    AgentId, Error, Event, FeedEvent, FeedLimit, FeedPage, Filter, Most, OwedCancel, Page, PageKey, Position, Result,
-    Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
+    AgentId, Error, Event, FeedEvent, FeedLimit, FeedPage, Filter, MOST_COUNTED, Most, OwedCancel, Page, PageKey,
+    Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
     lease::{MANY, among},
     ops::{Hidden, TaskRow},
     retention::refuse_pruned,
@@ -121,31 +121,35 @@ const MERGED: usize = 100;
 /// Statements of so many lists are worth keeping.
 const KEPT: usize = 4;
 
-/// A page: the newest of the lists of all agents and states that match, merged. `task_counts` knows which there are.
+/// An agent, a state, and how many visible tasks there are of both, where that is known.
+type Group = (String, String, i64);
+
+/// A page: the newest of the lists of all agents and states that match, merged.
 pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &Filter) -> Result<Page> {
-    let groups = groups(conn, tenant, filter)?;
+    let groups = match &filter.context {
+        Some(context) => groups_of_context(conn, tenant, context)?,
+        None => groups(conn, tenant)?,
+    };
+    let matches = |(agent, state, _): &Group| {
+        filter.agent.as_ref().is_none_or(|wanted| wanted.as_str() == agent)
+            && (filter.among.is_empty() || filter.among.iter().any(|one| one.as_str() == agent))
+            && filter.state.is_none_or(|wanted| codec::state_name(wanted) == state)
+    };
+    let groups: Vec<Group> = groups.into_iter().filter(matches).collect();
     let total = if filter.context.is_none() && filter.since.is_none() {
         groups.iter().map(|(_, _, n)| n).sum()
     } else {
-        let (sql, arguments) = conditions(tenant, filter);
-        conn.prepare_cached(&format!("SELECT count(*) FROM a2a_tasks WHERE {sql}"))?
-            .query_row(params_from_iter(arguments), |row| row.get(0))?
+        count(conn, tenant, filter, &groups)?
     };
     // One more than asked for tells whether there is another page.
     let wanted = usize::try_from(filter.limit).unwrap_or(usize::MAX).saturating_add(1);
     let mut found: Vec<(i64, TaskId)> = Vec::new();
-    if filter.context.is_some() {
-        let (sql, arguments) = conditions(tenant, filter);
-        find(conn, &[(sql, arguments)], filter, wanted, &mut found)?;
-    } else {
-        for groups in groups.chunks(MERGED) {
-            let one = |(agent, state, _): &(String, String, i64)| of_group(tenant, agent, state, filter.since);
-            let arms: Vec<_> = groups.iter().map(one).collect();
-            find(conn, &arms, filter, wanted, &mut found)?;
-        }
-        if groups.len() > MERGED {
-            found.sort_by_key(|key| std::cmp::Reverse(*key));
-        }
+    for groups in groups.chunks(MERGED) {
+        let arms: Vec<_> = groups.iter().map(|group| of_group(tenant, filter, group)).collect();
+        find(conn, &arms, filter, wanted, &mut found)?;
+    }
+    if groups.len() > MERGED {
+        found.sort_by_key(|key| std::cmp::Reverse(*key));
     }
     let mut more = found.len() >= wanted;
     found.truncate(wanted - 1);
@@ -168,60 +172,70 @@ pub(super) fn list(conn: &Connection, tenant: TenantId, filter: &Filter) -> Resu
     Ok(Page { tasks, next, total: codec::unsigned(total) })
 }
 
-/// The agents and states of the visible tasks that a filter may match, and how many there are of each.
-fn groups(conn: &Connection, tenant: TenantId, filter: &Filter) -> Result<Vec<(String, String, i64)>> {
-    let mut groups = conn.prepare_cached(
-        "SELECT agent_id, state, n FROM task_counts WHERE tenant_id = ?1 AND n > 0
-         AND (?2 IS NULL OR agent_id = ?2) AND (?3 IS NULL OR state = ?3)",
-    )?;
-    let agent = filter.agent.as_ref().map(AgentId::as_str);
-    let groups = groups.query_map(params![tenant.0, agent, filter.state.map(codec::state_name)], |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-    })?;
-    let mut groups: Vec<(String, String, i64)> = groups.collect::<Result<_, _>>()?;
-    if !filter.among.is_empty() {
-        groups.retain(|(agent, _, _)| filter.among.iter().any(|one| one.as_str() == agent));
-    }
-    Ok(groups)
+/// The agents and states of the visible tasks of a tenant.
+fn groups(conn: &Connection, tenant: TenantId) -> Result<Vec<Group>> {
+    let mut groups =
+        conn.prepare_cached("SELECT agent_id, state, n FROM task_counts WHERE tenant_id = ?1 AND n > 0")?;
+    let groups = groups.query_map([tenant.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    Ok(groups.collect::<Result<_, _>>()?)
 }
 
-/// The WHERE clause of one agent's tasks in one state, and its arguments.
-fn of_group(tenant: TenantId, agent: &str, state: &str, since: Option<a2a::Timestamp>) -> (String, Vec<Value>) {
+/// The next agent and state of a context: the next state of the same agent, or the first of the next one. As one comparison it would be a
+/// walk over all tasks of the group.
+const NEXT_GROUP: &str = "SELECT * FROM (SELECT agent_id, state FROM a2a_tasks
+       WHERE hidden = 0 AND tenant_id = ?1 AND context_id = ?2 AND agent_id = ?3 AND state > ?4 ORDER BY state LIMIT 1)
+     UNION ALL
+     SELECT * FROM (SELECT agent_id, state FROM a2a_tasks
+       WHERE hidden = 0 AND tenant_id = ?1 AND context_id = ?2 AND agent_id > ?3 ORDER BY agent_id, state LIMIT 1)
+     LIMIT 1";
+
+/// The same of a context: there are few, and each is one step in the index.
+fn groups_of_context(conn: &Connection, tenant: TenantId, context: &str) -> Result<Vec<Group>> {
+    let mut next = conn.prepare_cached(NEXT_GROUP)?;
+    let mut groups: Vec<Group> = Vec::new();
+    loop {
+        let (agent, state) = groups.last().map_or(("", ""), |(agent, state, _)| (agent, state));
+        let found = next.query_row(params![tenant.0, context, agent, state], |row| Ok((row.get(0)?, row.get(1)?, 0)));
+        match found.optional()? {
+            Some(group) => groups.push(group),
+            None => return Ok(groups),
+        }
+    }
+}
+
+/// The WHERE clause of the tasks of one group that a filter matches, without its page key, and its arguments.
+fn of_group(tenant: TenantId, filter: &Filter, (agent, state, _): &Group) -> (String, Vec<Value>) {
     let mut sql = String::from("hidden = 0 AND tenant_id = ? AND agent_id = ? AND state = ?");
-    let mut arguments = vec![Value::Integer(tenant.0), Value::Text(agent.to_owned()), Value::Text(state.to_owned())];
-    if let Some(since) = since {
+    let mut arguments = vec![Value::Integer(tenant.0), Value::Text(agent.clone()), Value::Text(state.clone())];
+    if let Some(context) = &filter.context {
+        sql.push_str(" AND context_id = ?");
+        arguments.push(Value::Text(context.clone()));
+    }
+    if let Some(since) = filter.since {
         sql.push_str(" AND status_at >= ?");
         arguments.push(Value::Integer(since.as_millis()));
     }
     (sql, arguments)
 }
 
-/// The WHERE clause of a whole filter and its arguments, without the page key.
-fn conditions(tenant: TenantId, filter: &Filter) -> (String, Vec<Value>) {
-    let mut sql = String::from("tenant_id = ? AND hidden = 0");
-    let mut arguments = vec![Value::Integer(tenant.0)];
-    let mut require = |condition: &str, value: Value| {
-        sql.push_str(condition);
-        arguments.push(value);
-    };
-    if let Some(context) = &filter.context {
-        require(" AND context_id = ?", Value::Text(context.clone()));
+/// How many tasks a filter matches, up to [`MOST_COUNTED`].
+fn count(conn: &Connection, tenant: TenantId, filter: &Filter, groups: &[Group]) -> Result<i64> {
+    let most = codec::signed(MOST_COUNTED);
+    let mut total = 0;
+    for group in groups {
+        let (sql, arguments) = count_statement(of_group(tenant, filter, group), most - total);
+        let mut count = conn.prepare_cached(&sql)?;
+        total += count.query_row(params_from_iter(arguments), |row| row.get::<_, i64>(0))?;
+        if total >= most {
+            break;
+        }
     }
-    if let Some(agent) = &filter.agent {
-        require(" AND agent_id = ?", Value::Text(agent.as_str().to_owned()));
-    }
-    if !filter.among.is_empty() {
-        let among: Vec<&str> = filter.among.iter().map(AgentId::as_str).collect();
-        let among = serde_json::to_string(&among).unwrap_or_default();
-        require(" AND agent_id IN (SELECT value FROM json_each(?))", Value::Text(among));
-    }
-    if let Some(state) = filter.state {
-        require(" AND state = ?", Value::Text(codec::state_name(state).to_owned()));
-    }
-    if let Some(since) = filter.since {
-        require(" AND status_at >= ?", Value::Integer(since.as_millis()));
-    }
-    (sql, arguments)
+    Ok(total)
+}
+
+fn count_statement((conditions, mut arguments): (String, Vec<Value>), most: i64) -> (String, Vec<Value>) {
+    arguments.push(Value::Integer(most));
+    (format!("SELECT count(*) FROM (SELECT 1 FROM a2a_tasks WHERE {conditions} LIMIT ?)"), arguments)
 }
 
 /// Adds the times and ids of the first `wanted` tasks of several lists, merged.
@@ -232,6 +246,27 @@ fn find(
     wanted: usize,
     found: &mut Vec<(i64, TaskId)>,
 ) -> Result<()> {
+    if lists.is_empty() {
+        return Ok(());
+    }
+    let (sql, arguments) = page_statement(lists, filter, wanted);
+    // Many agents make many statements; they must not push those of every day out of the cache.
+    let (mut kept, mut made);
+    let list: &mut Statement<'_> = if lists.len() <= KEPT {
+        kept = conn.prepare_cached(&sql)?;
+        &mut kept
+    } else {
+        made = conn.prepare(&sql)?;
+        &mut made
+    };
+    let mut rows = list.query(params_from_iter(arguments))?;
+    while let Some(row) = rows.next()? {
+        found.push((row.get(0)?, codec::parse_task(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?));
+    }
+    Ok(())
+}
+
+fn page_statement(lists: &[(String, Vec<Value>)], filter: &Filter, wanted: usize) -> (String, Vec<Value>) {
     let mut sql = String::new();
     let mut arguments = Vec::new();
     for (conditions, given) in lists {
@@ -247,25 +282,9 @@ fn find(
             arguments.push(Value::Text(after.task.to_string()));
         }
     }
-    if sql.is_empty() {
-        return Ok(());
-    }
     sql.push_str(" ORDER BY status_at DESC, task_id DESC LIMIT ?");
     arguments.push(Value::Integer(i64::try_from(wanted).unwrap_or(i64::MAX)));
-    // Many agents make many statements; they must not push those of every day out of the cache.
-    let (mut kept, mut made);
-    let list: &mut Statement<'_> = if lists.len() <= KEPT {
-        kept = conn.prepare_cached(&sql)?;
-        &mut kept
-    } else {
-        made = conn.prepare(&sql)?;
-        &mut made
-    };
-    let mut rows = list.query(params_from_iter(arguments))?;
-    while let Some(row) = rows.next()? {
-        found.push((row.get(0)?, codec::parse_task(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?));
-    }
-    Ok(())
+    (sql, arguments)
 }
 
 pub(super) fn events(
@@ -541,4 +560,53 @@ fn talk(conn: &Connection, row: &TaskRow, with_status: bool, room: &mut Room, mo
         }
     }
     Ok(talk.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::schema;
+
+    /// Every combination of what a list can be asked for, of several agents and states.
+    #[test]
+    fn every_list_is_a_search_in_an_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = schema::open_writer(&dir.path().join("new.db"), 1024).unwrap();
+        let plan = |sql: &str, arguments: Vec<Value>| -> String {
+            let mut explained = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let rows = explained.query_map(params_from_iter(arguments), |row| row.get::<_, String>("detail"));
+            rows.unwrap().collect::<Result<Vec<_>, _>>().unwrap().join("; ")
+        };
+        let groups: Vec<Group> = ["echo", "slow"]
+            .iter()
+            .flat_map(|agent| ["working", "failed"].map(|state| (agent.to_string(), state.into(), 1)))
+            .collect();
+        for bits in 0..8 {
+            let has = |bit: u32| bits & (1 << bit) != 0;
+            let filter = Filter {
+                agent: None,
+                among: Vec::new(),
+                context: has(0).then(|| "one".to_owned()),
+                state: None,
+                since: has(1).then(|| codec::time(9)),
+                after: has(2).then(|| PageKey { status_at: codec::time(10), task: TaskId::mint() }),
+                limit: 50,
+                view: View::FULL,
+            };
+            let index = if has(0) { "a2a_tasks_in_context" } else { "a2a_tasks_listed" };
+            let arms: Vec<_> = groups.iter().map(|group| of_group(TenantId(1), &filter, group)).collect();
+            for (sql, arguments) in [page_statement(&arms, &filter, 51), count_statement(arms[0].clone(), 9)] {
+                let plan = plan(&sql, arguments);
+                assert!(plan.contains(index), "{filter:?}: {plan}");
+                assert!(!plan.contains("SCAN a2a_tasks") && !plan.contains("TEMP B-TREE"), "{filter:?}: {plan}");
+                assert!(!plan.contains("status_at") || has(1) || has(2), "{filter:?}: {plan}");
+                let searches = plan.matches("SEARCH a2a_tasks").count();
+                assert_eq!(searches, plan.matches("agent_id=? AND state=?").count(), "{filter:?}: {plan}");
+                assert_eq!(searches, plan.matches(index).count(), "{filter:?}: {plan}");
+            }
+        }
+        let next = plan(NEXT_GROUP, vec![Value::Null; 4]);
+        assert!(next.contains("agent_id=? AND state>?") && next.contains("context_id=? AND agent_id>?"), "{next}");
+        assert!(!next.contains("TEMP"), "{next}");
+    }
 }

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{checkpoint::OpenReads, schema};
-use crate::{Error, Result};
+use crate::{Error, Result, TenantId, share::Shares};
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -21,6 +21,7 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 pub(super) struct Readers {
     jobs: Mutex<Option<SyncSender<(Job, OwnedSemaphorePermit)>>>,
     room: Arc<Semaphore>,
+    shares: Shares,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -35,7 +36,8 @@ impl Readers {
         let (sender, jobs) = sync_channel::<(Job, OwnedSemaphorePermit)>(queue);
         let jobs = Arc::new(Mutex::new(jobs));
         let mut pool = Vec::new();
-        for n in 0..threads.max(1) {
+        let readers = threads.max(1);
+        for n in 0..readers {
             let conn = schema::open_reader(file, cache_kib)?;
             let (jobs, reads) = (Arc::clone(&jobs), Arc::clone(reads));
             let thread = thread::Builder::new()
@@ -45,7 +47,7 @@ impl Readers {
             pool.push(thread);
         }
         let room = Arc::new(Semaphore::new(queue));
-        Ok(Self { jobs: Mutex::new(Some(sender)), room, threads: Mutex::new(pool) })
+        Ok(Self { jobs: Mutex::new(Some(sender)), room, shares: Shares::new(readers), threads: Mutex::new(pool) })
     }
 
     /// Takes no more, and closes the file when what waits is done.
@@ -68,6 +70,25 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
     {
+        self.run_with(None, op).await
+    }
+
+    /// The same within a tenant's share of the readers.
+    pub(super) async fn run_for<T, F>(&self, tenant: TenantId, op: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
+    {
+        let share = self.shares.take(tenant).await?;
+        self.run_with(Some(share), op).await
+    }
+
+    /// The share is given back by the thread: it is busy even if nobody waits any more.
+    async fn run_with<T, F>(&self, share: Option<OwnedSemaphorePermit>, op: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
+    {
         let closed = || Error::Unavailable("the readers have stopped".into());
         let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| closed())?;
         let (reply, outcome) = oneshot::channel();
@@ -76,7 +97,9 @@ impl Readers {
             if reply.is_closed() {
                 return;
             }
-            let _ = reply.send(snapshot(conn, op));
+            let read = snapshot(conn, op);
+            drop(share);
+            let _ = reply.send(read);
         });
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
         // With a permit in hand the channel has room.
@@ -111,8 +134,8 @@ fn work(mut conn: Connection, jobs: &Mutex<Receiver<(Job, OwnedSemaphorePermit)>
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((job, room)) = next else { return };
         drop(room);
+        reads.begun();
         job(&mut conn);
+        reads.ended();
     }
 }
-        reads.begun();
-        reads.ended();

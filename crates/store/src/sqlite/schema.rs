@@ -28,6 +28,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_outbound.sql"),
     include_str!("migrations/0014_minds.sql"),
     include_str!("migrations/0015_credentials.sql"),
+    include_str!("migrations/0016_contexts.sql"),
 ];
 
 /// The oldest version of the schema whose programs can work with the newest. A migration that only adds leaves it as it
@@ -49,7 +50,6 @@ pub(crate) fn open_writer(file: &Path, cache_kib: u32) -> Result<Connection> {
     set_up(&conn, cache_kib)?;
     refuse_future(version(&conn)?)?;
     use_wal(&conn)?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
     sync_fully(&conn)?;
     conn.pragma_update(None, "wal_autocheckpoint", 4000)?;
     migrate(&mut conn)?;
@@ -66,6 +66,7 @@ pub(crate) fn open_checkpointer(file: &Path, busy: Duration) -> Result<Connectio
 }
 
 fn sync_fully(conn: &Connection) -> Result<()> {
+    conn.pragma_update(None, "synchronous", "FULL")?;
     // On macOS a plain sync leaves data in the drive's cache. Elsewhere this changes nothing.
     conn.pragma_update(None, "fullfsync", true)?;
     conn.pragma_update(None, "checkpoint_fullfsync", true)?;
