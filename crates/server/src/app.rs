@@ -34,7 +34,7 @@ use crate::{
     outboxes, own_agents,
     page::Page,
     path::Place,
-    progress::{Answer, PIECE},
+    progress::{self, Answer, PIECE},
     queue, remotes,
     reply::{self, Tagged},
     requests,
@@ -193,6 +193,9 @@ async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) 
         tracing::warn!(%method, path, status, duration_ms, "{method} {path} answered {status}");
     } else {
         tracing::debug!(%method, path, status, duration_ms, "{method} {path} answered {status}");
+    }
+    if let Some(evicted) = slot.as_deref().and_then(RequestSlot::anonymous) {
+        progress::end_when(evicted);
     }
     // HTTP/1 has a queue of its own for what is large; see `progress` for HTTP/2.
     let piece = if version < Version::HTTP_2 { usize::MAX } else { PIECE };

@@ -19,7 +19,7 @@ pub use self::bucket::Rate;
 use self::bucket::{Buckets, Refused};
 use self::tally::{TOO_MANY_FAILURES, Tally};
 pub(crate) use self::{
-    in_flight::{InFlight, Maximum, RequestSlot, gave_way},
+    in_flight::{InFlight, Maximum, RequestSlot, Sender, gave_way},
     peer::{Peer, Peered, Wire},
     tally::Failed,
 };

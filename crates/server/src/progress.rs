@@ -3,10 +3,11 @@
 //! On HTTP/1 a socket that takes nothing is noticed where it is written to ([`crate::connection`]). On HTTP/2 the socket may be
 //! fine while a client keeps the window of one stream, or of all, at zero. hyper then holds one piece of the answer and does
 //! not ask for the next. So answers go out in small pieces, each stream notes when it has given one that is not gone yet, and
-//! a stream that stands still for too long is reset. The others of its connection go on.
+//! a stream that stands still for too long is reset. The others of its connection go on. A stream of an anonymous request that has to
+//! give way to a newer one is reset as soon as it stands still.
 
 use std::{
-    cell::Cell,
+    cell::RefCell,
     future::{Future, poll_fn},
     pin::{Pin, pin},
     task::{Context, Poll, ready},
@@ -18,20 +19,29 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::rt::Executor;
 use tokio::time::{Sleep, sleep};
+use tokio_util::sync::CancellationToken;
 
 /// How much of an answer is handed to HTTP/2 at once: what fits into one of its frames. It is also what waits there for each stream.
 pub(crate) const PIECE: usize = 16 * 1024;
 
 tokio::task_local! {
-    static GIVEN: Cell<Given>;
+    static GIVEN: RefCell<Given>;
 }
 
 /// What an answer has given to its connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Given {
     pieces: u64,
     /// Whether nobody has asked for more since the last piece.
     waits: bool,
+    /// Cancelled when the request has to give way.
+    evicted: Option<CancellationToken>,
+}
+
+/// Makes the stream of HTTP/2 that runs now end when this is cancelled and its answer is not taken.
+pub(crate) fn end_when(evicted: &CancellationToken) {
+    // HTTP/1 keeps nothing of a short answer once it has it.
+    let _ = GIVEN.try_with(|given| given.borrow_mut().evicted = Some(evicted.clone()));
 }
 
 /// Runs the streams of HTTP/2, each for as long as somebody takes its answer.
@@ -90,7 +100,9 @@ impl<G: Unpin> http_body::Body for Answer<G> {
         // There is nothing to note outside of a stream of HTTP/2.
         let _ = GIVEN.try_with(|given| {
             let waits = matches!(&polled, Poll::Ready(Some(Ok(frame))) if frame.is_data());
-            given.set(Given { pieces: given.get().pieces + u64::from(waits), waits });
+            let mut given = given.borrow_mut();
+            given.pieces += u64::from(waits);
+            given.waits = waits;
         });
         polled
     }
@@ -120,23 +132,34 @@ where
     }
 }
 
-/// Runs a stream to its end, or until the answer that it gives has not been taken for so long. What is dropped then resets it.
+/// Runs a stream to its end, or until the answer that it gives has not been taken for so long, or has to give way. What is dropped then
+/// resets it.
 async fn unless_stalled(stream: impl Future<Output = ()>, stall: Duration) {
     let mut stream = pin!(stream);
     let mut given = Given::default();
     let mut stalled: Option<Pin<Box<Sleep>>> = None;
+    let mut evicted = None;
     poll_fn(|context| {
-        let (polled, now) =
-            GIVEN.sync_scope(Cell::new(given), || (stream.as_mut().poll(context), GIVEN.with(Cell::get)));
+        let pieces = given.pieces;
+        let polled;
+        (polled, given) = GIVEN.sync_scope(RefCell::new(std::mem::take(&mut given)), || {
+            (stream.as_mut().poll(context), GIVEN.with(RefCell::take))
+        });
         if polled.is_ready() {
             return Poll::Ready(());
         }
-        if !now.waits || now.pieces != given.pieces {
+        if !given.waits || given.pieces != pieces {
             stalled = None;
         }
-        given = now;
-        if !now.waits {
+        if !given.waits {
+            evicted = None;
             return Poll::Pending;
+        }
+        if let Some(token) = &given.evicted {
+            let evicted = evicted.get_or_insert_with(|| Box::pin(token.clone().cancelled_owned()));
+            if evicted.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
         }
         let timer = stalled.get_or_insert_with(|| Box::pin(sleep(stall)));
         ready!(timer.as_mut().poll(context));
@@ -189,6 +212,32 @@ mod tests {
         )
         .await;
         assert_eq!(start.elapsed(), 3 * STALL - Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_has_to_give_way_ends_when_its_answer_is_not_taken() {
+        let start = Instant::now();
+        let evicted = CancellationToken::new();
+        let stream = |is_taken: bool| {
+            let evicted = evicted.clone();
+            async move {
+                end_when(&evicted);
+                let mut answer = Answer::new(Body::from("x"), PIECE, ());
+                answer.frame().await.unwrap().unwrap();
+                if is_taken {
+                    assert!(answer.frame().await.is_none());
+                }
+                sleep(STALL / 2).await;
+            }
+        };
+        let begun = tokio::spawn(unless_stalled(stream(false), STALL));
+        tokio::task::yield_now().await;
+        evicted.cancel();
+        begun.await.unwrap();
+        unless_stalled(stream(false), STALL).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        unless_stalled(stream(true), STALL).await;
+        assert_eq!(start.elapsed(), STALL / 2, "what is taken ends by itself");
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ use crate::{
     app::App,
     body::{self, Bounds, Hold},
     headers::{self, Media},
-    limits::{RequestSlot, Wire},
+    limits::{RequestSlot, Sender, Wire},
     path,
     query::Query,
     reply,
@@ -79,6 +79,15 @@ pub(crate) trait Admit: Sized + Send {
     /// Whether they have said who they are.
     fn is_known(&self) -> bool {
         !Self::ALIKE
+    }
+
+    /// As whose the request is counted.
+    fn sender(&self) -> Sender {
+        match self.tenant() {
+            Some(tenant) => Sender::Tenant(tenant),
+            None if self.is_known() => Sender::Operator,
+            None => Sender::Anonymous,
+        }
     }
 
     /// What they came with, if it can end.
@@ -143,11 +152,11 @@ async fn enter<S: Surface>(
 ) -> Result<Response, Error> {
     let route = path::route(parts.uri.path(), S::at);
     if parts.method == Method::OPTIONS {
-        count(parts, false)?;
+        count(parts, Sender::Anonymous)?;
         return Ok(reply::options(route.ok_or_else(no_route)?.allow()));
     }
     let admitted = S::Caller::admit(app, parts).await;
-    count(parts, admitted.as_ref().is_ok_and(Admit::is_known))?;
+    count(parts, admitted.as_ref().map_or(Sender::Anonymous, Admit::sender))?;
     let caller = admitted.map_err(|error| app.limits.failure(parts, error))?;
     if let Some(wire) = parts.extensions.get::<Wire>().filter(|_| caller.is_known()) {
         wire.seat.know();
@@ -185,9 +194,9 @@ async fn enter<S: Surface>(
 }
 
 /// Counts a request among those that are under way, or refuses it.
-fn count(parts: &Parts, is_authenticated: bool) -> Result<(), Error> {
+fn count(parts: &Parts, sender: Sender) -> Result<(), Error> {
     match parts.extensions.get::<Arc<RequestSlot>>() {
-        Some(slot) => slot.count(is_authenticated),
+        Some(slot) => slot.count(sender),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Counts requests that are under way: those of authenticated callers by address, all others in a small pool of their own.
+//! Counts requests that are under way: those of authenticated callers by tenant and by address, all others in a small pool of their own.
 //!
 //! On HTTP/2 a connection has many requests at once, and each takes memory until its answer is read. A request is counted once its
 //! caller is known or refused, so that a crowd without tokens never takes the room of callers with one. When the pool of anonymous
@@ -13,6 +13,7 @@ use std::{
 };
 
 use a2a::{Error, ErrorKind};
+use store::TenantId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -39,9 +40,18 @@ pub(crate) struct InFlight {
     state: Mutex<State>,
 }
 
+/// The sender of a request, once that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Tenant(TenantId),
+    Operator,
+    Anonymous,
+}
+
 #[derive(Default)]
 struct State {
     authenticated: Counts,
+    tenants: HashMap<TenantId, usize>,
     anonymous: Counts,
     /// Anonymous requests that have not been told to end, the oldest first.
     evictable: BTreeMap<u64, (IpAddr, CancellationToken)>,
@@ -73,7 +83,8 @@ enum Class {
     Undecided,
     /// Never: it is for operators.
     Exempt,
-    Authenticated,
+    /// With its tenant, unless it is an operator's.
+    Authenticated(Option<TenantId>),
     /// With its number in the pool.
     Anonymous(u64),
 }
@@ -87,6 +98,11 @@ impl Maximum {
     /// Anonymous requests of one address.
     fn anonymous_per_address(self) -> usize {
         self.anonymous() / 4
+    }
+
+    /// Requests of one tenant. A tenant never has all, wherever it sends them from.
+    fn of_tenant(self) -> usize {
+        (self.all / 2).max(PER_CONNECTION)
     }
 
     /// The bounds for authenticated callers. A caller with a connection of its own may fill it.
@@ -125,7 +141,14 @@ impl InFlight {
 }
 
 impl State {
-    fn add_authenticated(&mut self, address: IpAddr, (all, per_address): (usize, usize)) -> Result<(), Error> {
+    fn add_authenticated(
+        &mut self,
+        tenant: Option<TenantId>,
+        address: IpAddr,
+        maximum: Maximum,
+        is_proxied: bool,
+    ) -> Result<(), Error> {
+        let (all, per_address) = maximum.authenticated(is_proxied);
         if self.authenticated.all >= all {
             let message = "too many requests are under way at this server";
             self.log(message, all, None);
@@ -135,6 +158,15 @@ impl State {
             let message = "too many requests of this address are under way";
             self.log(message, per_address, Some(address));
             return Err(too_many(message, per_address));
+        }
+        if let Some(tenant) = tenant {
+            let (count, limit) = (self.tenants.entry(tenant).or_default(), maximum.of_tenant());
+            if *count >= limit {
+                let message = "too many requests of this tenant are under way";
+                self.log(message, limit, Some(address));
+                return Err(too_many(message, limit));
+            }
+            *count += 1;
         }
         self.authenticated.add(address);
         Ok(())
@@ -178,7 +210,17 @@ impl State {
     fn remove(&mut self, class: Class, address: IpAddr) {
         match class {
             Class::Undecided | Class::Exempt => {}
-            Class::Authenticated => self.authenticated.remove(address),
+            Class::Authenticated(tenant) => {
+                self.authenticated.remove(address);
+                if let Some(tenant) = tenant
+                    && let Some(count) = self.tenants.get_mut(&tenant)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.tenants.remove(&tenant);
+                    }
+                }
+            }
             Class::Anonymous(number) => {
                 self.evictable.remove(&number);
                 self.anonymous.remove(address);
@@ -226,26 +268,36 @@ impl Counts {
 }
 
 impl RequestSlot {
-    /// Counts the request as one of an authenticated caller or as anonymous, or refuses it.
-    pub(crate) fn count(&self, is_authenticated: bool) -> Result<(), Error> {
+    /// Counts the request as one of its sender, or refuses it.
+    pub(crate) fn count(&self, sender: Sender) -> Result<(), Error> {
         let mut class = self.class.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.in_flight.state();
         let maximum = self.in_flight.maximum;
         if *class != Class::Undecided {
             return Ok(());
         }
-        *class = if is_authenticated {
-            state.add_authenticated(self.address, maximum.authenticated(self.is_proxied))?;
-            Class::Authenticated
-        } else {
-            Class::Anonymous(state.add_anonymous(self.address, maximum, &self.evicted)?)
+        let tenant = match sender {
+            Sender::Tenant(tenant) => Some(tenant),
+            Sender::Operator => None,
+            Sender::Anonymous => {
+                *class = Class::Anonymous(state.add_anonymous(self.address, maximum, &self.evicted)?);
+                return Ok(());
+            }
         };
+        state.add_authenticated(tenant, self.address, maximum, self.is_proxied)?;
+        *class = Class::Authenticated(tenant);
         Ok(())
     }
 
     /// Cancelled when the request has to end because its pool is full.
     pub(crate) fn evicted(&self) -> &CancellationToken {
         &self.evicted
+    }
+
+    /// The same of a request that is counted as anonymous: no other one ever has to end.
+    pub(crate) fn anonymous(&self) -> Option<&CancellationToken> {
+        let class = *self.class.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(class, Class::Anonymous(_)).then_some(&self.evicted)
     }
 
     /// Whether the connection is there for this request alone.
@@ -297,17 +349,21 @@ mod tests {
             Self { place: place(), in_flight: InFlight::new(Maximum { all, per_address }) }
         }
 
-        fn begin(&self, address: &str, is_proxied: bool, is_authenticated: bool) -> Result<Arc<RequestSlot>, Error> {
+        fn begin(&self, address: &str, is_proxied: bool, sender: Sender) -> Result<Arc<RequestSlot>, Error> {
             let slot = self.in_flight.begin(&self.place.seat, address.parse().unwrap(), is_proxied, false);
-            slot.count(is_authenticated).map(|()| slot)
+            slot.count(sender).map(|()| slot)
         }
 
         fn known(&self, address: &str) -> Result<Arc<RequestSlot>, Error> {
-            self.begin(address, false, true)
+            self.begin(address, false, Sender::Operator)
+        }
+
+        fn of(&self, tenant: i64, address: &str) -> Result<Arc<RequestSlot>, Error> {
+            self.begin(address, false, Sender::Tenant(TenantId(tenant)))
         }
 
         fn anonymous(&self, address: &str) -> Result<Arc<RequestSlot>, Error> {
-            self.begin(address, false, false)
+            self.begin(address, false, Sender::Anonymous)
         }
     }
 
@@ -356,7 +412,7 @@ mod tests {
     #[test]
     fn an_address_behind_a_proxy_has_its_share() {
         let fixture = Fixture::new(9, 2);
-        let begin = |address: &str| fixture.begin(address, true, true);
+        let begin = |address: &str| fixture.begin(address, true, Sender::Tenant(TenantId(1)));
         let first = begin(HERE).unwrap();
         let _second = begin(HERE).unwrap();
         let refused = begin(HERE).err().unwrap();
@@ -364,6 +420,18 @@ mod tests {
         assert!(begin("192.0.2.2").is_ok());
         drop(first);
         assert!(begin(HERE).is_ok());
+    }
+
+    #[test]
+    fn a_tenant_never_has_all_wherever_it_sends_from() {
+        let fixture = Fixture::new(1000, 300);
+        let own: Vec<_> = (0..1000).filter_map(|n| fixture.of(1, &format!("192.0.2.{}", n % 5)).ok()).collect();
+        assert_eq!(own.len(), 500);
+        let refused = fixture.of(1, "192.0.2.9").err().unwrap();
+        assert!(refused.message.contains("of this tenant are under way (limit 500)"), "{}", refused.message);
+        assert!(fixture.of(2, "192.0.2.1").is_ok() && fixture.known("192.0.2.1").is_ok());
+        drop(own);
+        assert!(fixture.of(1, "192.0.2.9").is_ok() && fixture.in_flight.state().tenants.is_empty());
     }
 
     #[test]

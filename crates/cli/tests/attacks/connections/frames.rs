@@ -70,6 +70,13 @@ impl Client {
         Self { stream: self.stream.try_clone().expect("a socket can be shared") }
     }
 
+    /// Waits until the server has read what was sent before.
+    pub(super) fn is_heard(&mut self) {
+        self.write(&frame(PING, 0, 0, b"heard it"));
+        let is_answer = |frame: &Frame| frame.kind == PING && frame.flags == 1;
+        assert!(std::iter::from_fn(|| self.read()).any(|frame| is_answer(&frame)), "a PING is answered");
+    }
+
     /// Whether the server ends the connection in time. PINGs are answered, as by somebody who wants to stay.
     pub(super) fn ends(&mut self) -> bool {
         let since = Instant::now();
@@ -128,6 +135,12 @@ pub(super) fn upload(stream: u32, path: &str, media: &str) -> Vec<u8> {
     let bearer = format!("Bearer {TOKEN}");
     let headers = [("authorization", bearer.as_str()), ("a2a-version", "1.0"), ("content-type", media)];
     frame(HEADERS, END_HEADERS, stream, &head("POST", path, &headers))
+}
+
+/// A check of health by anybody, whose body does not come.
+pub(super) fn unfinished(stream: u32) -> Vec<u8> {
+    let head = head("POST", "/grpc.health.v1.Health/Check", &[("content-type", "application/grpc")]);
+    frame(HEADERS, END_HEADERS, stream, &head)
 }
 
 /// Health as gRPC watches it, by anybody.

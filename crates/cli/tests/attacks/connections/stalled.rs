@@ -1,10 +1,14 @@
 //! Readers that read nothing: an answer that nobody takes does not stay.
 
-use std::io::Write;
+use std::{
+    io::Write,
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::{
-    frames::{Client, Frame, frame, request, watch},
-    rig::{Rig, SHORT, get, hear, run},
+    frames::{Client, Frame, frame, request, unfinished, watch},
+    rig::{PATIENCE, Rig, SHORT, ask, get, hear, run},
 };
 use crate::harness::TOKEN;
 
@@ -69,6 +73,32 @@ fn an_answer_that_nobody_takes_is_reset_and_the_others_go_on() {
             }
         },
     );
+}
+
+/// More requests without a token than an address may have, which take no answer or have no end, give way to the next one long before they
+/// have stood still for too long.
+#[test]
+fn requests_of_anybody_that_stand_still_give_way() {
+    for (name, window, asked) in
+        [("answers that nobody takes", 0, watch as fn(u32) -> Vec<u8>), ("bodies that do not come", 65_535, unfinished)]
+    {
+        let rig = Rig::start(&[], &[]);
+        let mut crowd: Vec<Client> = (0..3).map(|_| Client::open(&rig, window)).collect();
+        for client in &mut crowd {
+            assert!((1..400).step_by(2).all(|stream| client.write(&asked(stream))), "{name}");
+            client.is_heard();
+        }
+        let begun = Instant::now();
+        let mut let_in = 0;
+        while let_in < 5 {
+            let asked = get("/.well-known/agent-card.json", "Connection: close\r\n");
+            let card = ask(rig.connect(), &asked).expect("an answer");
+            let_in = if card.status() == Some(200) { let_in + 1 } else { 0 };
+            assert!(begun.elapsed() < PATIENCE, "{name}: {:.300}", card.0);
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(rig.echo(), Ok(()), "{name}");
+    }
 }
 
 #[test]
