@@ -3,10 +3,13 @@
 //! A flag belongs to the target of its command, a profile's token to the origin of the profile, and the stored token to the
 //! servers of the data directory. A variable belongs to the origin of SB_URL, and where SB_URL is not set to the servers of
 //! the data directory. Nothing is sent anywhere else.
+//!
+//! Two loopback addresses are two origins: another user of this machine may listen on one of them at the same port. URLs are
+//! compared after [`Servers::resolve`], which leads `localhost` to a server of the data directory.
 
 use std::sync::{Mutex, PoisonError};
 
-use client::{Credential, Secret, origin, parse_url, same_origin};
+use client::{Credential, Secret, origin, parse_url};
 use http::HeaderName;
 use url::Url;
 
@@ -42,7 +45,7 @@ impl Sources<'_> {
         let mut withheld = Withheld::new(url);
         let key = withheld.variable("SB_API_KEY", servers, self.environment);
         let token = withheld.variable("SB_TOKEN", servers, self.environment);
-        let of_profile = self.profile.and_then(|profile| profile.token_for(url)).map(bearer);
+        let of_profile = self.profile.and_then(|profile| profile.token_for(url, servers)).map(bearer);
         withheld.keep();
         if self.flag.is_some() {
             return Ok(self.flag);
@@ -112,9 +115,9 @@ impl<'a> Withheld<'a> {
     ) -> Result<Option<String>, Failure> {
         let belongs = match environment("SB_URL") {
             Some(home) => {
-                let home = parse_url(&home).ok();
+                let home = parse_url(&home).ok().map(|home| servers.resolve(home));
                 self.home = Some(home.as_ref().map_or_else(|| "SB_URL".to_owned(), origin));
-                home.is_some_and(|home| same_origin(&home, self.url))
+                home.is_some_and(|home| home.origin() == self.url.origin())
             }
             None => servers.runs_at(self.url),
         };

@@ -12,7 +12,7 @@ use std::{
 };
 
 use agents::units::nearest;
-use client::{parse_url, same_origin};
+use client::parse_url;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use url::Url;
@@ -23,6 +23,7 @@ use crate::{
     failure::Failure,
     local::PrivateFile,
     output::{self, Format},
+    servers::Servers,
     table::table,
 };
 
@@ -134,9 +135,9 @@ impl PrivateFile for Profiles {
 
 impl Chosen {
     /// Its token, if `url` is where it belongs.
-    pub(crate) fn token_for(&self, url: &Url) -> Option<String> {
-        let home = parse_url(&self.url).ok()?;
-        self.token.clone().filter(|_| same_origin(&home, url))
+    pub(crate) fn token_for(&self, url: &Url, servers: &Servers) -> Option<String> {
+        let home = servers.resolve(parse_url(&self.url).ok()?);
+        self.token.clone().filter(|_| home.origin() == url.origin())
     }
 }
 
@@ -396,7 +397,7 @@ mod tests {
             by_flag: false,
             token: Some("w".to_owned()),
         };
-        let token = |url: &str| chosen.token_for(&parse_url(url).unwrap());
+        let token = |url: &str| chosen.token_for(&parse_url(url).unwrap(), &Servers::none());
         assert_eq!(token("https://work.example/a2a/agents/x"), Some("w".to_owned()));
         for other in ["http://work.example", "https://work.example:8443", "https://other.example"] {
             assert_eq!(token(other), None, "{other}");

@@ -93,8 +93,13 @@ impl Entry {
 
     /// Whether a URL leads to it.
     fn is_at(&self, url: &Url) -> bool {
+        self.addresses().any(|own| own.origin() == url.origin())
+    }
+
+    /// The addresses that it listens on.
+    fn addresses(&self) -> impl Iterator<Item = Url> {
         let own = [Some(&self.url), self.admin_url.as_ref()];
-        own.into_iter().flatten().any(|own| parse_url(own).is_ok_and(|own| same_origin(&own, url)))
+        own.into_iter().flatten().filter_map(|own| parse_url(own).ok())
     }
 }
 
@@ -137,6 +142,19 @@ impl Servers {
     /// The one that a URL leads to.
     pub(crate) fn at(&self, url: &Url) -> Option<&Entry> {
         self.known.iter().find(|entry| entry.is_at(url))
+    }
+
+    /// The same URL, which leads to the address that a server listens on where it names that server as `localhost`. What else listens
+    /// on another loopback address at the same port may belong to anybody on this machine.
+    pub(crate) fn resolve(&self, mut url: Url) -> Url {
+        if url.host_str() == Some("localhost") {
+            let mut addresses = self.known.iter().filter(|entry| entry.runs).flat_map(Entry::addresses);
+            // Fails only for URLs without a host.
+            if let Some(own) = addresses.find(|own| same_origin(own, &url)) {
+                let _ = url.set_host(own.host_str());
+            }
+        }
+        url
     }
 
     /// Whether one of them runs at this URL.
@@ -214,10 +232,16 @@ pub(crate) mod tests {
         let second = started(data, "http://127.0.0.1:2", 2);
         let servers = Servers::of(data).unwrap();
         assert_eq!(urls(&servers), ["http://127.0.0.1:2", "http://127.0.0.1:1"]);
-        for (url, token) in
-            [("http://localhost:1/x", Some("t")), ("http://127.0.0.1:2", Some("t")), ("http://127.0.0.1:9", None)]
-        {
-            let url = parse_url(url).unwrap();
+        for (url, token) in [
+            ("http://localhost:1/x", Some("t")),
+            ("http://127.0.0.1:2", Some("t")),
+            ("http://127.0.0.1:9", None),
+            ("http://127.0.0.2:1", None),
+            ("http://[::1]:1", None),
+            ("http://localhost:9", None),
+        ] {
+            let url = servers.resolve(parse_url(url).unwrap());
+            assert!(token.is_none() || url.host_str() == Some("127.0.0.1"), "{url}");
             assert_eq!(servers.token_for(&url).as_deref(), token, "{url}");
         }
 

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
 use agents::units::Span;
 use clap::ValueEnum;
-use client::{Binding, Connector, Credential, Limits, Secret, parse_url, same_origin};
+use client::{Binding, Connector, Credential, Limits, Secret, parse_url};
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
@@ -215,7 +215,10 @@ impl TargetArgs {
         };
         let is_named = named.is_some();
         let (base, servers) = match named {
-            Some(base) => (base, servers),
+            Some(base) => match servers {
+                Ok(servers) => (servers.resolve(base), Ok(servers)),
+                Err(failure) => (base, Err(failure)),
+            },
             None => {
                 let servers = servers?;
                 let newest = servers.newest().ok_or_else(no_server)?;
@@ -226,7 +229,7 @@ impl TargetArgs {
             }
         };
         let is_home = match self.home.get_or_init(|| if is_named { Origin::Of(base.clone()) } else { Origin::Local }) {
-            Origin::Of(home) => same_origin(home, &base),
+            Origin::Of(home) => home.origin() == base.origin(),
             Origin::Local => !is_named || servers.as_ref().is_ok_and(|servers| servers.runs_at(&base)),
         };
         let flag = match (&self.api_key, &self.token) {

@@ -19,7 +19,11 @@ struct Recorder {
 impl Recorder {
     /// Answers each request with this status and body.
     fn start(status: u16, body: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1:0", status, body)
+    }
+
+    fn start_at(address: &str, status: u16, body: &'static str) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&heads);
@@ -35,7 +39,11 @@ impl Recorder {
 
     /// Refuses every caller.
     fn refusing() -> Self {
-        Self::start(401, r#"{"error":{"code":401,"status":"UNAUTHENTICATED","message":"no"}}"#)
+        Self::refusing_at("127.0.0.1:0")
+    }
+
+    fn refusing_at(address: &str) -> Self {
+        Self::start_at(address, 401, r#"{"error":{"code":401,"status":"UNAUTHENTICATED","message":"no"}}"#)
     }
 
     /// The heads of the requests since the last call.
@@ -187,6 +195,38 @@ fn local_verbs_call_the_listen_address_and_never_the_public_url() {
     let stored: serde_json::Value =
         serde_json::from_slice(&std::fs::read(home.path("data/cli.json")).unwrap()).unwrap();
     assert_eq!(stored["url"], server.url.as_str());
+}
+
+/// Any user of a machine may listen on another loopback address at the port of a server.
+#[test]
+fn another_loopback_address_is_another_origin() {
+    let home = Home::new();
+    let server = home.serve();
+    let port = server.url.rsplit(':').next().unwrap();
+    let neighbor = Recorder::refusing_at(&format!("127.0.0.2:{port}"));
+    home.pipe(&["profile", "add", "home", "--url", &server.url, "--token-file", "-"], "canary-of-a-profile");
+    let (token, admin) = (home.token(), home.admin_token());
+    let named = [("SB_URL", server.url.as_str())];
+    let sends = ["send", "--url", &neighbor.url, "hi"];
+    for output in [
+        home.run(&sends),
+        home.command(&sends).env("SB_PROFILE", "home").output().unwrap(),
+        run(&home, &sends, &named),
+        run(&home, &["tenant", "list", "--url", &neighbor.url], &named),
+        home.run(&["tenant", "list", "--url", &neighbor.url]),
+    ] {
+        assert!(!output.status.success());
+        for head in neighbor.take() {
+            assert!(![&token, &admin, "canary"].iter().any(|secret| head.contains(*secret)), "{head}");
+        }
+    }
+    // `localhost` is the server, at the address that it listens on.
+    let url = format!("http://localhost:{port}");
+    assert_eq!(home.ok(&["send", "--url", &url, "hi"]), "hi\n");
+    assert!(home.ok(&["tenant", "list", "--url", &url]).contains("default"));
+    let sent = home.command(&["send", "hi"]).env("SB_URL", &url).env("SB_TOKEN", &token).output().unwrap();
+    assert_eq!(worked(&sent), "hi\n");
+    assert_eq!(neighbor.take(), Vec::<String>::new());
 }
 
 #[test]
