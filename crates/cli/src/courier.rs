@@ -14,6 +14,7 @@ use client::{
 };
 use exchange::push::{Answer, Carrier, Parcel, PushOptions};
 use http::{HeaderName, HeaderValue, Method, header};
+use store::TenantId;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -76,14 +77,15 @@ fn read_key(file: &Path) -> Result<Vec<u8>, Failure> {
 
 #[async_trait]
 impl Carrier for Courier {
-    async fn receiver(&self, url: &str) -> Result<String, String> {
+    async fn receiver(&self, tenant: TenantId, url: &str) -> Result<String, String> {
         // A parser of URLs drops some of them without a word.
         if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err("must not have spaces or control characters".to_owned());
         }
         let parsed = Url::parse(url).map_err(|_| "is not a URL".to_owned())?;
         // Nothing of a stranger's is read here, and nobody who sends a message waits for those who read that.
-        self.connector.check_url(&parsed).await.map_err(|error| match error {
+        let check = for_tenant(tenant.0, self.connector.check_url(&parsed));
+        check.await.map_err(|error| match error {
             Error::Url { reason, .. } => reason,
             // The same words whatever is there.
             _ => "this address may not be called; whoever runs this server decides that by `egress.allow` and `egress.ports`".to_owned(),
@@ -128,4 +130,42 @@ async fn post(connector: Connector, parcel: Parcel) -> Result<Answer, String> {
     })?;
     let seconds = response.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     Ok(Answer { status: response.status.as_u16(), retry_after: seconds.map(Duration::from_secs) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, net::IpAddr};
+
+    use client::egress::{Lookups, Resolve};
+
+    use super::*;
+
+    /// Nobody answers for names that begin with `silent`. All others are this machine.
+    #[derive(Debug)]
+    struct Names;
+
+    #[async_trait]
+    impl Resolve for Names {
+        async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+            match host.starts_with("silent") {
+                true => std::future::pending().await,
+                false => Ok(vec![IpAddr::from([127, 0, 0, 1])]),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn silent_names_of_one_tenant_delay_no_registration_of_another() {
+        let guard = Guard { resolver: Arc::new(Lookups::new(Arc::new(Names))), ..Guard::default() };
+        let connector = Connector::new(Policy::Tenant(Arc::new(guard)), Limits::default());
+        let courier = Arc::new(Courier { connector });
+        for n in 0..100 {
+            let courier = Arc::clone(&courier);
+            tokio::spawn(async move { courier.receiver(TenantId(1), &format!("https://silent{n}.test/")).await });
+        }
+        tokio::task::yield_now().await;
+        // A name that is not looked up in time passes here.
+        let refused = courier.receiver(TenantId(2), "https://there.test/").await;
+        assert!(refused.is_err_and(|why| why.contains("may not be called")));
+    }
 }

@@ -35,8 +35,8 @@ use crate::{
 /// Opens the connections by which others are told. It alone knows which addresses may be reached.
 #[async_trait]
 pub trait Carrier: Send + Sync + 'static {
-    /// Whether somebody at this URL may be told, and the host and port there; else why not, in words that a caller may read.
-    async fn receiver(&self, url: &str) -> Result<String, String>;
+    /// Whether somebody at this URL of a tenant may be told, and the host and port there; else why not, in words that a caller may read.
+    async fn receiver(&self, tenant: TenantId, url: &str) -> Result<String, String>;
     /// Posts it. Without an answer it says why, which is for whoever runs the server and not for callers.
     async fn carry(&self, parcel: Parcel) -> Result<Answer, String>;
 }
@@ -164,7 +164,7 @@ impl Push {
                 "must be the name of an HTTP scheme",
             ));
         }
-        let receiver = self.options.carrier.receiver(&url).await;
+        let receiver = self.options.carrier.receiver(call.caller.tenant, &url).await;
         let receiver = receiver.map_err(|why| Error::invalid(&format!("{prefix}url"), why))?;
         let of = Of { tenant: call.caller.tenant, task, id: &id };
         let sealed = self.keys.seal(&of, &Secrets { token, credentials });

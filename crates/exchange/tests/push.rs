@@ -24,7 +24,7 @@ use exchange::{
 };
 use rig::{Place, Rig, agent, message, task_of};
 use serde_json::Value;
-use store::{PushState, Replay, TaskId};
+use store::{PushState, Replay, TaskId, TenantId};
 use tokio::sync::Semaphore;
 
 /// A carrier whose receivers are by the host of the URL, and do what they are told.
@@ -65,7 +65,7 @@ struct Got {
 
 #[async_trait]
 impl Carrier for Post {
-    async fn receiver(&self, url: &str) -> Result<String, String> {
+    async fn receiver(&self, _: TenantId, url: &str) -> Result<String, String> {
         match url.strip_prefix("https://") {
             Some(rest) => Ok(format!("{}:443", rest.split('/').next().unwrap_or_default())),
             None => Err("must begin with https://".to_owned()),
