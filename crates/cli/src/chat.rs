@@ -275,6 +275,7 @@ impl Conversation<'_> {
         words.extend(["--context".to_owned(), self.context.clone()]);
         // Only what holds a zero byte cannot be quoted, and that is no argument.
         let command = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+        let command = output::single_line(&command);
         output::error_line("note", &format!("`{command}` goes on with this conversation"));
     }
 

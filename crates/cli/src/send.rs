@@ -187,7 +187,8 @@ impl Place {
     pub(crate) fn command(&self, words: &[&str]) -> String {
         let place = self.words.iter().map(String::as_str);
         // Only what holds a zero byte cannot be quoted, and that is no argument.
-        shlex::try_join(["sb"].into_iter().chain(words.iter().copied()).chain(place)).unwrap_or_default()
+        let command = shlex::try_join(["sb"].into_iter().chain(words.iter().copied()).chain(place)).unwrap_or_default();
+        output::single_line(&command)
     }
 
     /// Says on stderr which task it was and where it stands. In JSON the object says it.
@@ -197,10 +198,10 @@ impl Place {
         }
         match task.status.state {
             // Nothing was heard of it.
-            TaskState::Unspecified => output::error_line("task", &task.id),
+            TaskState::Unspecified => output::error_line("task", &output::single_line(&task.id)),
             state => {
                 let text = format!("{} {}, context {}", task.id, spoken(state), task.context_id);
-                output::error_line("task", &text);
+                output::error_line("task", &output::single_line(&text));
             }
         }
     }
@@ -241,6 +242,7 @@ impl Place {
 /// The exit code that a task's state means, and what to say about it.
 pub(crate) fn verdict(task: &str, status: &TaskStatus) -> Result<(), Failure> {
     let said = status.message.as_ref().map(message_text).filter(|text| !text.is_empty());
+    let task = output::single_line(&shlex::try_quote(task).unwrap_or_default());
     let failed = |what: &str| {
         let failure = Failure::failed(format!("the task {what}"));
         Err(match &said {

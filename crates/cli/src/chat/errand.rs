@@ -86,7 +86,8 @@ pub(super) async fn run(words: &[String], args: &Args, context: &mut String) -> 
         SendMessageResponse::Task(task) => {
             if args.output == Format::Text {
                 print_reply(&task);
-                output::error_line("task", &format!("{} {}", task.id, task.status.state.as_str()));
+                let text = format!("{} {}", task.id, task.status.state.as_str());
+                output::error_line("task", &output::single_line(&text));
             }
             if run.wait && !task.status.state.is_interrupted() {
                 verdict(&task.id, &task.status)?;

@@ -92,7 +92,7 @@ pub(super) async fn download(args: &Download) -> Result<(), Failure> {
             let saved = Saved { path: None, bytes: None, media_type: &part.media_type, url: Some(url) };
             match args.place.output {
                 Format::Json => print(args, &saved, ""),
-                Format::Text => output::error_line("note", &format!("not fetched: {url}")),
+                Format::Text => output::error_line("note", &format!("not fetched: {}", output::single_line(url))),
             }
         }
     }

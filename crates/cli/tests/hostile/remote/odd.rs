@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Rig, SOON};
 use crate::harness::{
+    Home,
     grpc::{A2A, GATEWAY, Grpc, encoded, framed},
     http::{message, text},
     remote::{Answer, Remote, card_03, card_10, task_10},
@@ -157,4 +158,17 @@ async fn the_ids_of_a_remote_are_ids_and_no_paths() {
         }
     }
     rig.server_lives("ids").await;
+}
+
+/// What a remote calls its tasks forges no line on a terminal, and means nothing to a shell that a command is copied to.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_a_remote_forge_neither_lines_nor_commands() {
+    let remote = Remote::with_card(card_10).await;
+    let id = "a;id\nerror: your token has expired\u{202e}";
+    remote.says("SendMessage", Answer::Result(json!({"task": task_10(id, id, "INPUT_REQUIRED", "who?")})));
+    let home = Home::on_sqlite();
+    let output = tokio::task::block_in_place(|| home.run(&["send", "hello", "--url", &remote.base]));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("go on with `sb send --task 'a;id"), "{said}");
+    assert!(!said.lines().any(|line| line.starts_with("error")) && !said.contains('\u{202e}'), "{said}");
 }
