@@ -97,6 +97,15 @@ mod tests {
     }
 
     #[test]
+    fn calls_under_way_are_one_tenants() {
+        let shares = Shares::default();
+        let (one, two) = (shares.of(Some(TenantId(1))), shares.of(Some(TenantId(2))));
+        let calls: Vec<_> = (0..1000).map_while(|_| one.calls.try_acquire().ok()).collect();
+        assert_eq!(calls.len(), CALLS);
+        assert!(shares.of(Some(TenantId(1))).calls.try_acquire().is_err() && two.calls.try_acquire().is_ok());
+    }
+
+    #[test]
     fn their_number_is_bounded_and_idle_ones_give_way() {
         let shares = Shares::default();
         for tenant in 0..3 * MOST as i64 {
