@@ -22,6 +22,10 @@ use crate::places::Seat;
 /// What HTTP/2 begins with.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Bytes that are read in one turn of a connection's task. hyper reads for as long as bytes come where these say nothing, such as the
+/// digits of a chunk's size, and so would keep a thread.
+const TURN: usize = 16 * 1024;
+
 /// A version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -40,12 +44,14 @@ pub(crate) struct Connection<S = TcpStream> {
     /// What was read to learn the version, until it is read again.
     begin: [u8; PREFACE.len()],
     unread: std::ops::Range<usize>,
+    /// Bytes that were read since another task could last run.
+    turn: usize,
 }
 
 impl<S> Connection<S> {
     /// Fails when a write has waited for `stall`.
     pub(crate) fn new(stream: S, seat: Arc<Seat>, stall: Duration) -> Self {
-        Self { stream, seat, stall, stalled: None, begin: [0; PREFACE.len()], unread: 0..0 }
+        Self { stream, seat, stall, stalled: None, begin: [0; PREFACE.len()], unread: 0..0, turn: 0 }
     }
 
     /// Passes the outcome of a write on, or fails when none came for too long.
@@ -88,7 +94,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.unread.is_empty() {
-            return Pin::new(&mut this.stream).poll_read(context, buffer);
+            if this.turn >= TURN {
+                this.turn = 0;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let length = buffer.remaining().min(TURN);
+            let mut piece = ReadBuf::new(buffer.initialize_unfilled_to(length));
+            let outcome = Pin::new(&mut this.stream).poll_read(context, &mut piece);
+            let read = piece.filled().len();
+            buffer.advance(read);
+            this.turn = if outcome.is_ready() { this.turn + read } else { 0 };
+            return outcome;
         }
         let taken = this.unread.len().min(buffer.remaining());
         buffer.put_slice(&this.begin[this.unread.start..this.unread.start + taken]);
@@ -127,6 +144,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::poll;
     use tokio::{
         io::{AsyncWriteExt, DuplexStream, duplex},
         time::Instant,
@@ -166,6 +186,23 @@ mod tests {
                 written.await.unwrap().unwrap();
             }
         }
+    }
+
+    #[tokio::test]
+    async fn reading_what_is_there_lets_other_tasks_run() {
+        let (mut client, server) = duplex(8 * TURN);
+        client.write_all(&[b'0'; 8 * TURN]).await.unwrap();
+        let mut connection = connection(server);
+        let mut buffer = [0; 1000];
+        let mut others = 0;
+        for _ in 0..8 * TURN / buffer.len() {
+            let mut reading = pin!(connection.read_exact(&mut buffer));
+            while poll!(reading.as_mut()).is_pending() {
+                others += 1;
+                tokio::task::yield_now().await;
+            }
+        }
+        assert!((6..=9).contains(&others), "{others}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,11 @@
-//! A bound on the interim responses (1xx) that precede an answer.
+//! Bounds on what a connection reads: the interim responses (1xx) that precede an answer, and the bytes of one turn of its task.
 //!
 //! hyper reads them in a loop and drops them, and the loop ends with the final response only. A server that never stops to send them
 //! keeps a thread busy for as long as it likes. So what a connection reads is watched here: on HTTP/1.1 by the status lines, on HTTP/2
 //! by the frames that carry heads. A connection over the bound fails, and the call with it.
+//!
+//! hyper and h2 also read for as long as bytes come where these say nothing, such as the digits of a chunk's size. So other tasks run
+//! after some of them, and the timeouts of the call apply.
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +24,8 @@ const MAX_RESPONSES: u32 = 100;
 const MAX_BYTES: usize = 64 * 1024;
 /// Streams of HTTP/2 that are remembered. The oldest are over: connections of ours have fewer at once.
 const MAX_STREAMS: usize = 1024;
+/// Bytes that are read in one turn of a connection's task.
+const TURN: usize = 16 * 1024;
 /// Error kind of a connection that fails for this. It survives the way through hyper and h2, which the error itself does not.
 const KIND: io::ErrorKind = io::ErrorKind::QuotaExceeded;
 
@@ -30,10 +35,12 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 1;
 
-/// A connection that fails when too many interim responses come.
+/// A connection that fails when too many interim responses come, and that lets other tasks run while bytes come without end.
 pub(crate) struct Bounded<S> {
     stream: S,
     watch: Watch,
+    /// Bytes that were read since another task could last run.
+    turn: usize,
 }
 
 /// How far the responses of a connection have been read, and how many interim ones came.
@@ -87,7 +94,7 @@ impl Default for At {
 
 impl<S> Bounded<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, watch: Watch::default() }
+        Self { stream, watch: Watch::default(), turn: 0 }
     }
 }
 
@@ -221,9 +228,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        Poll::Ready(this.watch.read(&buffer.filled()[before..]))
+        let turn = std::mem::take(&mut this.turn);
+        if turn >= TURN {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let length = buffer.remaining().min(TURN);
+        let mut piece = ReadBuf::new(buffer.initialize_unfilled_to(length));
+        ready!(Pin::new(&mut this.stream).poll_read(context, &mut piece))?;
+        let read = piece.filled().len();
+        let watched = this.watch.read(piece.filled());
+        buffer.advance(read);
+        this.turn = turn + read;
+        Poll::Ready(watched)
     }
 }
 

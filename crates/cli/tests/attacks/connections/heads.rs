@@ -1,8 +1,12 @@
 //! HTTP/1: heads that are too large, slow or ambiguous, and bodies that drip.
 
-use std::time::Duration;
+use std::{
+    io::Write,
+    thread,
+    time::{Duration, Instant},
+};
 
-use super::rig::{Rig, SHORT, ask, drip, get, run};
+use super::rig::{PATIENCE, Rig, SHORT, ask, drip, get, run};
 use crate::harness::TOKEN;
 
 /// What must hold.
@@ -118,6 +122,32 @@ impl Attempt {
         };
         if right && heard.answers() <= 1 { Ok(()) } else { Err(format!("{:.300}", heard.0)) }
     }
+}
+
+/// The size of a chunk has no bound of its own, and its digits and the spaces behind them are no body: who sends them without end keeps
+/// nobody waiting, and is shown out.
+#[test]
+fn chunk_sizes_without_an_end_keep_nobody_waiting() {
+    const HEAD: &[u8] = b"POST /a2a/message:send HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1";
+    let rig = Rig::start(&[], &SHORT);
+    let crowd: Vec<_> = (0..12)
+        .map(|n| {
+            let mut stream = rig.connect();
+            let more = vec![if n % 2 == 0 { b' ' } else { b'0' }; 64 << 10];
+            // A size that is not zero would soon be too large.
+            let head = if n % 2 == 0 { HEAD } else { &HEAD[..HEAD.len() - 1] };
+            thread::spawn(move || {
+                stream.write_all(head).expect("the server listens");
+                while stream.write_all(&more).is_ok() {}
+            })
+        })
+        .collect();
+    let begun = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(rig.echo(), Ok(()));
+    }
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    crowd.into_iter().for_each(|member| member.join().expect("it is shown out"));
 }
 
 /// A pipeline is answered in order, and the answers are as many as the requests.

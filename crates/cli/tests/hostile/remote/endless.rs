@@ -41,6 +41,18 @@ async fn interim_responses_without_an_end_fail_a_command() {
     assert!(remote.said() < TAKEN, "{} MiB were listened to", remote.said() >> 20);
 }
 
+/// The size of a chunk has no bound of its own, and its digits are no body.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_size_without_an_end_does_not_outlast_the_timeout() {
+    let remote = Remote::with_card(card_03).await;
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let digits = Step::Forever(vec![b'0'; 64 << 10], Duration::ZERO);
+    remote.says("message/send", Answer::Raw(vec![Step::Bytes(head.to_vec()), digits]));
+    let (home, url) = (Home::on_sqlite(), remote.base.as_str());
+    let args = ["send", "hello", "--url", url, "--timeout", "2s"];
+    failed(&tokio::task::block_in_place(|| home.run(&args)), 5);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_without_an_end_fails_a_command() {
     let streaming = |url: &str| -> Value {
