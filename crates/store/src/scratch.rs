@@ -19,7 +19,7 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use uuid::Uuid;
 
 use crate::{
-    NewToken, Reach, Store, TenantId, Wake,
+    Accept, Draft, NewToken, Post, Quota, Reach, Store, Target, TaskId, TenantId, Wake, clock,
     hub::LOOK,
     postgres,
     sqlite::{self, Ticks},
@@ -204,6 +204,36 @@ impl Drop for Database {
 pub fn alter(file: &Path, sql: &str) {
     let conn = rusqlite::Connection::open(file).expect("a file of SQLite opens");
     conn.execute_batch(sql).expect("the statements can be run");
+}
+
+/// A message that begins a task.
+///
+/// # Panics
+/// When the task's first status is no JSON, which it always is.
+pub fn accept(text: &str) -> Accept {
+    let (task, at) = (TaskId::mint(), clock::now());
+    Accept {
+        target: Target::New {
+            task,
+            agent: "echo".parse().expect("it is a name"),
+            context: task.to_string().into(),
+            created: format!("{{\"task\":{{\"id\":\"{task}\"}}}}").into(),
+            hold: false,
+            remembers: false,
+            post: Post::default(),
+            origin: None,
+            tells_cancel: false,
+        },
+        message_id: task.to_string(),
+        message: format!("{{\"parts\":[{{\"text\":\"{text}\"}}]}}").into(),
+        idempotency: None,
+        lease: None,
+        working: Draft::status(task, "one", a2a::TaskState::Working, None, None, at).expect("it is JSON"),
+        push: None,
+        quota: Quota::default(),
+        parent: None,
+        at,
+    }
 }
 
 /// Makes a tenant with one token.

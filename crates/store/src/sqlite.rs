@@ -661,7 +661,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{NewToken, Reach};
+    use crate::{NewToken, Reach, scratch};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn whoever_reads_keeps_nobody_from_being_recognised() {
@@ -701,6 +701,32 @@ mod tests {
         };
         timeout(Duration::from_secs(30), looked).await.expect("somebody is at the door");
         drop(ends);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_grow_is_not_ready_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = start(dir.path(), Options::default()).unwrap();
+        let tenant = store.create_tenant("acme").await.unwrap().id;
+        let most = async |pages: u32| {
+            let set = move |batch: &mut writer::Batch<'_>| {
+                Ok(batch.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?)
+            };
+            store.writer.run(Cost::SYSTEM, set).await.unwrap();
+        };
+        // SQLite takes no less than the file has.
+        most(1).await;
+        store.ping().await.unwrap();
+        let large = scratch::accept(&"x".repeat(100_000));
+        let refused = store.accept(tenant, large.clone()).await;
+        assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+        for _ in 0..2 {
+            let refused = store.ping().await;
+            assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+        }
+        most(u32::MAX).await;
+        store.ping().await.unwrap();
+        store.accept(tenant, large).await.unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -322,7 +322,7 @@ async fn refuse_old_server(client: &Client) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{super::testing, *};
-    use crate::{Accept, Draft, Journal, Post, Quota, Registry, Target, TaskId, clock};
+    use crate::{Journal, Registry, scratch};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn many_may_migrate_a_new_database_at_once() {
@@ -357,33 +357,6 @@ mod tests {
         [MIGRATIONS, &["ALTER TABLE a2a_tasks ADD COLUMN one_more integer"]].concat()
     }
 
-    /// A message that begins a task.
-    fn accept(n: usize) -> Accept {
-        let task = TaskId::mint();
-        Accept {
-            target: Target::New {
-                task,
-                agent: "echo".parse().unwrap(),
-                context: "one".into(),
-                created: format!("{{\"task\":{{\"id\":\"{task}\"}}}}").into(),
-                hold: false,
-                remembers: false,
-                post: Post::default(),
-                origin: None,
-                tells_cancel: false,
-            },
-            message_id: format!("m{n}"),
-            message: r#"{"parts":[]}"#.into(),
-            idempotency: None,
-            lease: None,
-            working: Draft::status(task, "one", a2a::TaskState::Working, None, None, clock::now()).unwrap(),
-            push: None,
-            quota: Quota::default(),
-            parent: None,
-            at: clock::now(),
-        }
-    }
-
     fn short_waits(total: Duration) -> Waits {
         let pause = Duration::from_millis(500);
         Waits { lock: Duration::from_secs(1), pause, longest_pause: pause, total }
@@ -404,9 +377,9 @@ mod tests {
             migrate_to(&connector, &with_one_more(), short_waits(Duration::from_secs(120))).await
         });
         let mut slowest = Duration::ZERO;
-        for n in 0..60 {
+        for _ in 0..60 {
             let since = Instant::now();
-            store.accept(tenant, accept(n)).await.unwrap();
+            store.accept(tenant, scratch::accept("hello")).await.unwrap();
             slowest = slowest.max(since.elapsed());
             sleep(Duration::from_millis(50)).await;
         }
