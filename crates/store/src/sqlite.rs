@@ -35,12 +35,12 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use self::{checkpoint::OpenReads, instances::Presence, readers::Readers, writer::Writer};
 pub use self::{
     checkpoint::WARN_BYTES as WARN_LOG_BYTES,
     clock::Ticks,
     inspect::{Inspection, inspect, version, version_number},
 };
+use self::{instances::Presence, readers::Readers, writer::Writer};
 use crate::{
     Accept, Accepted, AdminToken, AgentId, AgentQueue, Append, Appended, AuditEntry, Bearer, CancelMark, Change,
     Changed, Claim, Claimed, Deleted, Due, Error, Event, FeedLimit, FeedPage, Filter, Holder, Hub, Installation,
@@ -127,7 +127,6 @@ fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
     let hub = Hub::new(options.wake == Wake::Off, options.look);
     let counters = Arc::new(Counters::default());
     let queue = options.queue.max(1);
-    let reads = Arc::new(OpenReads::default());
     let writer = Writer::start(
         &file,
         options.cache_kib / WRITER_SHARE,
@@ -136,10 +135,9 @@ fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
         options.ticks.clone(),
         hub.clone(),
         Arc::clone(&counters),
-        Arc::clone(&reads),
     )?;
-    let readers = Readers::start(&file, options.cache_kib, options.readers, queue, &reads)?;
-    let doorkeeper = Readers::start(&file, DOORKEEPER_KIB, 1, queue, &reads)?;
+    let readers = Readers::start(&file, options.cache_kib, options.readers, queue, &writer.reads)?;
+    let doorkeeper = Readers::start(&file, DOORKEEPER_KIB, 1, queue, &writer.reads)?;
     let me = id.to_string().into();
     let presence = Mutex::new(Some(presence));
     let ticks = options.ticks;

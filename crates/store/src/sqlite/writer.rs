@@ -60,6 +60,8 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
     /// Hears when the thread has closed the file.
     ended: Mutex<Option<oneshot::Receiver<()>>>,
+    /// Where readers of the same file say what they are at.
+    pub(super) reads: Arc<OpenReads>,
 }
 
 /// The transaction that an operation is part of.
@@ -208,7 +210,6 @@ impl Writer {
         ticks: Ticks,
         hub: Hub,
         counters: Arc<Counters>,
-        reads: Arc<OpenReads>,
     ) -> Result<Self> {
         let conn = schema::open_writer(file, cache_kib)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -229,7 +230,8 @@ impl Writer {
         let (sender, jobs) = sync_channel(queue + 1);
         let (ending, ended) = oneshot::channel();
         let ack_before_commit = fault::is_on("ack-before-commit");
-        let checkpointer = Checkpointer::start(file, LIMITS, reads)?;
+        let reads = Arc::new(OpenReads::default());
+        let checkpointer = Checkpointer::start(file, LIMITS, Arc::clone(&reads))?;
         let thread = Thread {
             _database: checkpointer.database(),
             checkpointer,
@@ -256,6 +258,7 @@ impl Writer {
             room: Arc::new(Semaphore::new(queue)),
             thread: Some(thread),
             ended: Mutex::new(Some(ended)),
+            reads,
         })
     }
 
