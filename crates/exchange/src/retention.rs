@@ -2,8 +2,9 @@
 //! ([`store::retention`]); here stands how long it is kept, and at what pace it goes.
 //!
 //! **The pace.** A step of the store is short, and after each there is a pause of ten times as long as it took: whoever writes has the
-//! journal for itself nine tenths of the time, however much there is to remove. Every instance does this; those that share a database
-//! find the less to do.
+//! journal for itself nine tenths of the time. When that falls behind what comes in, the pauses get shorter, step by step, but never
+//! shorter than the step before: half of the time is for others, and none of them waits for more than one step. Every instance does this;
+//! those that share a database find the less to do.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,9 +27,10 @@ const FIRST: Duration = Duration::from_secs(10);
 /// How often walks begin anew, so that what was passed over is looked at again.
 const ANEW: Duration = DAY;
 
-/// How much longer than a step the pause after it is, and how long it is at least.
+/// How much longer than a step the pause after it is, how many steps later it is shorter by one of these, and how long it is at least.
 const PAUSES: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(5);
+const STEPS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// How many tasks of a context are canceled before it is looked at again, and how often that is.
 const CANCELS: usize = 100;
@@ -198,7 +200,7 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
         for (whose, keep) in inner.options.retention.of(&tenant.name, what) {
             let Keep::For(older_than) = keep else { continue };
             let walk = walks.entry((tenant.id, what, whose.clone())).or_default();
-            loop {
+            for steps in 0_u32.. {
                 let (tenant, whose) = (tenant.id, whose.clone());
                 let asked = Instant::now();
                 let step = PruneStep { tenant, whose, what, older_than, walk: walk.clone() };
@@ -210,11 +212,16 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
                 if !pruned.more {
                     break;
                 }
-                tokio::time::sleep((asked.elapsed() * PAUSES).max(PAUSE)).await;
+                tokio::time::sleep(pause(asked.elapsed(), steps)).await;
             }
         }
     }
     Ok(())
+}
+
+/// The pause after a step that took so long, which so many steps of the same walk went before.
+fn pause(step: Duration, steps: u32) -> Duration {
+    (step * PAUSES.saturating_sub(steps / STEPS).max(1)).max(PAUSE)
 }
 
 impl Exchange {
@@ -321,6 +328,16 @@ mod tests {
         let tasks = [(Whose::Agent(agent("echo")), hour), (all_but(&["echo"]), Keep::For(90 * DAY))];
         assert_eq!(rules.of("other", Prune::Tasks), tasks);
         assert_eq!(rules.of("other", Prune::Events), events);
+    }
+
+    #[test]
+    fn pauses_get_shorter_when_there_is_much_to_remove_but_never_shorter_than_the_step() {
+        let step = Duration::from_millis(3);
+        assert_eq!(pause(step, 0), step * 10);
+        assert_eq!(pause(step, STEPS), step * 9);
+        assert_eq!(pause(step, STEPS * 9), step);
+        assert_eq!(pause(step, u32::MAX), step);
+        assert_eq!(pause(Duration::ZERO, 0), PAUSE);
     }
 
     #[test]
