@@ -14,6 +14,7 @@ pub mod mind;
 pub mod model;
 mod numbers;
 pub mod queue;
+mod random;
 pub mod remote;
 pub mod settled;
 pub mod units;

@@ -24,6 +24,7 @@ fn turn(cancel: CancellationToken) -> Turn {
         context: Arc::from("ctx"),
         message: said("now"),
         attempt: 2,
+        tries: 2,
         number: 1,
         state: Some(r#"{"done":3}"#.into()),
         resumed: false,

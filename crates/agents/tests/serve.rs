@@ -32,7 +32,7 @@ def work(turn, canceled):
     words = turn["message"]["parts"][0]["text"].split()
     verb = words[0]
     with open("trace", "a") as trace:
-        trace.write(json.dumps({"verb": verb, "pid": os.getpid(), "attempt": turn["attempt"], "task": turn["task"]}) + "\n")
+        trace.write(json.dumps({"verb": verb, "pid": os.getpid(), "attempt": turn["attempt"], "task": turn["task"], "id": turn["id"]}) + "\n")
     if verb == "pid":
         answer(turn, str(os.getpid()))
         say({"id": turn["id"], "end": True})
@@ -82,6 +82,14 @@ def work(turn, canceled):
         end(turn, "COMPLETED")
     elif verb == "say":
         say(turn["message"]["parts"][0]["text"].split(" ", 1)[1].replace("ID", turn["id"]))
+        end(turn, "COMPLETED")
+    elif verb == "guess":
+        # Ends every turn whose id could be told from its own.
+        own, text = turn["id"], turn["message"]["parts"][0]["text"]
+        near = [own[:1] + format(int(own[1:], 16) + d, "0%dx" % (len(own) - 1)) for d in range(-40, 41) if d]
+        plain = [str(n) for n in range(40)] + ["t%d" % n for n in range(40)] + ["t" + "0" * 31 + "%x" % n for n in range(16)]
+        for other in near + plain + text.split()[1:]:
+            say({"id": other, "statusUpdate": {"status": {"state": "TASK_STATE_FAILED"}}})
         end(turn, "COMPLETED")
     elif verb == "flood":
         for n in range(int(words[1])):
@@ -148,6 +156,34 @@ async fn one_process_takes_turn_after_turn() {
     let asked = rig.say("it", "auth").await;
     assert_eq!(status(&asked), (TaskState::AuthRequired, "who are you?".to_owned()), "an end leaves it at that");
     assert_eq!(rig.pid().await, first);
+}
+
+#[tokio::test]
+async fn an_id_that_is_guessed_ends_no_other_turn() {
+    let rig = server("concurrency = 8").await;
+    let before = rig.start("it", "wait").await;
+    rig.begun("wait", 1).await;
+    // Ids of turns that are over were seen by those who had them.
+    rig.pid().await;
+    let seen = rig.trace("pid")[0]["id"].as_str().unwrap().to_owned();
+    let guess = rig.start("it", &format!("guess {seen} {before}")).await;
+    let after = rig.start("it", "wait").await;
+    assert_eq!(rig.ended(&guess).await.status.state, TaskState::Completed);
+    rig.begun("wait", 2).await;
+    // All that it said has been read when what was said after it is.
+    rig.pid().await;
+    for id in [&before, &after] {
+        assert_eq!(rig.get(id).await.status.state, TaskState::Working);
+        assert_eq!(rig.cancel(id).await.status.state, TaskState::Canceled);
+    }
+    let ids: Vec<String> = ["wait", "pid", "guess"]
+        .iter()
+        .flat_map(|verb| rig.trace(verb))
+        .map(|line| line["id"].as_str().unwrap().to_owned())
+        .collect();
+    // The first half of an id says nothing of another's.
+    let halves: BTreeSet<&str> = ids.iter().map(|id| &id[..id.len() / 2]).collect();
+    assert_eq!((ids.len(), halves.len()), (5, 5), "{ids:?}");
 }
 
 #[tokio::test]

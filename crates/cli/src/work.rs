@@ -355,6 +355,7 @@ impl Worker {
             context: Arc::from(entry.context_id.as_str()),
             message: entry.message.clone(),
             attempt: entry.attempt,
+            tries: entry.attempt,
             number: entry.turn,
             state: entry.kept.as_ref().map(|state| state.get().to_owned().into()),
             // Programs find out by their state.

@@ -12,6 +12,7 @@ mod durable;
 mod old_agent;
 mod origins;
 mod profiles;
+mod programs;
 mod pushing;
 mod queueing;
 mod registry;

@@ -191,6 +191,8 @@ pub struct Turn {
     pub message: Message,
     /// Which attempt at this turn it is, from 1.
     pub attempt: u32,
+    /// How many of the attempts count, this one included: those that a server gave back when it was stopped do not.
+    pub tries: u32,
     /// Which turn of the task it is, from 1.
     pub number: u32,
     /// What its agent last kept, in this turn or in one before. What was kept by an attempt that is not resumed is undone

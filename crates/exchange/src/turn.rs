@@ -228,6 +228,7 @@ async fn run(
         context: Arc::clone(&lease.context),
         message,
         attempt: tries.attempt,
+        tries: tries.counted,
         number,
         state: scribe.state().cloned(),
         resumed,

@@ -9,16 +9,15 @@
 //! one starts another. Programs that die before they have brought any turn to its end are started less and less often: turns
 //! wait for that, and each costs one of its attempts.
 //!
-//! Nobody knows which of the turns in a process has killed it. A turn under which two have died is under suspicion, and has its next
-//! attempt apart: in a process of its own beside the others, one such turn at a time. So whoever kills every process that it
-//! is given takes others with it twice, and with three attempts they live.
+//! Nobody knows which of the turns in a process has killed it. A turn that was interrupted twice has its next attempts in a process of
+//! its own beside the others, one such turn at a time. So a turn that kills every process that it is given takes others with it
+//! twice, and with three attempts they live.
 
 mod attend;
 mod seats;
 mod wire;
 
 use std::{
-    collections::HashMap,
     io,
     num::NonZeroUsize,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -27,7 +26,7 @@ use std::{
 
 use async_trait::async_trait;
 use exchange::{Agent, Outcome, Output, Turn};
-use store::{AgentId, TaskId};
+use store::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -47,10 +46,8 @@ use crate::units::Size;
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
-/// After so many deaths a turn is under suspicion.
-const DEATHS: u32 = 2;
-/// So many turns are remembered for the deaths under them.
-const REMEMBERED: usize = 4096;
+/// So many attempts a turn has beside others. The journal counts them, so that it holds across restarts of the server.
+const SHARED_ATTEMPTS: u32 = 2;
 /// How often a turn that is to run apart looks whether it can.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -73,18 +70,14 @@ struct Pool {
 #[derive(Default)]
 struct State {
     processes: Vec<Arc<Seats>>,
-    /// How many turns were given a seat, which numbers them.
-    seated: u64,
     /// How many processes in a row have died for nothing, and when the next one may be started.
     barren: u32,
     not_before: Option<Instant>,
-    /// How many processes have died under a turn of these tasks.
-    deaths: HashMap<TaskId, u32>,
     /// A turn runs apart.
     is_apart: bool,
 }
 
-/// A turn that runs apart. Dropping it ends its process.
+/// A turn in a process of its own. Dropping it ends its process.
 struct Apart {
     pool: Arc<Pool>,
     seats: Arc<Seats>,
@@ -134,14 +127,12 @@ impl Agent for ServeAgent {
                 Err(outcome) => return outcome,
             },
         };
-        let line = match input(&mut turn, Some(&seat.id()), &self.pool.quarters).await {
+        let line = match input(&mut turn, Some(seat.id()), &self.pool.quarters).await {
             Ok(line) => line,
             Err(why) => return Outcome::Retry(why),
         };
         seat.give(line).await;
-        let outcome = self.listen(seat, &turn, &out).await;
-        self.pool.remember(turn.task, &outcome);
-        outcome
+        self.listen(seat, &turn, &out).await
     }
 }
 
@@ -214,7 +205,7 @@ impl Pool {
         }
         let mut state = self.state();
         let not_before = state.not_before.filter(|then| *then > Instant::now());
-        if state.deaths.get(&turn.task).is_some_and(|deaths| *deaths >= DEATHS) {
+        if turn.tries > SHARED_ATTEMPTS {
             return match not_before.or_else(|| state.is_apart.then(|| Instant::now() + LOOK)) {
                 Some(then) => Place::Later(then),
                 None => self.apart(&mut state, turn),
@@ -235,7 +226,7 @@ impl Pool {
                 (None, Some(then)) => return Place::Later(then),
             },
         };
-        Place::Seat(self.take(&mut state, &seats, turn), None)
+        Place::Seat(self.take(&seats, turn), None)
     }
 
     /// A seat in a process that nobody else is given.
@@ -244,29 +235,14 @@ impl Pool {
             Ok(seats) => seats,
             Err(error) => return Place::Nowhere(refused(&self.program, &error)),
         };
-        tracing::info!(agent.name = %self.id, task.id = %turn.task, "a turn under which processes have died runs apart");
+        tracing::info!(agent.name = %self.id, task.id = %turn.task, "running this turn in its own process after repeated interruptions");
         state.is_apart = true;
-        let seat = self.take(state, &seats, turn);
+        let seat = self.take(&seats, turn);
         Place::Seat(seat, Some(Apart { pool: Arc::clone(self), seats }))
     }
 
-    fn take(&self, state: &mut State, seats: &Arc<Seats>, turn: &Turn) -> Seat {
-        state.seated += 1;
-        seats.take(state.seated, turn.cancel.clone(), self.program.grace.0)
-    }
-
-    /// Remembers who was there when a process died.
-    fn remember(&self, task: TaskId, outcome: &Outcome) {
-        let mut state = self.state();
-        if !matches!(outcome, Outcome::Crashed(_) | Outcome::Displaced(_)) {
-            state.deaths.remove(&task);
-        } else if matches!(outcome, Outcome::Crashed(_)) {
-            // Those that were given up stay behind.
-            if state.deaths.len() >= REMEMBERED {
-                state.deaths.clear();
-            }
-            *state.deaths.entry(task).or_default() += 1;
-        }
+    fn take(&self, seats: &Arc<Seats>, turn: &Turn) -> Seat {
+        seats.take(turn.cancel.clone(), self.program.grace.0)
     }
 
     fn start(self: &Arc<Self>, state: &mut State, company: Company) -> io::Result<Arc<Seats>> {

@@ -7,7 +7,7 @@
 //! canceled, the others are left in peace, and it is ended when the last of them has gone.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -28,6 +28,8 @@ const LINES: usize = 1024;
 /// How many lines of a turn may wait to be journaled, and how many bytes they may have together; more than one line can.
 const HEARD: usize = 1024;
 const HEARD_BYTES: usize = 4 << 20;
+/// How many turns that are over are remembered, so that what a program still says of them is no cause for a warning.
+const REMEMBERED: usize = 1024;
 /// How long the lines of one turn may keep others from being read. By then the journal has been away for as long as a lease lasts.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -53,9 +55,9 @@ pub(super) enum Company {
 }
 
 struct Turns {
-    sitting: HashMap<u64, Listener>,
-    /// The number of the newest.
-    newest: u64,
+    sitting: HashMap<String, Listener>,
+    /// The newest turns that are over.
+    over: VecDeque<String>,
     /// The program has brought a turn to its end.
     fruitful: bool,
     /// When the last one left.
@@ -85,7 +87,7 @@ pub(super) struct Heard {
 /// A turn's seat.
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    number: u64,
+    id: String,
     heard: mpsc::Receiver<Heard>,
     cancel: CancellationToken,
     grace: Duration,
@@ -101,7 +103,7 @@ pub(super) struct Seat {
 pub(super) enum Passed {
     /// It was for a turn that is there, or was.
     On,
-    /// No such turn was ever given to the program.
+    /// The program has no such turn, and had none lately.
     Unknown,
 }
 
@@ -115,7 +117,7 @@ impl Seats {
         let (lines, written) = mpsc::channel(LINES);
         let turns = Turns {
             sitting: HashMap::new(),
-            newest: 0,
+            over: VecDeque::new(),
             fruitful: false,
             free_since: Instant::now(),
             fate: None,
@@ -134,18 +136,18 @@ impl Seats {
         (!closed).then(|| turns.sitting.len())
     }
 
-    /// A seat for the turn of this number, which is higher than those before.
-    pub(super) fn take(self: &Arc<Self>, number: u64, cancel: CancellationToken, grace: Duration) -> Seat {
+    /// A seat for a turn.
+    pub(super) fn take(self: &Arc<Self>, cancel: CancellationToken, grace: Duration) -> Seat {
+        let id = wire::new_id();
         let (sender, heard) = mpsc::channel(HEARD);
         let room = Arc::new(Semaphore::new(HEARD_BYTES));
         let mut turns = self.turns();
-        turns.newest = number;
         // Whoever comes after the end has a closed ear.
         if !turns.gone {
-            turns.sitting.insert(number, Listener::There { heard: sender, room });
+            turns.sitting.insert(id.clone(), Listener::There { heard: sender, room });
         }
         drop(turns);
-        Seat { seats: Arc::clone(self), number, heard, cancel, grace, given: false, told: false, settled: false }
+        Seat { seats: Arc::clone(self), id, heard, cancel, grace, given: false, told: false, settled: false }
     }
 
     /// Since when nobody sits here; nothing while somebody does.
@@ -173,18 +175,18 @@ impl Seats {
     /// Brings what the program says to whom it is about. Who does not take it for too long loses its seat: nobody else is read
     /// meanwhile.
     pub(super) async fn pass_on(&self, saying: Saying) -> Passed {
-        let number = saying.id.parse::<u64>().unwrap_or(u64::MAX);
+        let id = saying.id.clone();
         let (heard, room) = {
             let mut turns = self.turns();
-            match turns.sitting.get(&number) {
+            match turns.sitting.get(&id) {
                 Some(Listener::There { heard, room }) => (heard.clone(), Arc::clone(room)),
                 Some(Listener::Left) => {
                     if saying.is_last() {
-                        turns.leave(number);
+                        turns.leave(&id);
                     }
                     return Passed::On;
                 }
-                None if number <= turns.newest => return Passed::On,
+                None if turns.over.contains(&id) => return Passed::On,
                 None => return Passed::Unknown,
             }
         };
@@ -201,15 +203,15 @@ impl Seats {
             // Nobody is interested any more.
             () = heard.closed() => {}
             () = self.broken.cancelled() => {}
-            () = tokio::time::sleep(STALL) => self.turns().leave(number),
+            () = tokio::time::sleep(STALL) => self.turns().leave(&id),
         }
         Passed::On
     }
 
     /// Whether the program still owes an answer about a turn that has left. Then it gets no more of them.
-    fn is_owed(&self, number: u64) -> bool {
+    fn is_owed(&self, id: &str) -> bool {
         let mut turns = self.turns();
-        let is_owed = !turns.gone && turns.sitting.contains_key(&number);
+        let is_owed = !turns.gone && turns.sitting.contains_key(id);
         turns.silent |= is_owed;
         is_owed
     }
@@ -220,8 +222,8 @@ impl Seats {
     }
 
     /// Asks the program to end a turn. Where so much waits to be read by it, it would not hear of it either.
-    fn tell_cancel(&self, number: u64) {
-        let _ = self.lines.try_send(Input::Memory(wire::cancel(number)));
+    fn tell_cancel(&self, id: &str) {
+        let _ = self.lines.try_send(Input::Memory(wire::cancel(id)));
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
@@ -230,15 +232,20 @@ impl Seats {
 }
 
 impl Turns {
-    fn leave(&mut self, number: u64) {
-        self.sitting.remove(&number);
+    fn leave(&mut self, id: &str) {
+        if let Some((id, _)) = self.sitting.remove_entry(id) {
+            if self.over.len() >= REMEMBERED {
+                self.over.pop_front();
+            }
+            self.over.push_back(id);
+        }
         self.free_since = Instant::now();
     }
 }
 
 impl Seat {
-    pub(super) fn id(&self) -> String {
-        wire::id(self.number)
+    pub(super) fn id(&self) -> &str {
+        &self.id
     }
 
     /// Gives the turn to the program.
@@ -257,7 +264,7 @@ impl Seat {
     pub(super) fn ask_to_cancel(&mut self) {
         if self.given && !self.told {
             self.told = true;
-            self.seats.tell_cancel(self.number);
+            self.seats.tell_cancel(&self.id);
         }
     }
 
@@ -288,18 +295,18 @@ impl Drop for Seat {
         let mut turns = self.seats.turns();
         let owes_answer = self.given && !self.settled && !turns.gone;
         if !owes_answer {
-            turns.leave(self.number);
+            turns.leave(&self.id);
             return;
         }
-        turns.sitting.insert(self.number, Listener::Left);
+        turns.sitting.insert(self.id.clone(), Listener::Left);
         drop(turns);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (seats, number, grace) = (Arc::clone(&self.seats), self.number, self.grace);
+        let (seats, id, grace) = (Arc::clone(&self.seats), std::mem::take(&mut self.id), self.grace);
         let was_canceled = self.cancel.is_cancelled();
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(grace).await;
-                if !seats.is_owed(number) {
+                if !seats.is_owed(&id) {
                     return;
                 }
                 if was_canceled && seats.is_anybody_there() {

@@ -1,13 +1,15 @@
 //! The lines between the server and a program that stays: each names its turn.
 //!
-//! In go turns, `{"id": "7", "message": …}`, and `{"cancel": "7"}`. Out come the words of [`exchange::words`] with an `id` beside
-//! them, and `{"id": "7", "end": true}`, which says what an exit with 0 says of a program that is started for each turn.
+//! In go turns, `{"id": "t9f…", "message": …}`, and `{"cancel": "t9f…"}`. Out come the words of [`exchange::words`] with an `id` beside
+//! them, and `{"id": "t9f…", "end": true}`, which says what an exit with 0 says of a program that is started for each turn.
 
 use std::collections::BTreeMap;
 
 use a2a::Limits;
 use exchange::words::{self, Word};
 use serde_json::value::RawValue;
+
+use crate::random;
 
 /// What a program says of one turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,14 +22,15 @@ pub(super) struct Saying {
     pub(super) end: bool,
 }
 
-/// The id of a turn by its number.
-pub(super) fn id(number: u64) -> String {
-    number.to_string()
+/// The id of a new turn. It cannot be guessed, so that text which a program passes on from one turn is never an answer for another.
+pub(super) fn new_id() -> String {
+    // A letter first: nothing takes it for a number.
+    format!("t{}", random::word(16))
 }
 
 /// The line that asks a program to end a turn.
-pub(super) fn cancel(number: u64) -> Vec<u8> {
-    format!("{{\"cancel\":\"{}\"}}\n", id(number)).into_bytes()
+pub(super) fn cancel(id: &str) -> Vec<u8> {
+    format!("{{\"cancel\":\"{id}\"}}\n").into_bytes()
 }
 
 /// Reads a line of a program; nothing where it is blank. An error says why nobody knows which turn it is about.
@@ -106,6 +109,16 @@ mod tests {
 
     #[test]
     fn a_cancel_is_a_line() {
-        assert_eq!(cancel(7), b"{\"cancel\":\"7\"}\n");
+        assert_eq!(cancel("t7"), b"{\"cancel\":\"t7\"}\n");
+    }
+
+    #[test]
+    fn ids_are_random() {
+        let ids: std::collections::BTreeSet<String> = (0..1000).map(|_| new_id()).collect();
+        assert_eq!(ids.len(), 1000);
+        // Neighbors share no more than chance gives: of 32 digits about two are equal, and never the first half.
+        let ids: Vec<String> = (0..1000).map(|_| new_id()).collect();
+        assert!(ids.iter().all(|id| id.len() == 33 && id.starts_with('t')));
+        assert!(ids.windows(2).all(|pair| pair[0][..17] != pair[1][..17] && pair[0][17..] != pair[1][17..]));
     }
 }

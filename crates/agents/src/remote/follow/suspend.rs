@@ -122,6 +122,7 @@ mod tests {
             context: "c".into(),
             message: Message::default(),
             attempt: 1,
+            tries: 1,
             number: 1,
             state: None,
             resumed: false,
