@@ -131,8 +131,8 @@ impl Thinking<'_> {
         let mut text = job.task.to_owned();
         if entry.profile.kind == super::KIND.name {
             let asked = turn.text();
-            let asked = asked.rsplit_once(prompt::CONTEXT_ENDS).map_or(asked.as_str(), |(_, task)| task.trim_start());
-            let context = prompt::delegated(self.mind.id.as_str(), asked, delegation.depth, parallel);
+            let asked = prompt::undelegated(&asked);
+            let context = prompt::delegated(self.mind.id.as_str(), asked, delegation.depth, parallel, task);
             text = format!("{context}\n\n{text}");
         }
         let errand = Errand {

@@ -11,7 +11,7 @@ use super::{
     think::{Ends, Thinking},
     writ::Writ,
 };
-use crate::frame::{self, clean};
+use crate::frame::{self, Frame, clean};
 
 /// So many agents may be asked at once.
 const MOST_CHILDREN: usize = 16;
@@ -169,19 +169,21 @@ impl Thinking<'_> {
         // Nobody's words take the place of another's.
         let share = (PARALLEL / count.max(1)).min(frame::CAP);
         let answers = self.ask(id, &jobs, true).await?;
-        let mut body = String::new();
+        let frame = Frame::new();
+        let mut children = Vec::with_capacity(count);
         let mut ok = true;
         for (at, (job, answer)) in jobs.iter().zip(answers).enumerate() {
             self.replied(job.agent, &answer).await;
             ok &= answer.is_ok();
             let text = answer.unwrap_or_else(|why| format!("ERR: {why}"));
             let (number, agent) = (at + 1, clean(job.agent));
-            body.push_str(&format!(
-                "[child {number}/{count} — /agent {agent}]\n{}\n[END CHILD {number}]\n",
-                frame::cut(&frame::disarmed(&text), share)
+            children.push(frame.around(
+                &format!("child {number}/{count} — /agent {agent}"),
+                &format!("CHILD {number}"),
+                &frame::cut(&frame::without_commands(&text), share),
             ));
         }
-        Ok(Ran { framed: format!("[{}]\n{body}[END PARALLEL]", clean(line)), ok })
+        Ok(Ran { framed: frame.around(&clean(line), writ.verb.end, &children.join("\n")), ok })
     }
 
     /// Shows what another agent has answered.

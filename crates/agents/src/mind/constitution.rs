@@ -4,7 +4,7 @@
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
 use super::writ::VERBS;
-use crate::units::nearest;
+use crate::{frame::clean, units::nearest};
 
 /// How long a text of it may be, how many things a list may have, and how long each of these.
 const LONGEST_TEXT: usize = 32 << 10;
@@ -251,10 +251,10 @@ impl Constitution {
     pub(crate) fn introduction(&self, id: &str) -> String {
         let mut words = Vec::new();
         if !self.name.is_empty() && self.name != id {
-            words.push(format!("({})", line(&self.name)));
+            words.push(format!("({})", clean(&self.name)));
         }
         if !self.role.is_empty() {
-            words.push(format!("[{}]", line(&self.role)));
+            words.push(format!("[{}]", clean(&self.role)));
         }
         let model = self.model.rsplit('/').next().unwrap_or_default();
         let model = model.strip_prefix("claude-").unwrap_or(model);
@@ -262,15 +262,10 @@ impl Constitution {
             words.push(model.to_owned());
         }
         if !self.goal.is_empty() {
-            words.push(format!("— {}", line(&self.goal)));
+            words.push(format!("— {}", clean(&self.goal)));
         }
         words.join(" ")
     }
-}
-
-/// A text for one line of a list.
-fn line(text: &str) -> String {
-    crate::frame::clean(&crate::frame::disarmed(text))
 }
 
 #[cfg(test)]

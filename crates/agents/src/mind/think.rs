@@ -292,7 +292,10 @@ fn fit(results: &mut Vec<String>) {
     let mut left = RESULTS;
     for at in 0..results.len() {
         if results[at].len() > left {
-            results[at] = format!("{}\n[TOOL RESULTS TRUNCATED: budget exhausted]", frame::cut(&results[at], left));
+            // What is cut off keeps its end: without it all that follows would be others' words.
+            let (body, end) = results[at].rsplit_once('\n').unwrap_or((&results[at], ""));
+            let cut = format!("{}\n{end}\n[TOOL RESULTS TRUNCATED: budget exhausted]", frame::cut(body, left));
+            results[at] = cut;
             results.truncate(at + 1);
             return;
         }
@@ -310,12 +313,14 @@ mod tests {
 
     #[test]
     fn results_have_a_budget() {
-        let one = |length: usize| "x".repeat(length);
+        let one = |length: usize| format!("{}\n[END A2A #w]", "x".repeat(length));
         let mut three = vec![one(16 << 10), one(15 << 10), one(2 << 10), one(1)];
         fit(&mut three);
         let text = results(&three, false);
         assert!(text.len() <= RESULTS + 200, "{}", text.len());
-        assert!(text.ends_with("... [truncated]\n[TOOL RESULTS TRUNCATED: budget exhausted]\n\n[END TOOL RESULTS]"));
+        assert!(text.ends_with(
+            "... [truncated]\n[END A2A #w]\n[TOOL RESULTS TRUNCATED: budget exhausted]\n\n[END TOOL RESULTS]"
+        ));
         assert!(results(&[one(3)], true).ends_with(&format!("[END TOOL RESULTS]\n{LAST}")));
     }
 }

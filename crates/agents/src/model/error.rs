@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use a2a::is_hidden;
+
 /// So much of what a provider says is shown.
 const EXCERPT_BYTES: usize = 300;
 
@@ -141,7 +143,7 @@ pub(super) fn excerpt(text: &str, key: Option<&client::Secret>) -> String {
     }
     let is_cut = end < said.len();
     said.truncate(end);
-    let plain: String = said.chars().map(|c| if c.is_control() || is_hidden(c) { ' ' } else { c }).collect();
+    let plain: String = said.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     let mut line = String::new();
     for word in plain.split_whitespace() {
         if !line.is_empty() {
@@ -164,11 +166,6 @@ pub(super) fn excerpt(text: &str, key: Option<&client::Secret>) -> String {
         line.push('…');
     }
     line
-}
-
-/// Characters that turn a line around or hide in it.
-fn is_hidden(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]

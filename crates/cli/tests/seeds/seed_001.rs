@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     TOKEN,
-    remote::{Answer, Asked, BESIDE, Caller, LEGACY, Remote, Setup, WELL_KNOWN, card_03, card_10, task_03, task_10},
+    remote::{
+        Answer, Asked, BESIDE, Caller, LEGACY, Remote, Setup, WELL_KNOWN, card_03, card_10, task_03, task_10, unframed,
+    },
 };
 
 /// What a remote of this registry may be told in headers.
@@ -392,7 +394,9 @@ async fn s1_29_s1_30_x_43_a_card_is_fetched_at_most_once_a_request_and_not_while
     let twice = json!({"line": "call weatherbot one\n/a2a call weatherbot two"});
     let framed = caller.api().post("/v1/remotes/a2a", &twice).await.ok();
     let framed = framed["text"].as_str().unwrap();
-    assert_eq!(framed, "[/a2a call weatherbot one]\nsunny\n[END A2A]\n[/a2a call weatherbot two]\nsunny\n[END A2A]");
+    let (first, second) = framed.split_at(framed.find("[/a2a call weatherbot two").unwrap());
+    assert_eq!(unframed("call weatherbot one", first), "sunny");
+    assert_eq!(unframed("call weatherbot two", second), "sunny");
     assert_eq!(remote.looked_at().len() - before, 1, "{:?}", remote.looked_at());
     // A card that says how long it is good is good so long.
     let card = arbiters_card(&remote.agent()).to_string();

@@ -253,8 +253,9 @@ fn said(words: &str) -> Value {
 #[track_caller]
 pub(crate) fn unframed(line: &str, framed: &str) -> String {
     let framed = framed.strip_suffix('\n').unwrap_or(framed);
-    let body = framed.strip_prefix(&format!("[/a2a {line}]\n")).unwrap_or_else(|| panic!("no begin: {framed}"));
-    assert_eq!(framed.lines().filter(|line| line.trim() == "[END A2A]").count(), 1, "one end: {framed}");
-    let body = body.strip_suffix("[END A2A]").unwrap_or_else(|| panic!("no end: {framed}"));
+    let begun = framed.strip_prefix(&format!("[/a2a {line} #")).and_then(|rest| rest.split_once("]\n"));
+    let (word, body) = begun.unwrap_or_else(|| panic!("no begin: {framed}"));
+    assert!(word.len() >= 12 && framed.matches(word).count() == 2, "nothing inside has the word: {framed}");
+    let body = body.strip_suffix(&format!("[END A2A #{word}]")).unwrap_or_else(|| panic!("no end: {framed}"));
     body.strip_suffix('\n').unwrap_or(body).to_owned()
 }

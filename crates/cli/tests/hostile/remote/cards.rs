@@ -203,7 +203,7 @@ async fn what_stands_in_a_card_steers_no_frame_and_no_terminal() {
     let rig = Rig::of(remote).await;
     for line in ["list", "card tool"] {
         let said = rig.caller.a2a(line).await;
-        super::frames::has_no_frame_in_it(line, &said);
+        super::frames::has_no_command_in_it(line, &said);
         assert!(!said.chars().any(|letter| letter.is_control() && letter != '\n'), "{line}: {said:?}");
     }
     let home: &Home = &rig.caller.home;
