@@ -7,6 +7,7 @@
 //! isolation there is a third in between: the *first* process of a world of its own ([`world`]).
 
 mod bounds;
+mod group;
 mod keeper;
 mod world;
 
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     bounds::{Bounds, Walls},
+    group::{is_exempt, remove_group, remove_groups_left, try_group},
     world::World,
 };
 use crate::guard;
@@ -54,6 +56,8 @@ pub struct Order {
     pub walled: bool,
     /// The world that it sees, where that is not everybody's.
     pub world: Option<World>,
+    /// The cgroup that bounds the number of its processes, once its keeper has made one.
+    pub group: Option<PathBuf>,
 }
 
 /// Which of the processes.
@@ -115,7 +119,7 @@ pub fn refusal(code: Option<i32>, complaint: &[u8]) -> Option<Refusal> {
     Some(Refusal { what: what.trim().to_owned(), error: io::Error::from_raw_os_error(number.parse().ok()?) })
 }
 
-/// The next stage of an order, as a process of its own group.
+/// The next stage of an order, as a process of its own process group.
 fn next(order: &Order, stage: Stage, program: &[OsString]) -> io::Result<Command> {
     let order = Order { stage, ..order.clone() };
     let mut command = Command::new(launcher());
@@ -159,6 +163,7 @@ pub fn try_world(launcher: &Path, user: Option<(u32, u32)>) -> Result<(), String
         bounds: Bounds { memory: 0, processes: 0, files: 0, file_size: 0, cpu_seconds: 0 },
         walled: true,
         world: Some(world),
+        group: None,
     };
     let tried = command(launcher, &order, &self::launcher(), &["--version".to_owned()]).and_then(|mut command| {
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -8,7 +8,10 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Once,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -139,8 +142,11 @@ impl Process {
             self.kill();
         } else if status.as_ref().is_ok_and(|status| status.signal().is_some()) {
             // If it was the keeper who was killed, it has ended nobody. Its number may be somebody else's by now.
-            self.pid = None;
+            let keeper = self.pid.take();
             sweep(&self.mark).await;
+            forget_group(keeper);
+        } else {
+            forget_group(self.pid);
         }
         self.pid = None;
         self.child = None;
@@ -197,12 +203,13 @@ impl Drop for Process {
         if !self.kept {
             return;
         }
-        let mark = std::mem::take(&mut self.mark);
+        let (mark, keeper) = (std::mem::take(&mut self.mark), self.pid);
         runtime.spawn(async move {
             if tokio::time::timeout(KEEPER, child.wait()).await.is_err() {
                 let _ = child.start_kill();
                 sweep(&mark).await;
             }
+            forget_group(keeper);
         });
     }
 }
@@ -225,9 +232,42 @@ fn begin(
         bounds: program.limits.bounds(program.mode),
         walled: program.isolation != Isolation::None,
         world: program.world(home),
+        group: None,
     };
+    if program.limits.processes > 0 && program.uid.unwrap_or(0) == 0 {
+        tell_unbounded();
+    }
     let arguments = program.argv.get(1..).unwrap_or_default();
     Ok((launch::command(launcher, &order, &program.path(), arguments)?, true))
+}
+
+/// Removes the cgroup that a keeper has made: from a world of its own it cannot do that itself.
+fn forget_group(keeper: Option<Pid>) {
+    #[cfg(target_os = "linux")]
+    if let Some(keeper) = keeper.filter(|_| launch::is_exempt()) {
+        launch::remove_group(keeper.as_raw_nonzero().get());
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = keeper;
+}
+
+/// Logs once that the number of processes has no bound here.
+#[cfg(target_os = "linux")]
+fn tell_unbounded() {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        if !launch::is_exempt() {
+            return;
+        }
+        // A server that was killed has removed none of its own.
+        launch::remove_groups_left();
+        if launch::try_group().is_none() {
+            tracing::warn!(
+                "programs have no bound on their number of processes: root is exempt from limits, and no cgroup can be made here; \
+                 `sb doctor` says what to do"
+            );
+        }
+    });
 }
 
 #[cfg(not(target_os = "linux"))]

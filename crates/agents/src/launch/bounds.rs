@@ -12,7 +12,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Order;
+use super::{Order, group};
 
 /// What a program may use up; 0 is no bound. Each of its processes has these, except for their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,9 @@ pub(super) fn take(order: &Order) -> Result<(), (&'static str, io::Error)> {
     let fail = |what| move |error: rustix::io::Errno| (what, io::Error::from(error));
     // The keeper ends what it finds; if it was killed itself, the program at least goes with it.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(fail("tie the program to its keeper"))?;
+    if let Some(group) = order.group.as_ref().filter(|_| order.world.is_none()) {
+        group::join(group).map_err(|error| ("join the cgroup", error))?;
+    }
     limit(order).map_err(fail("set limits"))?;
     if order.world.is_some() {
         give_up_rights().map_err(fail("give up rights"))?;

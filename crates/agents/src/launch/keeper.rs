@@ -24,7 +24,11 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use super::{Order, Stage, next, refuse, world};
+use super::{
+    Order, Stage,
+    group::{self, Group},
+    next, refuse, world,
+};
 
 /// How long what does not die is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,11 +39,19 @@ pub(super) fn run(order: &Order, program: &[OsString]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     // Its file has no name that would say it.
     let _ = rustix::thread::set_name(c"sb-keeper");
+    // Before it leaves the world that has the groups.
+    let bounded = order.stage == Stage::Keeper && order.bounds.processes > 0 && group::is_exempt();
+    let group = bounded.then(|| Group::make(order.bounds.processes)).flatten();
+    let order =
+        &Order { group: group.as_ref().map(|group| group.path().to_owned()).or(order.group.clone()), ..order.clone() };
     let kept = match (prepare(order), runtime) {
         (Ok(server), Ok(runtime)) => runtime.block_on(keep(order, server, program)),
         (Err(failed), _) => Err(failed),
         (_, Err(error)) => Err(("start".to_owned(), error)),
     };
+    if let Some(group) = group {
+        group.remove();
+    }
     match kept {
         Ok(status) => end_as(order, status),
         Err((what, error)) => refuse(&what, &error),
@@ -55,6 +67,9 @@ fn prepare(order: &Order) -> Result<Option<OwnedFd>, (String, io::Error)> {
     if order.stage == Stage::First {
         // Orphans of a world come to its first process by themselves, and with it everything ends.
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(fail("tie the world to its keeper"))?;
+        if let Some(group) = &order.group {
+            group::join(group).map_err(|error| ("join the cgroup".to_owned(), error))?;
+        }
         if let Some(world) = &order.world {
             world.furnish()?;
         }

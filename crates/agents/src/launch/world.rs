@@ -255,7 +255,7 @@ fn flag(option: &str) -> MountFlags {
 }
 
 /// The table writes blanks and the like as three octal digits.
-fn unescaped(text: &str) -> String {
+pub(super) fn unescaped(text: &str) -> String {
     let mut made = text.to_owned();
     for (written, meant) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
         made = made.replace(written, meant);

@@ -239,7 +239,25 @@ pub(super) fn programs() -> Vec<Finding> {
             "agents that want it are not loaded; let users have namespaces (user.max_user_namespaces, AppArmor), or run them elsewhere",
         ),
     };
-    vec![basic, strict]
+    vec![basic, strict, processes()]
+}
+
+/// Whether the number of a program's processes can be bounded.
+#[cfg(target_os = "linux")]
+fn processes() -> Finding {
+    let subject = "programs: processes";
+    if !launch::is_exempt() {
+        return Finding::ok(subject, "their number is bounded by a limit of their user");
+    }
+    match launch::try_group() {
+        Some(place) => Finding::ok(subject, format!("their number is bounded by cgroups below {}", place.display())),
+        None => Finding::warn(
+            subject,
+            "their number has no bound: root is exempt from limits, and no cgroup that counts processes can be made here",
+            "run the server as another user, give its programs a `uid`, or delegate a cgroup (systemd: `Delegate=pids` and \
+             `DelegateSubgroup=server`)",
+        ),
+    }
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -218,13 +218,7 @@ const BASIC: &[Attempt] = &[
         tries: "ulimit -n 4096 2>/dev/null; ulimit -n",
         holds: AtMost(32),
     },
-    Attempt {
-        name: "processes",
-        under: Ordinary,
-        cage: "limits = { processes = 20 }",
-        tries: "(n=0; while [ $n -lt 200 ]; do sleep 30 & echo x; n=$((n+1)); done) > $HOME/count 2>/dev/null; n=0; while read x; do n=$((n+1)); done < $HOME/count; echo $n",
-        holds: AtMost(25),
-    },
+    Attempt { name: "processes", under: Ordinary, cage: "limits = { processes = 20 }", tries: BOMB, holds: AtMost(25) },
     Attempt { name: "images-of-memory", under: Anybody, cage: "", tries: "ulimit -c", holds: AtMost(0) },
     Attempt {
         name: "leave-session",
@@ -444,7 +438,7 @@ const STRICTLY: &[Attempt] = &[
         name: "strict-bomb",
         under: Ordinary,
         cage: "isolation = \"strict\"\nlimits = { processes = 20 }",
-        tries: "(n=0; while [ $n -lt 200 ]; do sleep 30 & echo x; n=$((n+1)); done) > $HOME/count 2>/dev/null; n=0; while read x; do n=$((n+1)); done < $HOME/count; echo $n",
+        tries: BOMB,
         holds: AtMost(25),
     },
 ];
@@ -570,12 +564,35 @@ fn can(home: &Home, subject: &str) -> bool {
         std::process::Command::new("unshare").args(all).output().is_ok_and(|ended| ended.status.success())
     };
     let walled = || fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|modules| modules.contains("landlock"));
-    let should = if subject.ends_with("strict") { unshared() } else { walled() };
+    let should = match subject {
+        "programs: strict" => unshared(),
+        "programs: processes" => may_make_groups(),
+        _ => walled(),
+    };
     assert!(can || !should, "{subject}: this machine can, and the doctor says {}", found["detail"]);
     if !can {
         eprintln!("{subject}: not tried, since this machine cannot: {}", found["detail"]);
     }
     can
+}
+
+/// Whether this machine lets root make cgroups that count processes, in the simplest case.
+fn may_make_groups() -> bool {
+    let tried = Path::new("/sys/fs/cgroup/pids").join(format!("sb-test-{}", std::process::id()));
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    own.lines().any(|line| line.ends_with(":pids:/"))
+        && fs::create_dir(&tried).and_then(|()| fs::remove_dir(&tried)).is_ok()
+}
+
+/// The cgroups of programs whose keepers are gone.
+fn groups_left() -> Vec<PathBuf> {
+    let found = Command::new("find").args(["/sys/fs/cgroup", "-name", "sb-program-*", "-type", "d"]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    let is_left = |group: &&str| {
+        let keeper = group.rsplit('-').next().unwrap();
+        !Path::new("/proc").join(keeper).exists() && Path::new(group).exists()
+    };
+    found.lines().filter(is_left).map(PathBuf::from).collect()
 }
 
 /// Plays all rows under the servers that they are about; fails with all that did not hold.
@@ -628,6 +645,73 @@ async fn programs_under_strict_isolation_see_a_world_of_their_own() {
     if can(&Home::on_sqlite(), "programs: strict") {
         play(STRICTLY).await;
     }
+}
+
+/// Starts two hundred processes and prints how many of them began.
+const BOMB: &str = "(n=0; while [ $n -lt 200 ]; do sleep 30 & echo x; n=$((n+1)); done) > $HOME/count 2>/dev/null; n=0; while read x; do n=$((n+1)); done < $HOME/count; echo $n";
+
+#[tokio::test]
+async fn a_bomb_of_roots_is_bounded_where_cgroups_can_be_made() {
+    const BOMBS: &[Attempt] = &[
+        Attempt {
+            name: "roots-bomb",
+            under: Anybody,
+            cage: "limits = { processes = 20 }",
+            tries: BOMB,
+            holds: AtMost(25),
+        },
+        Attempt {
+            name: "roots-strict-bomb",
+            under: Anybody,
+            cage: "isolation = \"strict\"\nlimits = { processes = 20 }",
+            tries: BOMB,
+            holds: AtMost(25),
+        },
+    ];
+    let home = Home::on_sqlite();
+    if !rustix::process::geteuid().is_root() || !can(&home, "programs: processes") {
+        return;
+    }
+    let bombs = if can(&home, "programs: strict") { BOMBS } else { &BOMBS[..1] };
+    let rig = Rig::start(false, bombs).await;
+    for bomb in bombs {
+        rig.play(bomb).await.unwrap();
+    }
+    assert!(!rig.server.log().contains("no bound on their number"));
+    let begun = Instant::now();
+    while !groups_left().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "{:?} are left", groups_left());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_root_without_cgroups_is_told_once_that_processes_have_no_bound() {
+    const HIDES: &str = "mount -t tmpfs none /sys/fs/cgroup && exec \"$0\" \"$@\"";
+    let under = ["unshare", "-m", "sh", "-c", HIDES].map(str::to_owned);
+    let hidden = Command::new("unshare").args(["-m", "sh", "-c", HIDES, "true"]).status();
+    if !rustix::process::geteuid().is_root() || !hidden.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let home = Home::on_sqlite();
+    home.add_agent("runs.toml", "kind = \"command\"\n[command]\nargv = [\"echo\", \"ran\"]\n");
+    let mut command = home.serving(&under, &[]);
+    let server = home.start(command.envs(SECRETS)).await;
+    let api = Api::new(&server.url, Some(SECRETS[1].1));
+    for _ in 0..2 {
+        assert_eq!(artifact_text(&api.send(&to("runs", "x")).await), "ran\n");
+    }
+    assert_eq!(server.log().matches("no bound on their number of processes").count(), 1, "{}", server.log());
+    let doctor = Command::new(&under[0])
+        .args(&under[1..])
+        .args([env!("CARGO_BIN_EXE_sb"), "doctor", "-o", "json"])
+        .env("HOME", home.path(""))
+        .output()
+        .unwrap();
+    let told: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let found =
+        told["checks"].as_array().unwrap().iter().find(|check| check["check"] == "programs: processes").unwrap();
+    assert_eq!(found["status"], "warn", "{found}");
 }
 
 #[tokio::test]
