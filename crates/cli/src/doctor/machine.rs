@@ -216,7 +216,8 @@ pub(super) fn programs() -> Vec<Finding> {
     let basic = match launch::try_walls(&launcher) {
         Ok(Walls::Signals) => Finding::ok(
             subject,
-            "no new rights; they can neither look into other processes of their user nor signal them",
+            "no new rights; they can neither look into other processes of their user nor signal them, but can change their priority \
+             and their limits (renice, prlimit), which `isolation = \"strict\"` and a `uid` keep them from",
         ),
         Ok(Walls::Looks) => Finding::warn(
             subject,

@@ -294,6 +294,13 @@ const STRICTLY: &[Attempt] = &[
         holds: Prints(""),
     },
     Attempt {
+        name: "strict-limits-of-the-server",
+        under: Anybody,
+        cage: STRICT,
+        tries: "prlimit --pid $SERVER --nofile=64:64 2>/dev/null && echo set; renice -n 19 -p $SERVER >/dev/null 2>&1 && echo slowed; echo done",
+        holds: Prints("done\n"),
+    },
+    Attempt {
         name: "strict-data",
         under: Anybody,
         cage: STRICT,
@@ -683,6 +690,22 @@ async fn a_bomb_of_roots_is_bounded_where_cgroups_can_be_made() {
         assert!(begun.elapsed() < PATIENCE, "{:?} are left", groups_left());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn a_program_of_another_user_cannot_change_limits_and_priority_of_the_server() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const OTHER: &[Attempt] = &[Attempt {
+        name: "of-another-user",
+        under: Anybody,
+        cage: "uid = 61235\ncwd = \"/\"\nenv = { HOME = \"/\" }",
+        tries: "prlimit --pid $SERVER --nofile=64:64 2>/dev/null && echo set; renice -n 19 -p $SERVER >/dev/null 2>&1 && echo slowed; id -u",
+        holds: Prints("61235\n"),
+    }];
+    let rig = Rig::start(false, OTHER).await;
+    rig.play(&OTHER[0]).await.unwrap();
 }
 
 #[tokio::test]
