@@ -33,20 +33,37 @@ pub use self::{
 use self::{once::OnceAgent, serve::ServeAgent};
 use crate::{
     environment,
-    file::Table,
+    file::{Table, keys_of},
     kind::{Built, Context, Kind},
     units::{Size, Span},
 };
 
 /// Programs, described by the table `[command]`.
-pub const KIND: Kind =
-    Kind { name: "command", moved: &["timeout", "concurrency", "max_attempts", "on_crash"], prepare, build };
+pub const KIND: Kind = Kind {
+    name: "command",
+    moved: &["timeout", "concurrency", "max_attempts", "on_crash"],
+    keys: keys_of::<Program>,
+    prepare,
+    build,
+};
 
 /// How long a turn may take, unless the file says.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// How long a program that stays has nothing to do before it is ended, unless the file says.
 const IDLE: Duration = Duration::from_secs(5 * 60);
+
+/// Interpreters, with options that take no argument and leave it to the next one to be the script.
+const INTERPRETERS: [(&str, &[&str]); 8] = [
+    ("python", &["-u", "-B", "-E", "-I", "-O", "-OO", "-q", "-s", "-S"]),
+    ("node", &["--enable-source-maps", "--experimental-strip-types", "--no-warnings"]),
+    ("sh", &["-e", "-eu", "-u", "-x"]),
+    ("bash", &["-e", "-eu", "-u", "-x"]),
+    ("dash", &["-e", "-eu", "-u", "-x"]),
+    ("perl", &["-w"]),
+    ("ruby", &["-w"]),
+    ("php", &[]),
+];
 
 /// What to run and how: the table `[command]` of a file, or one that was made without a file.
 #[derive(Debug, Clone, Deserialize)]
@@ -66,6 +83,9 @@ pub struct Program {
     /// How long it has nothing to do before it is ended, where it stays.
     #[serde(default)]
     pub idle: Option<Span>,
+    /// Whether its processes are replaced when the program changes, where it stays.
+    #[serde(default)]
+    pub watch: Option<bool>,
     /// What its output means; what stays says events.
     #[serde(default)]
     pub output: Option<OutputMode>,
@@ -146,6 +166,9 @@ fn build(table: Table<'_>, context: &Context) -> Result<Built, String> {
         Some(home) => home,
         None => context.resolve(&program.cwd),
     };
+    if program.watch == Some(true) {
+        context.watched.borrow_mut().extend(program.executable().into_iter().chain(program.script()));
+    }
     program.into_agent(context.id.clone(), context.quarters.clone())
 }
 
@@ -158,6 +181,7 @@ impl Program {
             mode: Mode::default(),
             processes: None,
             idle: None,
+            watch: None,
             output: None,
             grace: default_grace(),
             max_output: default_max_output(),
@@ -209,7 +233,11 @@ impl Program {
     /// Whether what the file says fits whether the program stays.
     fn check_mode(&self) -> Result<Vec<String>, String> {
         if self.mode == Mode::Turn {
-            let unused = [("processes", self.processes.is_some()), ("idle", self.idle.is_some())];
+            let unused = [
+                ("processes", self.processes.is_some()),
+                ("idle", self.idle.is_some()),
+                ("watch", self.watch.is_some()),
+            ];
             let unused = unused.into_iter().filter(|(_, given)| *given);
             return Ok(unused
                 .map(|(key, _)| format!("`command.{key}` does nothing without `mode = \"serve\"`"))
@@ -235,16 +263,12 @@ impl Program {
         if !self.cwd.is_dir() && home != Some(&self.cwd) {
             problems.push(format!("tasks will fail: `{}` is not a directory", self.cwd.display()));
         }
-        let program = self.path();
-        let (found, place) = if program.is_absolute() {
-            (program.is_file(), "there")
-        } else {
-            let path =
-                self.env.get("PATH").map(Into::into).or_else(|| environment::variable_os("PATH")).unwrap_or_default();
-            (std::env::split_paths(&path).any(|directory| directory.join(&program).is_file()), "in PATH")
-        };
-        if !found {
+        if self.executable().is_none() {
+            let place = if self.path().is_absolute() { "there" } else { "in PATH" };
             problems.push(format!("tasks will fail: the program `{}` is not {place}", self.argv[0]));
+        }
+        if let Some(script) = self.script().filter(|script| self.cwd.is_dir() && !script.exists()) {
+            problems.push(format!("tasks will fail: the script `{}` is not there", script.display()));
         }
         for name in &self.pass_env {
             if environment::variable_os(name).is_none() && !self.env.contains_key(name) {
@@ -252,6 +276,28 @@ impl Program {
             }
         }
         problems
+    }
+
+    /// The file that is started, where it is there.
+    fn executable(&self) -> Option<PathBuf> {
+        let program = self.path();
+        if program.is_absolute() {
+            return program.is_file().then_some(program);
+        }
+        let path =
+            self.env.get("PATH").map(Into::into).or_else(|| environment::variable_os("PATH")).unwrap_or_default();
+        std::env::split_paths(&path).map(|directory| directory.join(&program)).find(|file| file.is_file())
+    }
+
+    /// The script that a well-known interpreter is given, be it there or not. `None` where it is given something else, or options that
+    /// are not known here.
+    fn script(&self) -> Option<PathBuf> {
+        let (program, arguments) = self.argv.split_first()?;
+        let name = Path::new(program).file_name()?.to_str()?;
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let (_, flags) = INTERPRETERS.iter().find(|(known, _)| *known == name)?;
+        let argument = arguments.iter().find(|argument| !flags.contains(&argument.as_str()))?;
+        (!argument.starts_with('-')).then(|| self.cwd.join(argument))
     }
 
     /// The program's own: as it stands when PATH is to be searched, and otherwise seen from `cwd`.
@@ -271,5 +317,24 @@ mod tests {
         assert_eq!((spec.argv, spec.cwd, spec.output), (vec!["cat".to_owned()], PathBuf::new(), None));
         assert_eq!((spec.grace, spec.max_output), (Span(Duration::from_secs(2)), Size(64 << 20)));
         assert!(spec.env.is_empty() && spec.pass_env.is_empty());
+    }
+
+    #[test]
+    fn the_script_of_an_interpreter_is_known() {
+        for (argv, script) in [
+            (&["python3", "main.py", "x"][..], Some("/a/main.py")),
+            (&["/usr/bin/python3.12", "-u", "-B", "main.py"], Some("/a/main.py")),
+            (&["node", "--no-warnings", "/b/x.js"], Some("/b/x.js")),
+            (&["python3", "-m", "http.server"], None),
+            (&["python3", "-c", "pass"], None),
+            (&["python3", "-X", "dev", "main.py"], None),
+            (&["sh", "-c", "cat"], None),
+            (&["cat", "main.py"], None),
+            (&["python3"], None),
+        ] {
+            let argv: Vec<String> = argv.iter().map(|argument| (*argument).to_owned()).collect();
+            let found = Program::new(argv.clone(), PathBuf::from("/a")).script();
+            assert_eq!(found, script.map(PathBuf::from), "{argv:?}");
+        }
     }
 }

@@ -7,7 +7,7 @@ mod common;
 mod table;
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,7 +16,7 @@ use std::{
 use exchange::{Delivery, Entry, OnCrash, Profile, ReplyMode};
 use store::AgentId;
 
-pub use self::table::Table;
+pub use self::table::{Table, keys_of};
 use self::{common::Common, table::unknown};
 use crate::{
     command::Quarters,
@@ -44,6 +44,8 @@ pub struct AgentFile {
     pub warnings: Vec<String>,
     /// Whether it means something else when it stands in another directory.
     pub relative: bool,
+    /// Files whose change makes the agent anew.
+    pub watched: Vec<PathBuf>,
 }
 
 /// A file and what is to be said about it.
@@ -130,6 +132,8 @@ impl Reader {
         let mut top = Table::parse(text)?;
         let kind = self.kind(&mut top)?;
         let mut own = top.table(kind.name)?;
+        top.beside(format!("in the table `[{}]`", kind.name), (kind.keys)());
+        own.beside("at the top of the file, above all tables".to_owned(), keys_of::<Common>());
         let mut warnings = Vec::new();
         warnings.extend(top.adopt(kind.moved, &mut own)?);
 
@@ -148,6 +152,7 @@ impl Reader {
             models: self.models.clone(),
             directory,
             relative: Cell::new(false),
+            watched: RefCell::default(),
         };
         let built = (kind.build)(own, &context)?;
         profile.delivery = built.delivery;
@@ -170,7 +175,8 @@ impl Reader {
         }
         warnings.extend(built.warnings);
         let relative = named.is_none() && context.relative.get();
-        Ok(AgentFile { entry: Entry::new(profile, built.agent), warnings, relative })
+        let watched = context.watched.into_inner();
+        Ok(AgentFile { entry: Entry::new(profile, built.agent), warnings, relative, watched })
     }
 
     fn kind(&self, top: &mut Table<'_>) -> Result<&Kind, String> {

@@ -4,7 +4,7 @@
 //! [`crate::file`].
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
@@ -32,6 +32,8 @@ pub struct Kind {
     pub name: &'static str,
     /// Keys of every agent that older files have in this kind's table. They are read there too, with a warning.
     pub moved: &'static [&'static str],
+    /// The keys of its own table, see [`crate::file::keys_of`].
+    pub keys: fn() -> Vec<String>,
     /// What its agents have where their files say nothing.
     pub prepare: fn(&mut Profile),
     /// Makes an agent of the kind's own table, which is empty where a file has none. An error says what is wrong.
@@ -77,6 +79,8 @@ pub struct Context {
     pub(crate) directory: PathBuf,
     /// Whether something in the file is meant from the directory.
     pub(crate) relative: Cell<bool>,
+    /// Files that are part of the agent: it is made anew when they change.
+    pub(crate) watched: RefCell<Vec<PathBuf>>,
 }
 
 impl Context {

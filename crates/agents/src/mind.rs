@@ -24,7 +24,7 @@ use store::{AgentId, TaskId};
 pub use self::constitution::{Constitution, Wrong};
 use self::{state::State, think::Thinking};
 use crate::{
-    file::Table,
+    file::{Table, keys_of},
     frame,
     kind::{Built, Context, Described, Kind},
     model::{self, Models},
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Agents run by models, described by the table `[llm]`.
-pub const KIND: Kind = Kind { name: "llm", moved: &[], prepare, build };
+pub const KIND: Kind = Kind { name: "llm", moved: &[], keys: keys_of::<Constitution>, prepare, build };
 
 /// The name of the agent that routes.
 pub const INDEX: &str = "index";

@@ -8,12 +8,12 @@ use exchange::{Agent, Delivery, Outcome, Output, Turn};
 use serde::Deserialize;
 
 use crate::{
-    file::Table,
+    file::{Table, keys_of},
     kind::{Built, Context, Kind},
 };
 
 /// Queues, described by the table `[queue]`.
-pub const KIND: Kind = Kind { name: "queue", moved: &[], prepare: |_| {}, build };
+pub const KIND: Kind = Kind { name: "queue", moved: &[], keys: keys_of::<QueueSpec>, prepare: |_| {}, build };
 
 /// The table `[queue]` of a file.
 #[derive(Debug, Default, Deserialize)]

@@ -40,12 +40,12 @@ pub use self::{
     yaml::Entry as RemoteEntry,
 };
 use crate::{
-    file::Table,
+    file::{Table, keys_of},
     kind::{Built, Context, Kind},
 };
 
 /// Remotes, described by the table `[remote]`.
-pub const KIND: Kind = Kind { name: "remote", moved: &[], prepare, build };
+pub const KIND: Kind = Kind { name: "remote", moved: &[], keys: keys_of::<RemoteEntry>, prepare, build };
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_millis(500);

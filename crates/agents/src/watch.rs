@@ -1,6 +1,7 @@
 //! The directory of agent files: loaded at start, and again when a file comes, changes or goes.
 //!
-//! The directory is looked at twice a second. A file that breaks keeps its last good version; a file that
+//! The directory is looked at twice a second. A file that is touched is loaded again, and so is one whose program has changed, where the
+//! file asks for that. A file that breaks keeps its last good version; a file that
 //! never was good is no agent, and hides a built-in one of the same id all the same: whoever put it there
 //! did not mean the built-in one to answer.
 
@@ -53,7 +54,8 @@ struct Files {
 
 struct Known {
     stamp: Stamp,
-    text: Option<String>,
+    /// Other files that are part of the agent, as they were when it was loaded.
+    watched: Vec<(PathBuf, Option<Stamp>)>,
     state: FileState,
     /// Whether the agent runs, in its last good version if the file is broken.
     loaded: bool,
@@ -130,28 +132,21 @@ impl Files {
             self.remove(&path);
         }
         for (path, stamp) in found {
-            if self.known.get(&path).is_none_or(|known| known.stamp != stamp) {
+            if self.known.get(&path).is_none_or(|known| known.stamp != stamp || known.has_changed()) {
                 self.load(path, stamp);
             }
         }
     }
 
     fn load(&mut self, path: PathBuf, stamp: Stamp) {
-        let text = file::read(&path);
-        if let (Some(known), Ok(text)) = (self.known.get_mut(&path), &text)
-            && known.text.as_ref() == Some(text)
-        {
-            // Touched, not changed.
-            known.stamp = stamp;
-            return;
-        }
-        let (text, read) = match text {
-            Ok(text) => {
-                let read = self.reader.parse(&path, &text);
-                (Some(text), read)
-            }
-            Err(error) => (None, Err(error)),
+        let read = self.reader.load(&path);
+        let watched = match (&read, self.known.get(&path)) {
+            (Ok(file), _) => file.watched.clone(),
+            // Those of its last good version.
+            (Err(_), Some(known)) => known.watched.iter().map(|(path, _)| path.clone()).collect(),
+            (Err(_), None) => Vec::new(),
         };
+        let watched = watched.into_iter().map(|path| (path.clone(), stamp_of(&path, 0))).collect();
         let state = FileState::of(&path, &read);
         let loaded_before = self.known.get(&path).is_some_and(|known| known.loaded);
         let loaded = loaded_before || read.is_ok();
@@ -180,7 +175,7 @@ impl Files {
                 }
             }
         }
-        self.known.insert(path, Known { stamp, text, state, loaded });
+        self.known.insert(path, Known { stamp, watched, state, loaded });
     }
 
     fn remove(&mut self, path: &Path) {
@@ -195,19 +190,30 @@ impl Files {
     }
 }
 
+impl Known {
+    /// Whether a file that is part of the agent is another than it was.
+    fn has_changed(&self) -> bool {
+        self.watched.iter().any(|(path, stamp)| stamp_of(path, 0) != *stamp)
+    }
+}
+
 /// The agent files of a directory, with what changes when they do.
 fn stamps(directory: &Path) -> io::Result<BTreeMap<PathBuf, Stamp>> {
     let mut found = BTreeMap::new();
     let place = fs::metadata(directory).map_or(0, |metadata| metadata.mode());
     for path in file::list(directory)? {
-        if let Ok(metadata) = fs::metadata(&path) {
-            let modes = (metadata.mode(), place);
-            let stamp =
-                Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino(), modes };
+        if let Some(stamp) = stamp_of(&path, place) {
             found.insert(path, stamp);
         }
     }
     Ok(found)
+}
+
+/// What changes when a file in a directory of this mode does; `None` where there is none.
+fn stamp_of(path: &Path, directory: u32) -> Option<Stamp> {
+    let metadata = fs::metadata(path).ok()?;
+    let modes = (metadata.mode(), directory);
+    Some(Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino(), modes })
 }
 
 /// The same agent with all its slots free.

@@ -20,7 +20,7 @@ use rig::{Rig, status, text};
 use serde::Deserialize;
 
 /// A kind of a test: it says a word, and warns of long ones.
-const TOY: Kind = Kind { name: "toy", moved: &[], prepare: |_| {}, build: toy };
+const TOY: Kind = Kind { name: "toy", moved: &[], keys: file::keys_of::<Toy>, prepare: |_| {}, build: toy };
 const WITH_TOY: &[Kind] = &[command::KIND, TOY];
 
 #[derive(Deserialize)]
@@ -141,7 +141,7 @@ fn every_common_key_arrives() {
 fn what_is_wrong_is_said() {
     let top = "kind, toy, name, description, version, skills, input_modes, output_modes, extensions, tenants, reply, \
                reply_text, reveal_after, timeout, concurrency, per_tenant, max_attempts, on_crash, directory";
-    let own = "argv, cwd, mode, processes, idle, output, grace, max_output, env, pass_env, isolation, network, readable, uid, gid, limits, stderr";
+    let own = "argv, cwd, mode, processes, idle, watch, output, grace, max_output, env, pass_env, isolation, network, readable, uid, gid, limits, stderr";
     for (text, said) in [
         ("", "missing key `kind`; kinds are: command, toy"),
         ("kind = 1", "line 1: `kind` is not a text"),
@@ -156,7 +156,10 @@ fn what_is_wrong_is_said() {
             &format!("line 2: unknown key `toi`; did you mean `toy`? keys are: {top}"),
         ),
         ("kind = \"toy\"\n[toy]\nwords = 1", "line 3: unknown key `words`; did you mean `word`? keys are: word, path"),
-        ("kind = \"toy\"\n[toy]\ntimeout = \"1s\"", "line 3: unknown key `timeout`; keys are: word, path"),
+        (
+            "kind = \"toy\"\n[toy]\ntimeout = \"1s\"",
+            "line 3: `timeout` stands at the top of the file, above all tables",
+        ),
         ("kind = \"toy\"\n[toy]\nword = 1", "line 3: `toy.word` must be a string, not the number 1"),
         ("kind = \"toy\"\n[toy]\nword = \"never\"", "`toy.word` is never said"),
         ("kind = \"toy\"\nname = \" \"", "line 2: `name`: must not be empty"),

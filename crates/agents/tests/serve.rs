@@ -401,6 +401,52 @@ async fn a_changed_file_drains_the_old_process() {
 }
 
 #[tokio::test]
+async fn a_touched_file_replaces_the_process_and_turns_that_run_end_in_the_old_one() {
+    let rig = server("").await;
+    let pid = rig.pid().await;
+    let id = rig.start("it", "meet 2").await;
+    rig.begun("meet", 1).await;
+    touch(&rig.dir.join("it.toml"));
+    rig.files.refresh();
+    let other = rig.pid().await;
+    assert!(other != pid && alive(&pid), "its turn goes on");
+    rig.cancel(&id).await;
+    dies(&pid).await;
+    assert_eq!(rig.pid().await, other);
+    // The program alone is another matter.
+    touch(&rig.dir.join("it.script"));
+    rig.files.refresh();
+    assert_eq!(rig.pid().await, other);
+}
+
+#[tokio::test]
+async fn a_watched_program_that_changes_replaces_its_process() {
+    let rig = server("command.watch = true").await;
+    let pid = rig.pid().await;
+    rig.files.refresh();
+    assert_eq!(rig.pid().await, pid, "nothing has changed");
+    let script = rig.dir.join("it.script");
+    fs::write(&script, SERVER.replace("str(os.getpid())", "'new ' + str(os.getpid())")).unwrap();
+    rig.files.refresh();
+    let changed = rig.pid().await;
+    assert!(changed.starts_with("new "), "{changed}");
+    dies(&pid).await;
+    // One that is gone for a moment, as some editors write files, comes back.
+    fs::remove_file(&script).unwrap();
+    rig.files.refresh();
+    fs::write(&script, SERVER).unwrap();
+    rig.files.refresh();
+    assert!(!rig.pid().await.starts_with("new "));
+}
+
+/// Makes a file look as if it had just been written.
+fn touch(path: &std::path::Path) {
+    let file = fs::OpenOptions::new().append(true).open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.set_modified(modified + Duration::from_secs(1)).unwrap();
+}
+
+#[tokio::test]
 async fn what_a_turn_may_print_is_bounded() {
     let rig = server("command.max_output = \"64KiB\"\nconcurrency = 4").await;
     let (flooded, met) = tokio::join!(rig.say("it", "flood 500"), rig.say("it", "pid"));

@@ -22,7 +22,7 @@ use client::{Client, call_json, discover};
 use http::Method;
 use serde_json::{Value, json};
 
-use self::files::Directory;
+use self::{arrival::Arrival, files::Directory};
 use crate::{
     config::{LogFormat, Settings, process_environment},
     failure::{Exit, Failure},
@@ -59,6 +59,9 @@ enum Verb {
     /// Delete an agent's file; work that waits for it stays queued
     #[command(after_help = "Example:\n  sb agent remove count")]
     Remove(Remove),
+    /// Make the server read an agent's file again: new turns get a new process, those that run end in theirs
+    #[command(after_help = "Example:\n  sb agent restart count")]
+    Restart(Remove),
     /// Check an agent's file, or all of them
     #[command(after_help = "Examples:\n  sb agent check\n  sb agent check ./count.toml")]
     Check(Check),
@@ -144,6 +147,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
         Verb::New(mut args) => new::run(&mut args),
         Verb::Add(args) => add(&args),
         Verb::Remove(args) => remove(&args),
+        Verb::Restart(args) => restart(&args),
         Verb::Check(args) => check(&args),
     }
 }
@@ -430,6 +434,20 @@ fn remove(args: &Remove) -> Result<(), Failure> {
             output::line(&json!({"id": args.id, "source": removed.display().to_string(), "removed": true}).to_string());
         }
         Format::Text => output::line(&format!("removed agent {}", args.id)),
+    }
+    Ok(())
+}
+
+fn restart(args: &Remove) -> Result<(), Failure> {
+    let touched = args.common.directory()?.touch(&args.id)?;
+    let arrival = args.common.target.block_on(arrival::wait(&args.common, &args.id))?;
+    if args.common.output == Format::Json {
+        let shown = json!({"id": args.id, "source": touched.display().to_string(), "served": arrival.is_served()});
+        output::line(&shown.to_string());
+    } else if arrival == Arrival::NoServer {
+        output::error_line("note", "no server is running here; there is nothing to restart");
+    } else {
+        output::line(&format!("restarted agent {}: new turns get a new process", args.id));
     }
     Ok(())
 }

@@ -16,13 +16,27 @@ pub struct Table<'a> {
     rows: Spanned<DeTable<'a>>,
     /// Keys that it has although they are not in the rows any more.
     taken: Vec<&'static str>,
+    /// Where keys stand that belong to the other table of the file, and which they are.
+    other: Option<(String, Vec<String>)>,
+}
+
+/// The keys that a table of this type may have.
+pub fn keys_of<T: DeserializeOwned>() -> Vec<String> {
+    // The words of serde name all of them when one is wrong.
+    let words = toml::from_str::<T>("\"\" = 0").err().map(|error| error.message().to_owned()).unwrap_or_default();
+    words.split('`').skip(3).step_by(2).map(str::to_owned).collect()
 }
 
 impl<'a> Table<'a> {
     /// The top of a file.
     pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
-        let rows = DeTable::parse(text).map_err(|error| explain(text, "", &[], &error))?;
-        Ok(Self { text, prefix: String::new(), rows, taken: Vec::new() })
+        let rows = DeTable::parse(text).map_err(|error| explain(text, "", &[], None, &error))?;
+        Ok(Self { text, prefix: String::new(), rows, taken: Vec::new(), other: None })
+    }
+
+    /// Says where keys of the other table stand: who writes one here is told so.
+    pub(super) fn beside(&mut self, place: String, keys: Vec<String>) {
+        self.other = Some((place, keys));
     }
 
     /// Takes a text out of it.
@@ -41,7 +55,13 @@ impl<'a> Table<'a> {
         let DeValue::Table(rows) = value.into_inner() else {
             return Err(format!("line {}: `{name}` is not a table: write `[{name}]`", line(self.text, span.start)));
         };
-        Ok(Self { text: self.text, prefix: format!("{name}."), rows: Spanned::new(span, rows), taken: Vec::new() })
+        Ok(Self {
+            text: self.text,
+            prefix: format!("{name}."),
+            rows: Spanned::new(span, rows),
+            taken: Vec::new(),
+            other: None,
+        })
     }
 
     /// Moves these keys here from a table where older files have them. Gives the warning that shows the new form.
@@ -66,11 +86,13 @@ impl<'a> Table<'a> {
     pub fn read<T: DeserializeOwned>(self) -> Result<T, String> {
         serde_path_to_error::deserialize(Deserializer::from(self.rows)).map_err(|error| {
             // What was taken belongs to this table, not to those inside of it.
-            let taken = if error.path().iter().len() > 1 { &[][..] } else { &self.taken };
+            let inside = error.path().iter().len() > 1;
+            let taken = if inside { &[][..] } else { &self.taken };
+            let other = self.other.as_ref().filter(|_| !inside);
             // The path of the table itself is a full stop.
             let path = error.path().to_string();
             let path = format!("{}{}", self.prefix, path.trim_start_matches('.'));
-            explain(self.text, path.trim_end_matches('.'), taken, error.inner())
+            explain(self.text, path.trim_end_matches('.'), taken, other, error.inner())
         })
     }
 
@@ -86,14 +108,29 @@ pub(super) fn unknown(what: &str, wrong: &str, known: &[&str]) -> String {
     format!("unknown {what} `{wrong}`;{meant} {what}s are: {}", known.join(", "))
 }
 
+/// What is said of a key that does not exist where it stands, and does in the other table of the file, or nearly.
+fn elsewhere(wrong: &str, known: &[&str], other: Option<&(String, Vec<String>)>) -> Option<String> {
+    let (place, keys) = other?;
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    if keys.contains(&wrong) {
+        return Some(format!("`{wrong}` stands {place}"));
+    }
+    if nearest(wrong, known).is_some() {
+        return None;
+    }
+    let meant = nearest(wrong, &keys)?;
+    Some(format!("unknown key `{wrong}`; did you mean `{meant}`, which stands {place}?"))
+}
+
 /// The parser's own words with the line and the key.
-fn explain(text: &str, key: &str, taken: &[&str], error: &Error) -> String {
+fn explain(text: &str, key: &str, taken: &[&str], other: Option<&(String, Vec<String>)>, error: &Error) -> String {
     let message = error.message().trim_end().replace('\n', ", ");
     // The words of serde: "unknown field `a`, expected one of `b`, `c`".
     let mut names = message.split('`').skip(1).step_by(2);
     let problem = if message.starts_with("unknown field") {
         let wrong = names.next().unwrap_or_default();
-        unknown("key", wrong, &taken.iter().copied().chain(names).collect::<Vec<_>>())
+        let known: Vec<&str> = taken.iter().copied().chain(names).collect();
+        elsewhere(wrong, &known, other).unwrap_or_else(|| unknown("key", wrong, &known))
     } else if message.starts_with("unknown variant") {
         let wrong = names.next().unwrap_or_default();
         format!("`{key}`: {}", unknown("value", wrong, &names.collect::<Vec<_>>()))

@@ -74,11 +74,24 @@ impl Directory {
 
     /// Deletes an agent's file.
     pub(crate) fn remove(&self, id: &str) -> Result<PathBuf, Failure> {
+        self.change(id, "remove", |path| fs::remove_file(path))
+    }
+
+    /// Makes an agent's file look new, so that the server reads it again.
+    pub(crate) fn touch(&self, id: &str) -> Result<PathBuf, Failure> {
+        self.change(id, "touch", |path| {
+            let now = std::time::UNIX_EPOCH
+                + std::time::Duration::from_millis(store::clock::now().as_millis().unsigned_abs());
+            fs::OpenOptions::new().append(true).open(path)?.set_modified(now)
+        })
+    }
+
+    fn change(&self, id: &str, what: &str, change: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf, Failure> {
         if let Err(why) = id.parse::<store::AgentId>() {
             return Err(Failure::usage(format!("`{id}` is not an agent id")).because(why));
         }
         let path = self.path(id);
-        match fs::remove_file(&path) {
+        match change(&path) {
             Ok(()) => Ok(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let failure = Failure::failed(format!("there is no agent file `{}`", path.display()));
@@ -89,7 +102,7 @@ impl Directory {
                     failure.hint("`sb agent list` shows what there is")
                 })
             }
-            Err(error) => Err(Failure::failed(format!("cannot remove `{}`", path.display())).caused_by(&error)),
+            Err(error) => Err(Failure::failed(format!("cannot {what} `{}`", path.display())).caused_by(&error)),
         }
     }
 }

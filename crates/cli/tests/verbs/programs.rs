@@ -60,3 +60,61 @@ fn a_turn_that_killed_two_processes_runs_in_its_own_after_a_restart_of_the_serve
     let shared = home.ok(&["send", "--agent", "it", "pid"]);
     assert_ne!(shared.lines().next(), Some(own.as_str()), "another turn is in its process");
 }
+
+#[test]
+fn an_agent_is_restarted_by_a_verb_and_by_its_file() {
+    let home = Home::new();
+    add(&home, "");
+    let _server = home.serve();
+    let pid = || home.ok(&["send", "--agent", "it", "pid"]);
+    let first = pid();
+    assert_eq!(pid(), first);
+    let said = home.ok(&["agent", "restart", "it"]);
+    assert_eq!(said, "restarted agent it: new turns get a new process\n");
+    let second = pid();
+    assert_ne!(second, first);
+    let file = home.agents().join("it.toml");
+    let copy = home.path("it.toml");
+    fs::copy(&file, &copy).unwrap();
+    home.ok(&["agent", "add", copy.to_str().unwrap(), "--replace"]);
+    assert_ne!(pid(), second);
+    assert!(home.fails(&["agent", "restart", "nobody"], 1).contains("there is no agent file"));
+}
+
+#[test]
+fn a_check_sees_a_script_that_is_missing_and_keys_in_the_wrong_table() {
+    let home = Home::new();
+    let check = |text: &str| {
+        let file = home.write("checked/agent.toml", text);
+        let output = home.run(&["agent", "check", &file]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = check("kind = \"command\"\n[command]\nargv = [\"python3\", \"missing.py\"]\n");
+    assert!(
+        said.contains("ok, but tasks will fail: the script `") && said.contains("missing.py` is not there"),
+        "{said}"
+    );
+    for (text, wanted) in [
+        (
+            "kind = \"command\"\n[command]\nargv = [\"cat\"]\ntimeot = \"5s\"\n",
+            "line 4: unknown key `timeot`; did you mean `timeout`, which stands at the top of the file",
+        ),
+        (
+            "kind = \"command\"\ntimeot = \"5s\"\n[command]\nargv = [\"cat\"]\n",
+            "line 2: unknown key `timeot`; did you mean `timeout`?",
+        ),
+        (
+            "kind = \"command\"\nisolaton = \"strict\"\n[command]\nargv = [\"cat\"]\n",
+            "did you mean `isolation`, which stands in the table `[command]`?",
+        ),
+        (
+            "kind = \"command\"\nisolation = \"strict\"\n[command]\nargv = [\"cat\"]\n",
+            "line 2: `isolation` stands in the table `[command]`",
+        ),
+        ("kind = \"llm\"\n[llm]\nconcurency = 3\n", "did you mean `concurrency`, which stands at the top"),
+        ("kind = \"command\"\n[command]\nargv = [\"cat\"]\nlimits = { timeot = 3 }\n", "unknown key `timeot`;"),
+    ] {
+        let said = check(text);
+        assert!(said.contains(wanted), "{text}: {said}");
+    }
+}
