@@ -28,7 +28,7 @@ use store::AgentId;
 
 pub use self::{
     cage::{Isolation, Limits, Stderr},
-    quarters::{Quarters, Staff},
+    quarters::{Quarters, Staff, log_before, log_of, record_of},
 };
 use self::{once::OnceAgent, serve::ServeAgent};
 use crate::{

@@ -5,6 +5,7 @@
 
 mod arrival;
 pub(crate) mod files;
+mod logs;
 mod new;
 mod program;
 
@@ -62,6 +63,11 @@ enum Verb {
     /// Make the server read an agent's file again: new turns get a new process, those that run end in theirs
     #[command(after_help = "Example:\n  sb agent restart count")]
     Restart(Remove),
+    /// Print what the programs of an agent wrote to standard error, with times and tasks; on the server's machine
+    #[command(
+        after_help = "Examples:\n  sb agent logs count\n  sb agent logs count -f\n  sb agent logs count -n 20 -o json"
+    )]
+    Logs(logs::Logs),
     /// Check an agent's file, or all of them
     #[command(after_help = "Examples:\n  sb agent check\n  sb agent check ./count.toml")]
     Check(Check),
@@ -148,6 +154,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
         Verb::Add(args) => add(&args),
         Verb::Remove(args) => remove(&args),
         Verb::Restart(args) => restart(&args),
+        Verb::Logs(args) => logs::run(&args),
         Verb::Check(args) => check(&args),
     }
 }

@@ -94,7 +94,7 @@ fn with_values(command: Command) -> Command {
     let of_agents = command.get_name() == "agent";
     let command = command.mut_args(with_value);
     command.mut_subcommands(|below| {
-        let is_id = of_agents && matches!(below.get_name(), "show" | "remove" | "restart");
+        let is_id = of_agents && matches!(below.get_name(), "show" | "remove" | "restart" | "logs");
         let below = if is_id { below.mut_arg("id", |id| id.add(ArgValueCompleter::new(agents))) } else { below };
         with_values(below)
     })

@@ -6,6 +6,8 @@ mod patience;
 mod printer;
 mod text;
 
+use std::path::PathBuf;
+
 use a2a::{SendMessageResponse, Task, TaskState, TaskStatus};
 use agents::units::Span;
 use client::{Client, user_message};
@@ -20,13 +22,13 @@ pub(crate) use self::{
     text::{message_text, print_reply, print_text, task_text},
 };
 use crate::{
-    config::LogFormat,
+    config::{LogFormat, process_environment},
     failure::{Exit, Failure},
     logging,
     output::{self, Format},
     parts::PartArgs,
     target,
-    task::spoken,
+    task::{logs::kept, spoken},
 };
 
 /// `sb send …`
@@ -135,10 +137,15 @@ fn object(turn: &Turn) -> Option<String> {
     turn.answer.clone().or_else(known)
 }
 
+/// How many of the last lines of a failed program are shown.
+const LAST_LINES: usize = 5;
+
 /// Where a command was sent, so that the next one goes there as well.
 pub(crate) struct Place {
     /// The flags that lead there.
     words: Vec<String>,
+    /// The data directory of the server, where that is the one of this machine.
+    data_dir: Option<PathBuf>,
 }
 
 /// Why a wait was given up, in words.
@@ -179,8 +186,11 @@ impl Stopped {
 
 impl Place {
     pub(crate) fn of(url: Option<&str>, target: &target::TargetArgs) -> Self {
+        let is_local = url.is_none() && !target.names_server();
+        let settings = is_local.then(|| target.settings(&process_environment).ok()).flatten();
+        let data_dir = settings.and_then(|settings| settings.data_dir(&process_environment).ok());
         let url = url.into_iter().flat_map(|url| ["--url".to_owned(), url.to_owned()]);
-        Self { words: url.chain(target.words()).collect() }
+        Self { words: url.chain(target.words()).collect(), data_dir }
     }
 
     /// Another command that goes there.
@@ -213,7 +223,21 @@ impl Place {
             output::error_line("note", &format!("the task waits; go on with `{command} …`"));
             return Ok(());
         }
-        verdict(&task.id, &task.status).map_err(|failure| failure.of(task))
+        verdict(&task.id, &task.status).map_err(|failure| self.explain(failure, task).of(task))
+    }
+
+    /// What the program of a failed task said last, for a user of this machine who may read it.
+    fn explain(&self, failure: Failure, task: &Task) -> Failure {
+        let kept = self.data_dir.as_deref().and_then(|data_dir| kept(data_dir, &task.id));
+        let (Some((_, text)), TaskState::Failed) = (kept, task.status.state) else { return failure };
+        if !output::is_for_programs() {
+            let lines: Vec<&str> = text.lines().collect();
+            for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
+                output::error_line("stderr", &output::single_line(line));
+            }
+        }
+        let command = self.command(&["task", "logs", &task.id]);
+        failure.hint(format!("`{command}` shows what its program wrote to standard error"))
     }
 
     /// The end of a command that gave up, with all that is known of its task.

@@ -3,6 +3,7 @@
 mod download;
 mod get;
 mod list;
+pub(crate) mod logs;
 mod subscribe;
 
 use a2a::{CancelTaskRequest, TaskState};
@@ -49,6 +50,9 @@ enum Verb {
                       # everything from the start"
     )]
     Subscribe(subscribe::Subscribe),
+    /// Print what the program of a task wrote to standard error; on the server's machine
+    #[command(after_help = "Example:\n  sb task logs 0197c5a2-…")]
+    Logs(logs::Logs),
     /// Save the files that a task has made
     #[command(after_help = "Examples:\n  sb task download 0197c5a2-… --dir ./results\n  \
                             sb task download 0197c5a2-… --all --force -o json")]
@@ -113,6 +117,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
         Verb::Cancel(args) => args.place.target.block_on(cancel(&args)),
         Verb::Delete(args) => args.common.target.block_on(delete(&args)),
         Verb::Subscribe(args) => target::block_on(subscribe::subscribe(&args)),
+        Verb::Logs(args) => logs::run(&args),
         Verb::Download(args) => args.place.target.block_on(download::download(&args)),
     }
 }

@@ -61,14 +61,14 @@ impl Agent for OnceAgent {
             OutputMode::Text => Reader::Text(Text::default()),
             OutputMode::Events => Reader::Events(Events::default()),
         };
-        let mut tail = Tail::of_turn(&turn);
+        let mut tail = Tail::of_turn(&turn, &self.quarters);
         let end = self.attend(&mut process, input, &mut reader, &mut tail, &turn, &out).await;
         if let End::Exited(status) = &end
             && let Some(error) = process.refusal(*status, &tail)
         {
             return refused(&self.program, &error);
         }
-        tail.record(&self.quarters);
+        tail.record();
         let status = match end {
             End::Canceled => return Outcome::Canceled,
             End::Broken(why) => return Outcome::Broken(why),

@@ -30,14 +30,14 @@ use crate::{environment, guard};
 const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
 /// How much of stderr a caller can be told.
 const TAIL_BYTES: usize = 4 << 10;
+/// What begins a line of a launcher's, which is no complaint of the program.
+const REFUSED: &[u8] = b"\0";
 /// How much of one turn's stderr is kept for the operator.
 const RECORD_BYTES: usize = 16 << 10;
 /// How much of one turn's stderr is logged, or of what a program that stays says in each [`PERIOD`].
 const LINES: usize = 100;
 const PERIOD: Duration = Duration::from_secs(60);
 const LINE_BYTES: usize = 1 << 10;
-/// The record of a program that takes many turns.
-const SERVED: &str = "serve";
 /// How long a keeper has to end everything before it is taken for stopped.
 pub(super) const KEEPER: Duration = Duration::from_secs(15);
 
@@ -62,6 +62,7 @@ pub(super) struct Tail {
     line: Vec<u8>,
     lines: usize,
     agent: AgentId,
+    quarters: Quarters,
     of: Whose,
 }
 
@@ -334,17 +335,18 @@ pub(super) fn refused(program: &Program, error: &io::Error) -> Outcome {
 
 impl Tail {
     /// The words of a program that was started for one turn.
-    pub(super) fn of_turn(turn: &Turn) -> Self {
-        Self::new(turn.agent.clone(), Whose::Turn { task: turn.task, attempt: turn.attempt })
+    pub(super) fn of_turn(turn: &Turn, quarters: &Quarters) -> Self {
+        Self::new(turn.agent.clone(), quarters, Whose::Turn { task: turn.task, attempt: turn.attempt })
     }
 
     /// The words of a program that stays.
-    pub(super) fn of_program(agent: AgentId) -> Self {
-        Self::new(agent, Whose::Program { since: Instant::now() })
+    pub(super) fn of_program(agent: AgentId, quarters: &Quarters) -> Self {
+        Self::new(agent, quarters, Whose::Program { since: Instant::now() })
     }
 
-    fn new(agent: AgentId, of: Whose) -> Self {
-        Self { bytes: Vec::new(), cut: false, line: Vec::new(), lines: 0, agent, of }
+    fn new(agent: AgentId, quarters: &Quarters, of: Whose) -> Self {
+        let quarters = quarters.clone();
+        Self { bytes: Vec::new(), cut: false, line: Vec::new(), lines: 0, agent, quarters, of }
     }
 
     /// Keeps the end and logs whole lines.
@@ -354,18 +356,39 @@ impl Tail {
             self.cut = true;
             self.bytes.drain(..self.bytes.len() - RECORD_BYTES);
         }
+        let mut lines = String::new();
         for byte in bytes {
             if *byte == b'\n' {
-                self.log();
+                self.log(&mut lines);
             } else if self.line.len() < LINE_BYTES {
                 self.line.push(*byte);
             }
         }
+        self.write(&lines);
     }
 
-    /// Logs the line that is there, as long as there are not too many.
-    fn log(&mut self) {
+    /// Adds lines to the log of the agent's programs.
+    fn write(&self, lines: &str) {
+        if !lines.is_empty()
+            && let Err(error) = self.quarters.log(&self.agent, lines)
+        {
+            tracing::warn!(agent.name = %self.agent, error = %error, "cannot write to the log of the agent's programs");
+        }
+    }
+
+    /// Takes the line that is there for the log of the agent's programs, and for that of the server as long as there are not too many.
+    fn log(&mut self, lines: &mut String) {
         let line = std::mem::take(&mut self.line);
+        if line.starts_with(REFUSED) {
+            return;
+        }
+        // Nothing that a program says may look like a line of the log, or steer a terminal.
+        let line = String::from_utf8_lossy(&line).replace(char::is_control, "\u{fffd}");
+        let task = match &self.of {
+            Whose::Turn { task, .. } => task.to_string(),
+            Whose::Program { .. } => "-".to_owned(),
+        };
+        lines.push_str(&format!("{} {task} {line}\n", store::clock::now()));
         if let Whose::Program { since } = &mut self.of
             && since.elapsed() >= PERIOD
         {
@@ -377,30 +400,28 @@ impl Tail {
             Whose::Turn { task, .. } => (Some(tracing::field::display(task)), "of this turn"),
             Whose::Program { .. } => (None, "of this minute"),
         };
-        if self.lines <= LINES && !line.starts_with(b"\0") {
-            // Nothing that a program says may look like a line of the log, or steer a terminal.
-            let line = String::from_utf8_lossy(&line).replace(char::is_control, "\u{fffd}");
+        if self.lines <= LINES {
             tracing::info!(agent.name = %self.agent, task.id = task, "stderr: {line}");
         } else if self.lines == LINES + 1 {
             tracing::info!(agent.name = %self.agent, task.id = task, "stderr: further lines {what} are not logged");
         }
     }
 
-    /// All has been said: the operator finds the end of it in the record of the task, or of the program.
-    pub(super) fn record(&mut self, quarters: &Quarters) {
+    /// All has been said: the operator finds the end of it in the record of the task.
+    pub(super) fn record(&mut self) {
         if !self.line.is_empty() {
-            self.log();
+            let mut lines = String::new();
+            self.log(&mut lines);
+            self.write(&lines);
         }
+        let Whose::Turn { task, attempt } = self.of else { return };
         if self.bytes.is_empty() {
             return;
         }
-        let (name, head) = match self.of {
-            Whose::Turn { task, attempt } => (task.to_string(), format!("--- attempt {attempt}\n")),
-            Whose::Program { .. } => (SERVED.to_owned(), "--- a program ended\n".to_owned()),
-        };
-        let mut record = head.into_bytes();
+        let name = task.to_string();
+        let mut record = format!("--- attempt {attempt}\n").into_bytes();
         record.extend_from_slice(&self.bytes);
-        if let Err(error) = quarters.record(&self.agent, &name, &record) {
+        if let Err(error) = self.quarters.record(&self.agent, &name, &record) {
             tracing::warn!(agent.name = %self.agent, record = name, error = %error, "cannot keep what a program complained");
         }
     }
@@ -432,7 +453,7 @@ mod tests {
     use super::*;
 
     fn tail() -> Tail {
-        Tail::new("a".parse().unwrap(), Whose::Turn { task: TaskId::mint(), attempt: 1 })
+        Tail::new("a".parse().unwrap(), &Quarters::default(), Whose::Turn { task: TaskId::mint(), attempt: 1 })
     }
 
     #[test]

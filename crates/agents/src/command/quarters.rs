@@ -5,18 +5,27 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use rustix::fs::OFlags;
-use store::AgentId;
+use store::{AgentId, TaskId};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How many tasks of an agent have a record; older ones go.
 const RECORDS: usize = 200;
 /// How large a record may become; what would make it larger takes its place.
 const RECORD_BYTES: u64 = 256 << 10;
+
+/// How large the log of an agent's programs may become. Then a new one is begun, and the one before it is kept.
+const LOG_BYTES: u64 = 1 << 20;
+/// Where records and logs are, below the data directory.
+const RECORD_DIRECTORY: &str = "stderr";
+const LOG_DIRECTORY: &str = "logs/agents";
+
+/// One line is added, or one file put in another's place, at a time.
+static LOGGING: Mutex<()> = Mutex::new(());
 
 /// How long programs that stay are waited for, whatever their own grace.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -85,18 +94,29 @@ impl Quarters {
     /// Keeps what a program complained for the operator. Programs cannot be given this place, so no link in it is theirs.
     pub(super) fn record(&self, agent: &AgentId, name: &str, complaint: &[u8]) -> io::Result<()> {
         let Some(data) = &self.data else { return Ok(()) };
-        let directory = data.join("stderr").join(agent.as_str());
+        let directory = data.join(RECORD_DIRECTORY).join(agent.as_str());
         private_directory(&directory)?;
         let path = directory.join(format!("{name}.log"));
         let full = fs::metadata(&path).is_ok_and(|found| found.len() > RECORD_BYTES);
-        let mut options = OpenOptions::new();
-        options.create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let mut options = private_file();
         let mut file = if full { options.write(true).truncate(true) } else { options.append(true) }.open(&path)?;
         file.write_all(complaint)?;
         if complaint.last() != Some(&b'\n') {
             file.write_all(b"\n")?;
         }
         forget_oldest(&directory)
+    }
+
+    /// Adds lines to the log of an agent's programs, see [`log_of`].
+    pub(super) fn log(&self, agent: &AgentId, lines: &str) -> io::Result<()> {
+        let Some(data) = &self.data else { return Ok(()) };
+        private_directory(&data.join(LOG_DIRECTORY))?;
+        let path = log_of(data, agent);
+        let _one = LOGGING.lock().unwrap_or_else(PoisonError::into_inner);
+        if fs::metadata(&path).is_ok_and(|found| found.len() + lines.len() as u64 > LOG_BYTES) {
+            fs::rename(&path, log_before(&path))?;
+        }
+        private_file().append(true).open(&path)?.write_all(lines.as_bytes())
     }
 
     /// What of the installation would be seen by a program of this agent's that may read this.
@@ -108,6 +128,30 @@ impl Quarters {
         let all = data.into_iter().chain(self.configuration.iter().map(PathBuf::as_path));
         in_data.or_else(|| all.into_iter().find(|own| resolved(own).starts_with(&path)))
     }
+}
+
+/// The log of an agent's programs, below a data directory: each line that they wrote to standard error behind its time and its task, or
+/// `-` where the program takes many turns. It may not be there.
+pub fn log_of(data: &Path, agent: &AgentId) -> PathBuf {
+    data.join(LOG_DIRECTORY).join(format!("{agent}.log"))
+}
+
+/// Where a log is once it was full.
+pub fn log_before(log: &Path) -> PathBuf {
+    log.with_extension("log.1")
+}
+
+/// What the program of a task wrote to standard error, as far as it is kept below a data directory.
+pub fn record_of(data: &Path, task: TaskId) -> Option<PathBuf> {
+    let agents = fs::read_dir(data.join(RECORD_DIRECTORY)).ok()?;
+    agents.flatten().map(|agent| agent.path().join(format!("{task}.log"))).find(|record| record.is_file())
+}
+
+/// A file that its owner alone can read, and no link.
+fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
 }
 
 /// Where a path leads to, as far as it is there.
@@ -162,6 +206,23 @@ mod tests {
     }
 
     #[test]
+    fn logs_are_private_and_bounded() {
+        let data = tempfile::tempdir().unwrap();
+        let quarters = Quarters { data: Some(data.path().to_owned()), ..Quarters::default() };
+        let agent: AgentId = "count".parse().unwrap();
+        let path = log_of(data.path(), &agent);
+        let line = format!("{}\n", "x".repeat(999));
+        for _ in 0..2500 {
+            quarters.log(&agent, &line).unwrap();
+        }
+        for path in [&path, &log_before(&path)] {
+            let found = fs::metadata(path).unwrap();
+            assert!(found.len() <= LOG_BYTES && found.permissions().mode() & 0o777 == 0o600, "{found:?}");
+        }
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    }
+
+    #[test]
     fn homes_are_private() {
         let data = tempfile::tempdir().unwrap();
         let quarters = Quarters { data: Some(data.path().to_owned()), ..Quarters::default() };
@@ -169,7 +230,7 @@ mod tests {
         let home = quarters.home(&agent).unwrap().unwrap();
         assert_eq!(fs::metadata(&home).unwrap().permissions().mode() & 0o777, 0o700);
         let shown = |path: &Path| quarters.shown_by(path, &agent).is_some();
-        for path in ["..", "", "programs", "programs/other", "stderr"] {
+        for path in ["..", "", "programs", "programs/other", "stderr", "logs"] {
             assert!(shown(&data.path().join(path)), "{path}");
         }
         assert!(!shown(&home) && !shown(&home.join("tmp")) && !shown(Path::new("/usr")));

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use super::rig::{Home, eventually};
+use super::rig::{Home, eventually, failed};
 
 /// Ends its process on the first two attempts at `die`; the third waits.
 const PROGRAM: &str = r#"
@@ -79,6 +79,52 @@ fn an_agent_is_restarted_by_a_verb_and_by_its_file() {
     home.ok(&["agent", "add", copy.to_str().unwrap(), "--replace"]);
     assert_ne!(pid(), second);
     assert!(home.fails(&["agent", "restart", "nobody"], 1).contains("there is no agent file"));
+}
+
+#[test]
+fn what_programs_write_to_standard_error_is_shown_to_their_operator() {
+    let home = Home::new();
+    add(&home, "");
+    let fails = "kind = \"command\"\n[command]\nargv = [\"sh\", \"-c\", \"for n in 1 2 3 4 5 6 7; do echo line $n >&2; done; printf 'x\\\\033[2J\\\\n' >&2; exit 3\"]\n";
+    home.add_agent("fails.toml", fails);
+    assert!(home.fails(&["agent", "logs", "it"], 1).contains("there is no log"));
+    let server = home.serve();
+    let output = home.run(&["send", "--agent", "fails", "x"]);
+    let said = failed(&output, 1);
+    assert!(said.contains("stderr: line 7") && !said.contains("line 2") && !said.contains('\u{1b}'), "{said}");
+    let task = said.split("sb task logs ").nth(1).unwrap().split('`').next().unwrap().to_owned();
+    let record = home.ok(&["task", "logs", &task]);
+    assert!(record.starts_with("--- attempt 1\nline 1\n") && !record.contains('\u{1b}'), "{record}");
+    let lines = home.json(&["agent", "logs", "fails"]);
+    assert_eq!(
+        (lines.len(), lines[0]["task"].as_str(), lines[6]["line"].as_str()),
+        (8, Some(task.as_str()), Some("line 7"))
+    );
+    assert!(lines[0]["time"].as_str().is_some_and(|time| time.starts_with("20") && time.ends_with('Z')), "{lines:?}");
+    assert_eq!(home.ok(&["agent", "logs", "fails", "-n", "2"]).lines().count(), 2);
+    // What has no task is of a program that takes many; it is followed while it comes.
+    home.ok(&["send", "--agent", "it", "pid"]);
+    eventually("its line is there", || home.run(&["agent", "logs", "it"]).status.success());
+    let log = home.json(&["agent", "logs", "it"]);
+    assert_eq!((log[0]["task"].is_null(), log[0]["line"].as_str()), (true, Some("turn of pid")));
+    let followed = home.path("followed");
+    let mut command = home.command(&["agent", "logs", "it", "-f"]);
+    let mut follower = command.stdout(fs::File::create(&followed).unwrap()).spawn().unwrap();
+    let count = || fs::read_to_string(&followed).unwrap().lines().count();
+    eventually("what is there is printed", || count() == 1);
+    home.ok(&["send", "--agent", "it", "pid"]);
+    eventually("what comes is printed", || count() == 2);
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    // A caller from elsewhere is told nothing of it, and finds nothing.
+    let url = server.url.clone();
+    let token = home.token();
+    let elsewhere = Home::new();
+    let output =
+        elsewhere.command(&["send", "--url", &url, "--agent", "fails", "--token", &token, "x"]).output().unwrap();
+    let said = failed(&output, 1);
+    assert!(!said.contains("line 7") && !said.contains("sb task logs"), "{said}");
+    assert!(elsewhere.fails(&["task", "logs", &task], 1).contains("nothing is kept"));
 }
 
 #[test]

@@ -44,7 +44,7 @@ enum Asked {
 
 impl Attendant {
     pub(super) fn new(pool: Arc<Pool>, seats: Arc<Seats>, process: Process) -> Self {
-        let tail = Tail::of_program(pool.id.clone());
+        let tail = Tail::of_program(pool.id.clone(), &pool.quarters);
         Self { pool, seats, process, lines: Lines::default(), tail, warned: false }
     }
 
@@ -53,7 +53,7 @@ impl Attendant {
         let pid = self.process.id();
         tracing::info!(agent.name = %self.pool.id, pid, "started the program of agent `{}`, which stays", self.pool.id);
         let (ended, expected) = self.run(written).await;
-        self.tail.record(&self.pool.quarters);
+        self.tail.record();
         let refusal = ended.as_ref().ok().and_then(|status| self.process.refusal(*status, &self.tail));
         let how = match &ended {
             Ok(status) => self.tail.explain(*status, Stderr::Log),

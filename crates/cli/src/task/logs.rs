@@ -1,0 +1,50 @@
+//! `sb task logs`: what the program of a task wrote to standard error, as the server on this machine keeps it.
+
+use std::{fs, path::Path};
+
+use agents::command::record_of;
+use serde_json::json;
+use store::TaskId;
+
+use crate::{
+    config::process_environment,
+    failure::Failure,
+    output::{self, Format},
+    target::TargetArgs,
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Logs {
+    /// The task
+    id: String,
+    /// How to print it: `json` is one object
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+pub(super) fn run(args: &Logs) -> Result<(), Failure> {
+    if TaskId::parse(&args.id).is_none() {
+        return Err(Failure::usage(format!("`{}` is not the id of a task of this server", args.id)));
+    }
+    let settings = args.target.settings(&process_environment)?;
+    let data_dir = settings.data_dir(&process_environment)?;
+    let Some((path, text)) = kept(&data_dir, &args.id) else {
+        return Err(Failure::failed(format!("nothing is kept of what a program wrote to standard error for task {}", args.id))
+            .because(format!("`{}` has no record of it that this user can read", data_dir.display()))
+            .hint("the server's machine has it, for the newest 200 tasks of an agent; `sb agent logs NAME` shows programs that stay"));
+    };
+    match args.output {
+        Format::Text => output::print_foreign(&text),
+        Format::Json => output::line(&json!({"task": args.id, "path": path, "stderr": text}).to_string()),
+    }
+    Ok(())
+}
+
+/// What is kept for a task below a data directory, and where.
+pub(crate) fn kept(data_dir: &Path, task: &str) -> Option<(String, String)> {
+    let path = record_of(data_dir, TaskId::parse(task)?)?;
+    let bytes = fs::read(&path).ok()?;
+    Some((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))
+}
