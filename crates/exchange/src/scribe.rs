@@ -450,7 +450,7 @@ impl Scribe {
         }
     }
 
-    /// Says of the last chunk of an artifact that it is that. One that is out already is followed by an empty one, if that
+    /// Says of the last chunk of an artifact that it is that. One that is out already is followed by an empty one, which
     /// leaves the artifact as it is. So is one that the reply repeats: there are clients that keep every chunk which is the last
     /// (google-adk), and would keep its text twice.
     fn close(&mut self, open: Open) {
@@ -460,9 +460,10 @@ impl Scribe {
         let pending = self.pending.iter_mut().rev().find(of_it).filter(|_| !is_repeated);
         if let Some(Said::Artifact { last_chunk, .. }) = pending {
             *last_chunk = true;
-        } else if let Some(media_type) = open.text {
-            let nothing = Part { media_type, ..Part::text("") };
-            let artifact = Artifact { artifact_id: open.artifact, parts: vec![nothing], ..Artifact::default() };
+        } else {
+            // To data and files an empty text would be a part of its own.
+            let parts = open.text.map(|media_type| Part { media_type, ..Part::text("") }).into_iter().collect();
+            let artifact = Artifact { artifact_id: open.artifact, parts, ..Artifact::default() };
             self.pending.push(Said::Artifact { artifact, append: true, last_chunk: true, metadata: None });
         }
     }
@@ -656,9 +657,17 @@ mod tests {
         scribe.take(Said::Artifact { artifact: data, append: false, last_chunk: false, metadata: None });
         scribe.drafts().unwrap();
         scribe.end(Outcome::Failed(Vec::new())).unwrap();
-        assert_eq!(chunks(&scribe), [("a", String::new(), true, true)], "of data there is no empty chunk");
-        let Some(Said::Artifact { artifact, .. }) = scribe.pending.last() else { unreachable!("there is one") };
-        assert_eq!(artifact.parts[0].media_type, "text/markdown", "it adds nothing to the text before");
+        assert_eq!(chunks(&scribe), [("a", String::new(), true, true), ("data", String::new(), true, true)]);
+        let parts: Vec<&[Part]> = scribe
+            .pending
+            .iter()
+            .map(|said| match said {
+                Said::Artifact { artifact, .. } => artifact.parts.as_slice(),
+                other => unreachable!("only artifacts were said, not {other:?}"),
+            })
+            .collect();
+        assert_eq!(parts[0][0].media_type, "text/markdown", "it adds nothing to the text before");
+        assert_eq!(parts[1], [], "an empty text would be another part of the data");
     }
 
     #[test]

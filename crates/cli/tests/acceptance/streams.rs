@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
 use super::{
-    http::{Api, answer, artifact_text, is_terminal, message, reason, state, text, to, to_at_once},
+    http::{Api, answer, artifact_text, is_terminal, message, reason, state, text, to, to_at_once, with_json},
     rig::{PATIENCE, Rig, TOKEN},
     sse::{Frame, Sse},
 };
@@ -373,4 +373,78 @@ async fn the_resume_cursor_is_an_extension_and_is_echoed() {
     }
     let reply = api.post("/a2a/message:send", &json!({"message": message("hello")})).await;
     assert!(reply.header("a2a-extensions").is_none(), "nobody asked: {}", reply.shown());
+}
+
+/// A program that makes data and a file, each said whole and long before the next.
+const MAKES: &str = r#"
+kind = "command"
+[command]
+argv = ["sh", "-c", '''cat >/dev/null
+printf '{"artifactUpdate":{"artifact":{"artifactId":"facts","parts":[{"data":{"n":1}}]}}}\n'
+sleep 0.3
+printf '{"artifactUpdate":{"artifact":{"artifactId":"page","parts":[{"raw":"aGVsbG8=","filename":"p.txt"}]}}}\n'
+printf '{"artifactUpdate":{"artifact":{"parts":[{"text":"done"}]}}}\n'
+sleep 0.3
+printf '{"artifactUpdate":{"artifact":{"artifactId":"facts","parts":[{"data":{"n":2}}]},"append":true}}\n'
+sleep 0.3''']
+output = "events"
+"#;
+
+/// Which artifacts have said that their last chunk is that, each once and with nothing behind it.
+#[track_caller]
+fn closed(updates: &[Value]) -> Vec<String> {
+    let mut closed: Vec<String> = Vec::new();
+    for update in updates {
+        let id = text(update, "/artifact/artifactId").to_owned();
+        assert!(!closed.contains(&id), "a chunk behind the last one: {update:#}");
+        if update["lastChunk"] == true {
+            closed.push(id);
+        }
+    }
+    closed.sort();
+    closed
+}
+
+#[tokio::test]
+async fn x_10_the_last_chunk_of_data_and_files_says_so_on_every_surface_live_and_on_replay() {
+    let rig = Rig::start_with_agents("", &[("makes.toml", MAKES)], None).await;
+    let api = rig.api();
+    let updates = |frames: &[Frame]| -> Vec<Value> {
+        frames
+            .iter()
+            .filter(|frame| frame.kind() == "artifactUpdate")
+            .map(|frame| frame.body["artifactUpdate"].clone())
+            .collect()
+    };
+    let live = api.stream(STREAM, &to("makes", "go")).await.rest().await;
+    let id = live[0].task_id().to_owned();
+    let expected = [format!("{id}-text-2"), "facts".to_owned(), "page".to_owned()];
+    assert_eq!(closed(&updates(&live)), expected);
+    for mut replay in with_cursor(&api, &id, 0).await {
+        assert_eq!(closed(&updates(&replay.rest().await)), expected);
+    }
+    let task = api.task(&id).await;
+    let parts: Vec<usize> =
+        task["artifacts"].as_array().unwrap().iter().map(|made| made["parts"].as_array().unwrap().len()).collect();
+    assert_eq!(parts, [2, 1, 1], "what says that nothing follows adds nothing: {task:#}");
+
+    for path in ["/a2a/agents/makes/jsonrpc", "/v1/a2a/agents/makes"] {
+        let said = json!({"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "go"}]});
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": {"message": said}});
+        let request = with_json(api.bare(Method::POST, path).bearer_auth(TOKEN), &call);
+        let body = request.send().await.unwrap().text().await.unwrap();
+        let data = body.lines().filter_map(|line| line.strip_prefix("data:"));
+        let results = data.map(|line| serde_json::from_str::<Value>(line).unwrap()["result"].take());
+        let updates: Vec<Value> = results.filter(|result| result["kind"] == "artifact-update").collect();
+        let closed = closed(&updates);
+        assert_eq!((closed.len(), &closed[1..]), (3, &expected[1..]), "{path}: {updates:#?}");
+    }
+
+    let grpc = super::grpc::Grpc::new(&rig.server.url);
+    for service in [super::grpc::A2A, super::grpc::GATEWAY] {
+        let streamed = grpc.call(service, "SendStreamingMessage", &to("makes", "go")).await;
+        let updates: Vec<Value> =
+            streamed.messages.iter().filter_map(|message| message.get("artifactUpdate").cloned()).collect();
+        assert_eq!(closed(&updates).len(), 3, "{service}: {updates:#?}");
+    }
 }
