@@ -31,6 +31,7 @@ fn turn(cancel: CancellationToken) -> Turn {
         cancel,
         past: Past::told(vec![said("first"), said("now")], vec![said("long ago")]),
         origin: exchange::Origin::default(),
+        request: exchange::RequestOptions::default(),
         ledger: exchange::Ledger::default(),
         errands: None,
     }

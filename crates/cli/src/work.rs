@@ -363,6 +363,7 @@ impl Worker {
             cancel,
             past: Past::told(entry.history.clone(), entry.context_history.clone()),
             origin: Origin::default(),
+            request: entry.request(),
             ledger: Ledger::default(),
             errands: None,
         };

@@ -6,6 +6,7 @@ mod equivalence;
 mod health;
 mod hostile;
 mod rows;
+mod said_beside;
 mod streams;
 mod verbs;
 

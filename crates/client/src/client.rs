@@ -122,6 +122,15 @@ impl Client {
         client
     }
 
+    /// The same agent, asked to activate further extensions.
+    #[must_use]
+    pub fn with_extensions(&self, uris: &[String]) -> Self {
+        let mut client = self.clone();
+        let known = &mut client.options.extensions;
+        known.extend(uris.iter().filter(|uri| !self.options.extensions.contains(uri)).cloned());
+        client
+    }
+
     /// The binding in use.
     pub fn binding(&self) -> Binding {
         self.endpoint.binding

@@ -24,6 +24,7 @@ use crate::{
     kept,
     origin::{Origin, Trace},
     page_token::Key,
+    request::RequestOptions,
     turn_memory::{Budget, Reservation},
     wake,
     working_time::{Waits, WorkingTime},
@@ -206,6 +207,8 @@ pub struct Turn {
     pub past: Past,
     /// What its task came from.
     pub origin: Origin,
+    /// What the caller said beside the message.
+    pub request: RequestOptions,
     /// What it may hand on.
     pub ledger: Ledger,
     /// Who hands it on, where there is an installation to do so.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use a2a::{ErrorKind, Message, PartContent, SendMessageRequest, TaskState, Timestamp};
+use a2a::{ErrorKind, JsonObject, Message, PartContent, SendMessageRequest, TaskState, Timestamp};
 use bytes::Bytes;
 use store::{
     Accept, Accepted, AgentId, Draft, IdempotencyKey, NewPush, Post, Snapshot, Target, TaskHead, TaskId, TenantId,
@@ -15,11 +15,12 @@ use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
 use crate::{
-    Call, Entry, Error, Exchange, ReplyMode, convert,
+    Call, Entry, Error, Exchange, ReplyMode, RequestOptions, convert,
     cursor::Cursor,
     heavy,
     operations::{history_length, in_scope},
     registry::Slot,
+    request,
     worker::{self, Begin},
 };
 
@@ -91,6 +92,11 @@ impl Exchange {
         let history = history_length(configuration.history_length)?;
         let subject = self.subject(call, &tenant, &message, target).await?;
         let extensions = subject.agree(call, &message)?;
+        let options = RequestOptions {
+            metadata,
+            accepted_output_modes: configuration.accepted_output_modes,
+            extensions: subject.active(&call.extensions, &message.extensions),
+        };
         let push = self.inline_push(call, subject.task, configuration.task_push_notification_config).await?;
         let reveal_after = subject.entry.as_ref().map_or(Duration::ZERO, |entry| entry.profile.reveal_after);
         let size = size_of(&message);
@@ -100,9 +106,11 @@ impl Exchange {
         };
         let origin = origin.stored(now).map(Into::into);
         let (accept, taking) = heavy(size, || {
-            let key = idempotency(call, &subject, &mut message)?;
+            let key = idempotency(call, &subject, &mut message, options.metadata.as_ref())?;
             let message = subject.address(message);
-            self.compose(call, subject, message, key, push, origin)
+            let (mut accept, taking) = self.compose(call, subject, message, key, push, origin)?;
+            accept.request = options.logged()?;
+            Ok::<_, Error>((accept, taking))
         })?;
         let Taking { task, mut newborn, held, cursor, start } = taking;
         let accepted = self.accept(call.caller.tenant, accept, start).await;
@@ -227,6 +235,7 @@ impl Exchange {
             push,
             quota: inner.options.quota,
             parent: call.parent.clone(),
+            request: None,
             at,
         };
         Ok((accept, Taking { task, newborn, held, cursor, start: Start { entry, slot, message } }))
@@ -244,19 +253,18 @@ impl Exchange {
             let asked = Instant::now();
             let accepted = inner.store.accept(tenant, accept).await;
             let running = match &accepted {
-                Ok(accepted) => accepted.lease.clone().map(|lease| (inner.workers.register(lease), accepted.turn)),
+                Ok(accepted) => {
+                    let turn = (accepted.turn, accepted.request);
+                    accepted.lease.clone().map(|lease| (inner.workers.register(lease), turn))
+                }
                 Err(_) => None,
             };
             drop(starting);
             // Whoever asked may be gone; the turn runs all the same.
             let _ = reply.send(accepted);
-            if let (Some((running, number)), Some(entry), Some(slot)) = (running, start.entry, start.slot) {
-                let begin = Begin {
-                    turn: Turn { message: start.message, number, unread: 0 },
-                    interrupted: false,
-                    rested: false,
-                    asked,
-                };
+            if let (Some((running, (number, request))), Some(entry), Some(slot)) = (running, start.entry, start.slot) {
+                let turn = Turn { message: start.message, number, unread: 0, request };
+                let begin = Begin { turn, interrupted: false, rested: false, asked };
                 worker::run(Arc::clone(&inner), entry, running, begin, slot).await;
             }
         });
@@ -299,6 +307,13 @@ impl Subject {
         let extensions = negotiate(entry, &call.extensions)?;
         convert::check_modes(&message.parts, &entry.profile.input_modes)?;
         Ok(extensions)
+    }
+
+    /// The extensions of the agent that the call or the message names. Those of the server mean nothing to it.
+    fn active(&self, named: &[String], message: &[String]) -> Vec<String> {
+        let declared = self.entry.iter().flat_map(|entry| &entry.profile.extensions);
+        let is_named = |uri: &&String| named.contains(uri) || message.contains(uri);
+        declared.map(|extension| &extension.uri).filter(is_named).cloned().collect()
     }
 
     /// The message with its task and context filled in.
@@ -350,7 +365,12 @@ pub fn size_of(message: &Message) -> usize {
 }
 
 /// The idempotency key, where the caller made one. It is made of what the caller sent, before anything is filled in.
-fn idempotency(call: &Call, subject: &Subject, message: &mut Message) -> Result<Option<IdempotencyKey>, Error> {
+fn idempotency(
+    call: &Call,
+    subject: &Subject,
+    message: &mut Message,
+    metadata: Option<&JsonObject>,
+) -> Result<Option<IdempotencyKey>, Error> {
     if !call.rules.idempotent {
         return Ok(None);
     }
@@ -368,7 +388,10 @@ fn idempotency(call: &Call, subject: &Subject, message: &mut Message) -> Result<
     if keyed_by_context {
         message.context_id = subject.context.to_string();
     }
-    let fingerprint = convert::fingerprint(agent, message)?;
+    let mut fingerprint = convert::fingerprint(agent, message)?;
+    if let Some(metadata) = request::fingerprint(metadata) {
+        fingerprint = convert::digest(&[&fingerprint, &metadata]);
+    }
     if continues && call.idempotency_key.is_none() {
         // Clients count their messages anew in every turn: what says something else is another message.
         key = convert::digest(&[&key, &fingerprint]);

@@ -16,6 +16,9 @@ use crate::delegation::{Deadline, Delegation};
 /// Under this key of a request's metadata one Switchboard tells another how far a delegation has come.
 pub const DELEGATION: &str = "urn:switchboard:a2a:delegation:v1";
 
+/// Members of a request's metadata that trace it.
+pub(crate) const TRACING: [&str; 3] = ["correlationId", "parentId", DELEGATION];
+
 /// The longest id that is taken over from a caller.
 const LONGEST: usize = 128;
 

@@ -21,7 +21,7 @@ use store::{AgentId, AgentQueue, Letters, QueueEntry, Scope, TaskId, TenantId};
 
 pub(crate) use self::desk::Desk;
 use self::ticket::LONGEST_NAME;
-use crate::{Caller, Delivery, Error, Exchange, Inner, Luggage, convert, heavy};
+use crate::{Caller, Delivery, Error, Exchange, Inner, Luggage, RequestOptions, convert, heavy};
 
 /// How long a lease lasts that nobody asked to be longer or shorter.
 const LEASE: Duration = Duration::from_secs(300);
@@ -129,6 +129,8 @@ pub struct Handed {
     pub lasts: Duration,
     /// What is to be worked on.
     pub message: Message,
+    /// What its caller said beside it.
+    pub request: RequestOptions,
     /// Which turn of the task that is.
     pub turn: u32,
     /// Which attempt at it.

@@ -17,7 +17,7 @@ use store::{Append, Most, TurnEnd, View, fault};
 use tokio::time::Instant;
 
 use crate::{
-    Entry, Errands, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, Turn,
+    Entry, Errands, Inner, OnCrash, Origin, Outcome, Output, Past, Profile, ReplyMode, RequestOptions, Turn,
     agent::{COALESCE, Journaled},
     attempts, errand,
     flight::FREE,
@@ -166,11 +166,12 @@ async fn run(
         if origin.has_stored_deadline() {
             origin.start_deadline(inner.store.next_due(&[]).await?.now);
         }
-        let message = offered(inner, running, turn, &mut held).await?;
+        let (message, request) = offered(inner, running, turn, &mut held).await?;
+        let request = RequestOptions::of(&*inner.store, lease.tenant, lease.task, request).await?;
         if let Some(held) = &mut held {
             held.keep((size_of(&message) + scribe.state().map_or(0, Bytes::len)) as u64);
         }
-        Ok::<_, store::Error>(Some((resumed, origin, message, held)))
+        Ok::<_, store::Error>(Some((resumed, origin, request, message, held)))
     };
     let begun = tokio::select! {
         biased;
@@ -178,7 +179,7 @@ async fn run(
         () = running.lost.cancelled() => return Ended::Over,
         () = inner.workers.released() => return give_back(inner, running, number, rested).await,
     };
-    let (resumed, origin, message, held) = match begun {
+    let (resumed, origin, request, message, held) = match begun {
         Ok(Some(begun)) => begun,
         Ok(None) => {
             let attempt = attempt_of(running, &scribe);
@@ -237,6 +238,7 @@ async fn run(
         ledger: inner.ledger(&lease.agent, &origin),
         errands: Some(Errands::of_turn(inner, lease)),
         origin: origin.clone(),
+        request,
     };
     let mut agent = pin!(AssertUnwindSafe(entry.agent.run(agent_turn, output)).catch_unwind());
     let mut deadline = pin!(tokio::time::sleep(profile.timeout.unwrap_or(NEVER)));
@@ -348,7 +350,7 @@ async fn reserve(
         Some(held) => held,
         None => {
             tracing::debug!(task.id = %lease.task, bytes, "a turn waits for memory");
-            turn = store::Turn { message: Message::default(), number: turn.number, unread: message.max(1) };
+            turn = store::Turn { message: Message::default(), unread: message.max(1), ..turn };
             if may_be_held {
                 // Nobody knows how long it takes.
                 show(inner, running).await;
@@ -362,7 +364,7 @@ async fn reserve(
     };
     if turn.unread > 0 {
         let message = inner.store.turn_message(lease.tenant, lease.task, turn.number).await?;
-        turn = store::Turn { message, number: turn.number, unread: 0 };
+        turn = store::Turn { message, unread: 0, ..turn };
     }
     Ok(Some((turn, Some(held))))
 }
@@ -441,9 +443,9 @@ async fn offered(
     running: &Running,
     turn: store::Turn,
     held: &mut Option<Reservation>,
-) -> store::Result<Message> {
+) -> store::Result<(Message, Option<u64>)> {
     if turn.number == 1 || !is_confirmation(&turn.message) {
-        return Ok(turn.message);
+        return Ok((turn.message, turn.request));
     }
     let lease = &running.lease;
     let mut most = FREE;
@@ -464,15 +466,18 @@ async fn offered(
         history.push(serde_json::from_slice(message)?);
     }
     let mut before = history.iter().rev().skip_while(|message| message.message_id != turn.message.message_id).skip(1);
+    let mut asked_in = turn.number;
     while before.next().is_some_and(was_interrupted) {
+        asked_in = asked_in.saturating_sub(1);
         let Some(asked_about) = before.next().filter(|message| message.role == Role::User) else { break };
         // It may have been interrupted more than once.
         if !is_confirmation(asked_about) {
             let (parts, metadata) = (asked_about.parts.clone(), asked_about.metadata.clone());
-            return Ok(Message { parts, metadata, ..turn.message });
+            let message = Message { parts, metadata, ..turn.message };
+            return Ok((message, running.lease.request(asked_in)));
         }
     }
-    Ok(turn.message)
+    Ok((turn.message, turn.request))
 }
 
 /// Whether a message says that the turn was interrupted and asks whether to run it again.

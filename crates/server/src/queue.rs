@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use a2a::{Error, ErrorKind, Json, Message, Timestamp, error::excerpt};
 use axum::response::Response;
 use exchange::{
-    Caller, Luggage, Pass, Said, heavy,
+    Caller, Luggage, Pass, RequestOptions, Said, heavy,
     queue::{self, Ack, Consume, Handed, LetterPage, Nack, Publish, Replayed, Report, Shown, Worker},
     words::{self, Word},
 };
@@ -225,6 +225,8 @@ struct HandedView<'a> {
     context_history: &'a [Message],
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<&'a RawValue>,
+    #[serde(flatten)]
+    request: &'a RequestOptions,
 }
 
 #[derive(Serialize)]
@@ -605,6 +607,7 @@ fn handed_view(handed: &Handed) -> HandedView<'_> {
         context_history: &handed.context_history,
         // Workers keep JSON.
         kept: handed.state.as_deref().and_then(|state| serde_json::from_slice(state).ok()),
+        request: &handed.request,
     }
 }
 

@@ -196,6 +196,7 @@ fn begin(task: TaskId, agent: &str, bytes: usize) -> Outcome<Accept> {
         push: None,
         quota: Quota::default(),
         parent: None,
+        request: None,
         at,
     })
 }

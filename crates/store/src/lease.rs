@@ -56,7 +56,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentId, Error, InstanceId, Result, TaskId, TenantId, Turn, fault};
+use crate::{AgentId, Error, InstanceId, Result, TaskId, TenantId, Turn, fault, ops::requests};
 
 /// A moment of the store's own clock, in milliseconds. It means something only to the store that it comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,6 +105,13 @@ pub struct Lease {
     pub kept: u64,
     /// What the task came from, as JSON.
     pub origin: Option<Arc<str>>,
+}
+
+impl Lease {
+    /// The event with what came beside the message of a turn; see [`Turn::request`].
+    pub fn request(&self, turn: u32) -> Option<u64> {
+        requests::of(self.origin.as_deref(), turn)
+    }
 }
 
 /// A lease and what it is for.

@@ -10,6 +10,7 @@ mod cancel;
 pub(crate) mod columns;
 mod lease;
 mod push;
+pub(crate) mod requests;
 mod row;
 
 use a2a::{TaskState, Timestamp};
@@ -131,10 +132,10 @@ impl InboxMessage {
         }
     }
 
-    fn into_turn(self, number: u32) -> Result<Turn> {
+    fn into_turn(self, number: u32, request: Option<u64>) -> Result<Turn> {
         Ok(match self {
-            Self::Here(body) => Turn { message: serde_json::from_slice(&body)?, number, unread: 0 },
-            Self::Large(unread) => Turn { message: a2a::Message::default(), number, unread },
+            Self::Here(body) => Turn { message: serde_json::from_slice(&body)?, number, unread: 0, request },
+            Self::Large(unread) => Turn { message: a2a::Message::default(), number, unread, request },
         })
     }
 }

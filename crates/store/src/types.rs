@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 
-use crate::{AgentId, Draft, Lease, NewPush, Reach, Result, TaskId, TenantId, Term, TurnEnd};
+use crate::{AgentId, Draft, Lease, NewPush, Reach, Result, TaskId, TenantId, Term, TurnEnd, ops::requests};
 
 /// One entry of a task's log.
 #[derive(Debug, Clone, PartialEq)]
@@ -211,6 +211,8 @@ pub struct Accept {
     /// The lease of the turn that hands this on as a new task, if one does. When that turn is not running under it any more, or its task
     /// carries a cancel mark, no task begins: [`Error::LeaseLost`](crate::Error::LeaseLost). Not together with [`Post::replays`].
     pub parent: Option<Lease>,
+    /// What came with the message beside it, as a JSON object. It is logged as an [`EventKind::Note`] behind the message.
+    pub request: Option<Bytes>,
     /// Now, as events tell it to people.
     pub at: Timestamp,
 }
@@ -222,7 +224,8 @@ impl Accept {
             Target::New { created, .. } => created.len(),
             Target::Continue { .. } => self.message.len(),
         };
-        logged + self.message.len() + self.push.as_ref().map_or(0, |push| push.size())
+        let request = self.request.as_ref().map_or(0, Bytes::len);
+        logged + self.message.len() + request + self.push.as_ref().map_or(0, |push| push.size())
     }
 }
 
@@ -332,6 +335,8 @@ pub struct Accepted {
     pub lease: Option<Lease>,
     /// The number of this message's turn, from 1.
     pub turn: u32,
+    /// The event with what came with the message beside it; see [`Turn::request`].
+    pub request: Option<u64>,
 }
 
 /// One message to work on.
@@ -343,6 +348,8 @@ pub struct Turn {
     pub number: u32,
     /// The bytes of a message that does not come with the lease: [`turn_message`](crate::Journal::turn_message) reads it. 0 where it does.
     pub unread: u64,
+    /// The event with what came with the message beside it, if anything did.
+    pub request: Option<u64>,
 }
 
 impl Turn {
@@ -451,6 +458,13 @@ pub struct TaskHead {
     pub kept: u64,
     /// What it came from, as JSON.
     pub origin: Option<Arc<str>>,
+}
+
+impl TaskHead {
+    /// The event with what came beside the message of its current or last turn; see [`Turn::request`].
+    pub fn request(&self) -> Option<u64> {
+        requests::of(self.origin.as_deref(), self.turn)
+    }
 }
 
 /// A task that has ended otherwise than as COMPLETED, and whose agent has not ended yet what others do for it.

@@ -82,6 +82,7 @@ fn begin(task: TaskId, n: u8, leased: bool) -> Accept {
         push: None,
         quota: Quota::default(),
         parent: None,
+        request: None,
         at: clock::now(),
     }
 }

@@ -84,6 +84,7 @@ fn begin(task: TaskId) -> Accept {
         push: None,
         quota: store::Quota::default(),
         parent: None,
+        request: None,
         at: clock::now(),
     }
 }

@@ -121,6 +121,7 @@ impl Instance {
             push: None,
             quota: Quota::default(),
             parent: None,
+            request: None,
             at,
         };
         assert_eq!(self.store.accept(self.tenant, accept).await.unwrap().seq, 1);

@@ -72,6 +72,7 @@ impl Story {
             push: None,
             quota: Quota { tasks, bytes: None },
             parent: None,
+            request: None,
             at: self.now(),
         }
     }

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use a2a::Message;
+use a2a::{JsonObject, Message};
 use exchange::{Turn, heavy, size_of};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -34,6 +34,12 @@ struct Object<'a> {
     history: &'a [Message],
     context_history: &'a [Message],
     attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a JsonObject>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    accepted_output_modes: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    extensions: &'a [String],
     /// What the program has kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'a RawValue>,
@@ -73,6 +79,9 @@ async fn encode(turn: &Turn, id: Option<&str>, quarters: &Quarters) -> Result<In
         history: &history,
         context_history: &context_history,
         attempt: turn.attempt,
+        metadata: turn.request.metadata.as_ref(),
+        accepted_output_modes: &turn.request.accepted_output_modes,
+        extensions: &turn.request.extensions,
         // Programs keep JSON.
         state: turn.state.as_ref().and_then(|state| serde_json::from_slice(state).ok()),
     };

@@ -17,6 +17,9 @@ use crate::{
 /// What an agent that works for another is told of that: how its markers begin.
 const CONTEXT: &str = "[DELEGATION CONTEXT #";
 const CONTEXT_END: &str = "[END DELEGATION CONTEXT #";
+/// The longest half of a media type (RFC 6838, section 4.2), and how many types a model is told.
+const MEDIA_TOKEN: usize = 127;
+const MOST_MODES: usize = 16;
 /// So much of a request an agent that works for another is told.
 const EXCERPT: usize = 200;
 
@@ -143,6 +146,17 @@ pub(super) fn undelegated(text: &str) -> &str {
         Some(rest.split_once(&format!("\n{CONTEXT_END}{word}]"))?.1.trim_start())
     };
     asked().unwrap_or(text)
+}
+
+/// The media types that the caller accepts, before its message. What is no media type is not repeated to a model.
+pub(super) fn accepted(modes: &[String]) -> Option<String> {
+    let is_token = |token: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&^_.+-*".contains(&byte);
+        (1..=MEDIA_TOKEN).contains(&token.len()) && token.bytes().all(fits)
+    };
+    let is_type = |mode: &&str| mode.split_once('/').is_some_and(|(kind, name)| is_token(kind) && is_token(name));
+    let modes: Vec<&str> = modes.iter().map(|mode| mode.trim()).filter(is_type).take(MOST_MODES).collect();
+    (!modes.is_empty()).then(|| format!("OUTPUT: the caller accepts {}\n\n", modes.join(", ")))
 }
 
 /// A message of the conversation, for a model that takes images or not.

@@ -208,6 +208,9 @@ impl Thinking<'_> {
         let first = messages.iter().position(|message| message.role == Role::User).unwrap_or(messages.len());
         messages.drain(..first);
         let mut query = prompt::spoken(&turn.message, model.takes_images());
+        if let Some(accepted) = prompt::accepted(&turn.request.accepted_output_modes) {
+            prompt::introduce(&mut query, &accepted);
+        }
         if self.mind.routes() {
             let is_new = !self.turn.resumed && self.state.rests == 0;
             let roster = self.session.roster(is_new).await;

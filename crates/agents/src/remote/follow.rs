@@ -31,7 +31,7 @@ use a2a::{
     SendMessageResponse, StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 use client::{Client, Error, EventStream};
-use exchange::{DELEGATION, Delegation, Outcome, Output, Turn};
+use exchange::{DELEGATION, Delegation, Outcome, Output, RequestOptions, Turn};
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use store::clock;
@@ -139,6 +139,10 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
             farewell(peer, &state, &outcome).await;
             return outcome;
         }
+    };
+    let client = match peer.spec.sees {
+        Sees::Message => client.with_extensions(&turn.message.extensions),
+        Sees::Text | Sees::Trace => client,
     };
     // A state that is of this turn already is kept.
     let last = Some(state.clone()).filter(|_| state == State::read(turn.state.as_ref()));
@@ -308,9 +312,9 @@ impl Follow<'_> {
         let turn = &self.turn;
         let parts = match self.peer.spec.sees {
             Sees::Text => vec![Part::text(turn.text())],
-            Sees::Trace => turn.message.parts.clone(),
+            Sees::Trace | Sees::Message => turn.message.parts.clone(),
         };
-        let message = Message {
+        let mut message = Message {
             message_id: self.message.clone(),
             role: Role::User,
             parts,
@@ -318,8 +322,14 @@ impl Follow<'_> {
             context_id: self.state.context.clone().unwrap_or_default(),
             ..Message::default()
         };
+        if self.peer.spec.sees == Sees::Message {
+            let said = &turn.message;
+            message.metadata = said.metadata.as_ref().and_then(RequestOptions::without_tracing);
+            message.extensions.clone_from(&said.extensions);
+            message.reference_task_ids.clone_from(&said.reference_task_ids);
+        }
         let mut request = SendMessageRequest { message, ..SendMessageRequest::default() };
-        if self.peer.spec.sees == Sees::Trace {
+        if self.peer.spec.sees.traces() {
             let trace = turn.trace();
             let mut metadata = serde_json::Map::new();
             metadata.extend(self.skill().map(|skill| ("skillHint".to_owned(), skill.into())));
@@ -384,7 +394,7 @@ impl Follow<'_> {
 
     /// Whether the remote knows a message that it gets again by its key.
     fn has_keys(&self) -> bool {
-        self.client.resumes() && self.peer.spec.sees == Sees::Trace
+        self.client.resumes() && self.peer.spec.sees.traces()
     }
 
     /// Sends the message and hears what comes of it.
@@ -426,7 +436,7 @@ impl Follow<'_> {
     /// Sends it to somebody who does not stream. Where it can be looked at, it is not waited for: it has a name then.
     async fn send_plainly(&mut self, delegation: &Delegation) -> Result<Step, Outcome> {
         let mut request = self.request(delegation);
-        if self.peer.spec.sees == Sees::Trace {
+        if self.peer.spec.sees.traces() {
             let immediate =
                 SendMessageConfiguration { return_immediately: true, ..SendMessageConfiguration::default() };
             request.configuration = Some(immediate);

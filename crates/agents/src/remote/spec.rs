@@ -38,8 +38,17 @@ impl Registry {
 pub enum Sees {
     /// Nothing but the protocol's version and its own token.
     Text,
-    /// The skill that is meant, and what the call belongs to.
+    /// All parts, the skill that is meant, and what the call belongs to.
     Trace,
+    /// The message's metadata, extensions and references as well.
+    Message,
+}
+
+impl Sees {
+    /// Whether it is told more than the text.
+    pub fn traces(self) -> bool {
+        self != Self::Text
+    }
 }
 
 /// A remote.

@@ -230,7 +230,7 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
         binding,
         timeout: given.unwrap_or(timeout),
         skills: skills.collect(),
-        sees: Sees::Trace,
+        sees: if registry == Registry::File { Sees::Message } else { Sees::Trace },
         tenants: entry.tenants,
     };
     Ok((spec, warnings))

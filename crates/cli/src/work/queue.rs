@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
-use a2a::Message;
+use a2a::{JsonObject, Message};
 use client::{Connector, Limits, call_json};
+use exchange::RequestOptions;
 use http::Method;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -69,6 +70,23 @@ pub(super) struct Entry {
     /// What the program has kept, which may be `null`.
     #[serde(default, deserialize_with = "any")]
     pub(super) kept: Option<Box<RawValue>>,
+    #[serde(default)]
+    metadata: Option<JsonObject>,
+    #[serde(default)]
+    accepted_output_modes: Vec<String>,
+    #[serde(default)]
+    extensions: Vec<String>,
+}
+
+impl Entry {
+    /// What the caller said beside the message.
+    pub(super) fn request(&self) -> RequestOptions {
+        RequestOptions {
+            metadata: self.metadata.clone(),
+            accepted_output_modes: self.accepted_output_modes.clone(),
+            extensions: self.extensions.clone(),
+        }
+    }
 }
 
 /// What a heartbeat hears.

@@ -36,7 +36,7 @@ impl Rig {
     }
 
     /// Ends the server without a warning and starts another one on the same data.
-    async fn restart(&mut self) {
+    pub(super) async fn restart(&mut self) {
         self.server.kill9();
         let mut command = self.home.serving(&[], &[]);
         self.server = self.home.start(command.env("SB_BOOTSTRAP_TOKEN", TOKEN)).await;

@@ -18,7 +18,7 @@ use super::{
     local_context, ticket, why_not,
 };
 use crate::{
-    Call, Error, Exchange, Luggage, OnCrash, convert,
+    Call, Error, Exchange, Luggage, OnCrash, RequestOptions, convert,
     intake::answered,
     kept,
     trouble::Trouble,
@@ -305,16 +305,24 @@ impl Exchange {
             luggage.put(load);
             told
         };
-        let state = match lease.kept.checked_sub(1) {
-            None => None,
-            Some(before) => {
-                let kept = match store.read(lease.tenant, lease.task, before, Most { events: 1, bytes: LITTLE }).await {
-                    Err(store::Error::Heavy { bytes }) => {
-                        luggage.put(count(bytes));
-                        store.events(lease.tenant, lease.task, before, 1).await?
-                    }
-                    read => read?.0,
-                };
+        let logged = async |seq: u64| {
+            let before = seq.saturating_sub(1);
+            match store.read(lease.tenant, lease.task, before, Most { events: 1, bytes: LITTLE }).await {
+                Err(store::Error::Heavy { bytes }) => {
+                    luggage.put(count(bytes));
+                    store.events(lease.tenant, lease.task, before, 1).await
+                }
+                read => read.map(|(events, _)| events),
+            }
+        };
+        let request = match turn.request {
+            None => RequestOptions::default(),
+            Some(seq) => RequestOptions::read(&logged(seq).await?)?,
+        };
+        let state = match lease.kept {
+            0 => None,
+            seq => {
+                let kept = logged(seq).await?;
                 let event = kept.first().ok_or_else(|| unreadable(lease.task))?;
                 luggage.put(count(kept::length(event)? * 2));
                 kept::read_event(&*self.inner.journal(), lease.tenant, lease.task, event).await?.state
@@ -327,6 +335,7 @@ impl Exchange {
             ticket,
             lasts,
             message: turn.message,
+            request,
             turn: number,
             attempt,
             history,
@@ -340,7 +349,10 @@ impl Handed {
     /// About how many bytes its messages have as JSON.
     pub fn bytes(&self) -> usize {
         let told = self.history.iter().chain(&self.context_history);
-        usize::try_from(length(&self.message) + told.map(length).sum::<u64>()).unwrap_or(usize::MAX)
+        let beside = self.request.metadata.as_ref().map_or(0, |metadata| metadata.get().len());
+        usize::try_from(length(&self.message) + told.map(length).sum::<u64>())
+            .unwrap_or(usize::MAX)
+            .saturating_add(beside)
     }
 }
 

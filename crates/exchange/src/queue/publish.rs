@@ -10,7 +10,7 @@ use super::{
     LONGEST_DELAY, MOST_TOLD, Publish, Replayed, Shown, Worker, check_name, correlation_id, data_part, local_context,
 };
 use crate::{
-    Call, Error, Exchange, Luggage, convert, heavy,
+    Call, Error, Exchange, Luggage, RequestOptions, convert, heavy,
     intake::{KEEP_KEYS, answered, newborn_snapshot},
 };
 
@@ -50,7 +50,7 @@ impl Exchange {
             parts.push(data_part(payload));
         }
         let post = Post { queued: true, from: from.into(), priority, max_attempts, delay, replays: None };
-        self.post(call, agent, parts, correlation_id, Vec::new(), post).await
+        self.post(call, agent, parts, correlation_id, None, post).await
     }
 
     /// Takes a new entry in.
@@ -60,7 +60,7 @@ impl Exchange {
         agent: AgentId,
         parts: Vec<Part>,
         correlation_id: Option<String>,
-        references: Vec<String>,
+        request: Option<Bytes>,
         post: Post,
     ) -> Result<Shown, Error> {
         let inner = &self.inner;
@@ -77,12 +77,12 @@ impl Exchange {
             role: Role::User,
             context_id: context.to_string(),
             parts,
-            reference_task_ids: references,
+            reference_task_ids: post.replays.iter().map(TaskId::to_string).collect(),
             ..Message::default()
         };
-        let request = a2a::SendMessageRequest { message, ..a2a::SendMessageRequest::default() };
-        a2a::validate::validate_send(&request, &inner.options.limits).map_err(of_publish)?;
-        let message = Message { task_id: task.to_string(), ..request.message };
+        let send = a2a::SendMessageRequest { message, ..a2a::SendMessageRequest::default() };
+        a2a::validate::validate_send(&send, &inner.options.limits).map_err(of_publish)?;
+        let message = Message { task_id: task.to_string(), ..send.message };
         let idempotency = match &call.idempotency_key {
             Some(key) => {
                 let anonymous = Message { message_id: String::new(), task_id: String::new(), ..message.clone() };
@@ -125,6 +125,7 @@ impl Exchange {
             push: None,
             quota: inner.options.quota,
             parent: None,
+            request,
             at,
         };
         let accepted = answered(inner.store.accept(call.caller.tenant, accept)).await;
@@ -189,6 +190,9 @@ impl Exchange {
             let body = body.map_err(|error| Error::of_task(error, letter))?;
             heavy(body.len(), || serde_json::from_slice(&body)).map_err(store::Error::from)?
         };
+        let head = self.head(call, letter).await?;
+        let said = RequestOptions::of(&*self.inner.store, entry.tenant, letter, head.request()).await;
+        let said = said.map_err(|error| Error::of_task(error, letter))?.logged()?;
         let is_run = self.inner.agents.find(&call.caller, agent.as_str()).is_some_and(|agent| agent.is_run());
         let correlation = correlation_id(&entry).map(str::to_owned);
         let post = Post {
@@ -201,7 +205,7 @@ impl Exchange {
         };
         // The key of a call that replays several would be used up by the first of them.
         let call = Call { idempotency_key: None, ..call.clone() };
-        let posted = self.post(&call, agent, message.parts, correlation, vec![letter.to_string()], post).await?;
+        let posted = self.post(&call, agent, message.parts, correlation, said, post).await?;
         Ok(Replayed { letter, entry: posted.entry })
     }
 }

@@ -160,6 +160,7 @@ impl Rig {
             push: None,
             quota: store::Quota::default(),
             parent: None,
+            request: None,
             at,
         };
         let lease = store.accept(tenant, accept).await.unwrap().lease.unwrap();

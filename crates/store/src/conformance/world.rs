@@ -69,6 +69,7 @@ impl World {
             push: None,
             quota: crate::Quota::default(),
             parent: None,
+            request: None,
             at,
         };
         (task, accept)
@@ -87,6 +88,7 @@ impl World {
             push: None,
             quota: crate::Quota::default(),
             parent: None,
+            request: None,
             at: clock::now(),
         }
     }

@@ -74,6 +74,9 @@ fn begin(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, Ac
     }
     row.log(tx, accept.at, EventKind::Created { held: *hold }, created.clone())?;
     let turn = 1;
+    if let Some(request) = &accept.request {
+        row.add_request(tx, request, turn, accept.at)?;
+    }
     if let Some(term) = &accept.lease {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "in_progress", accept.at)?;
         start(tx, &mut row, accept, term)?;
@@ -119,6 +122,9 @@ fn proceed(tx: &mut impl Tx, tenant: TenantId, accept: &Accept) -> Result<(i64, 
         row.retire_status_message(tx, accept.at)?;
     }
     row.log(tx, accept.at, EventKind::Input, accept.message.clone())?;
+    if let Some(request) = &accept.request {
+        row.add_request(tx, request, turn, accept.at)?;
+    }
     if running {
         row.add_input(tx, &accept.message_id, &accept.message, turn, "pending", accept.at)?;
         row.waiting += 1;
@@ -159,7 +165,7 @@ fn turns_ahead(tx: &mut impl Tx, row: &TaskRow) -> Result<u32> {
 
 fn outcome(row: &TaskRow, turn: u32, ahead: u32) -> Accepted {
     let lease = if row.turn == turn { row.lease() } else { None };
-    Accepted { task: row.task, seq: row.seq, duplicate: false, ahead, lease, turn }
+    Accepted { task: row.task, seq: row.seq, duplicate: false, ahead, lease, turn, request: row.request(turn) }
 }
 
 fn find_first(tx: &mut impl Tx, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<Accepted>> {
@@ -177,5 +183,5 @@ fn find_first(tx: &mut impl Tx, tenant: TenantId, key: &IdempotencyKey) -> Resul
     } else {
         0
     };
-    Ok(Some(Accepted { task: row.task, seq: row.seq, duplicate: true, ahead, lease: None, turn }))
+    Ok(Some(Accepted { task: row.task, seq: row.seq, duplicate: true, ahead, lease: None, turn, request: None }))
 }

@@ -23,8 +23,7 @@ macro_rules! task_columns {
             [from_agent text &'a str]
             [priority bigint i64]
             [max_attempts bigint Option<i64>]
-            [replays text Option<&'a str>]
-            [origin text Option<&'a str>];
+            [replays text Option<&'a str>];
             [state text &'a str]
             [updated_at bigint i64]
             [status_at bigint i64]
@@ -48,6 +47,7 @@ macro_rules! task_columns {
             [pushes bigint i64]
             [dead bigint i64]
             [errors text Option<&'a str>]
+            [origin text Option<&'a str>]
             [aftermath bigint i64]
             [input_tokens bigint i64]
             [output_tokens bigint i64]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::{TaskState, Timestamp};
 use bytes::Bytes;
 
-use super::{NewMessage, Tx};
+use super::{NewMessage, Tx, requests};
 use crate::{
     AgentId, Draft, Error, Event, EventKind, Holder, Lease, LeaseTime, QueueEntry, Result, TaskId, TenantId, Term,
     Tokens, Turn, attempts, clock, codec, draft::Content, lease::holder_name, machine, queue::Lengths,
@@ -413,6 +413,19 @@ impl TaskRow {
         Ok(())
     }
 
+    /// Logs what came with the message of a turn beside it, and remembers where that stands.
+    pub(super) fn add_request(&mut self, tx: &mut impl Tx, request: &Bytes, turn: u32, at: Timestamp) -> Result<()> {
+        self.touched_only = false;
+        self.log(tx, at, EventKind::Note, request.clone())?;
+        self.origin = Some(requests::with(self.origin.as_deref(), self.turn, turn, self.seq)?);
+        Ok(())
+    }
+
+    /// The event with what came with the message of a turn beside it.
+    pub(super) fn request(&self, turn: u32) -> Option<u64> {
+        requests::of(self.origin.as_deref(), turn)
+    }
+
     /// Something that was logged is to be told to those whom it concerns.
     pub(super) fn owe(&mut self, owes: Owes) {
         self.owes = self.owes.max(owes);
@@ -439,12 +452,13 @@ impl TaskRow {
 
     /// The turn that has not ended.
     pub(super) fn current_turn(&self, tx: &mut impl Tx) -> Result<Option<Turn>> {
-        tx.current_message(self)?.map(|message| message.into_turn(self.turn)).transpose()
+        tx.current_message(self)?.map(|message| message.into_turn(self.turn, self.request(self.turn))).transpose()
     }
 
     /// The turn of the inbox's oldest message.
     pub(super) fn waiting_turn(&self, tx: &mut impl Tx) -> Result<Option<Turn>> {
-        tx.waiting_message(self)?.map(|message| message.into_turn(self.turn + 1)).transpose()
+        let number = self.turn + 1;
+        tx.waiting_message(self)?.map(|message| message.into_turn(number, self.request(number))).transpose()
     }
 
     /// Begins the turn that [`TaskRow::waiting_turn`] found.

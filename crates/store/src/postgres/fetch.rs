@@ -830,6 +830,7 @@ mod tests {
             push: None,
             quota: Quota { tasks: Some(1), bytes: None },
             parent: None,
+            request: None,
             at,
         }
     }

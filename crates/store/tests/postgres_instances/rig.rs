@@ -90,6 +90,7 @@ pub(crate) fn begin(task: TaskId) -> Accept {
         push: None,
         quota: store::Quota::default(),
         parent: None,
+        request: None,
         at: clock::now(),
     }
 }

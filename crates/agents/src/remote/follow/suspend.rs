@@ -106,7 +106,7 @@ pub(super) fn tracked_too_long(track_for: &Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use exchange::{Ledger, Origin, Past};
+    use exchange::{Ledger, Origin, Past, RequestOptions};
     use store::TaskId;
     use tokio_util::sync::CancellationToken;
 
@@ -129,6 +129,7 @@ mod tests {
             cancel: CancellationToken::new(),
             past: Past::told(Vec::new(), Vec::new()),
             origin: Origin { prompt, ..Origin::default() },
+            request: RequestOptions::default(),
             ledger: Ledger::default(),
             errands: None,
         }

@@ -119,6 +119,23 @@ async fn x_46_a_file_of_kind_remote_makes_any_remote_an_agent() {
     caller.sends("by_name", "work").await;
     let call = remote.calls().pop().unwrap();
     assert!(call.params().get("metadata").is_none() && call.header("x-correlation-id").is_none(), "{call:#?}");
+    // The message of one that a file of ours describes goes on with all that was said in it, and traced anew.
+    let said = json!({
+        "messageId": "m", "role": "ROLE_USER", "parts": [{"text": "work"}], "extensions": ["urn:x", "urn:y"],
+        "referenceTaskIds": ["t-1"], "metadata": {"unit": "kelvin", "correlationId": "forged"},
+    });
+    let request = json!({"message": said, "metadata": {"private": true}});
+    for (agent, goes_on) in [("by_url", true), ("of_yaml", false), ("by_name", false)] {
+        caller.api().post(&format!("/a2a/agents/{agent}/message:send"), &request).await.task();
+        let call = remote.calls().pop().unwrap();
+        let expected = |value: Value| if goes_on { value } else { Value::Null };
+        assert_eq!(call.message()["metadata"], expected(json!({"unit": "kelvin"})), "{agent}");
+        assert_eq!(call.message()["extensions"], expected(json!(["urn:x", "urn:y"])), "{agent}");
+        assert_eq!(call.message()["referenceTaskIds"], expected(json!(["t-1"])), "{agent}");
+        let named = call.header("x-a2a-extensions").or(call.header("a2a-extensions"));
+        assert_eq!(named.is_some_and(|named| named.contains("urn:x, urn:y")), goes_on, "{agent} {named:?}");
+        assert!(!call.everything().contains("private"), "{agent}");
+    }
     let listed = caller.api().get("/v1/remotes").await.ok();
     let file = listed["remotes"].as_array().unwrap().iter().find(|remote| remote["name"] == "by_url");
     assert_eq!(file.unwrap_or_else(|| panic!("{listed:#}"))["registry"], "file");
