@@ -57,6 +57,8 @@ pub struct Listing {
     pub page_size: i32,
     /// How many tasks the filter matches in all.
     pub total: u64,
+    /// The tasks have their artifacts.
+    pub with_artifacts: bool,
 }
 
 const DEFAULT_PAGE: i32 = 50;
@@ -143,7 +145,7 @@ impl Exchange {
         let page = self.page(call, filter).await?;
 
         let next_page_token = page.next.map(|key| self.inner.page_key.seal(tenant, &filters, key)).unwrap_or_default();
-        Ok(Listing { tasks: page.tasks, next_page_token, page_size, total: page.total })
+        Ok(Listing { tasks: page.tasks, next_page_token, page_size, total: page.total, with_artifacts: artifacts })
     }
 
     /// A page of the caller's tasks, for surfaces whose lists are not the protocol's. Those of agents that its token is not for are not

@@ -29,7 +29,7 @@ pub(crate) fn frame(frame: &Frame) -> Result<Bytes, Error> {
 
 /// A `ListTasksResponse`.
 pub(crate) fn listing(listing: &Listing) -> Result<Bytes, Error> {
-    let Listing { tasks, next_page_token, page_size, total } = listing;
+    let Listing { tasks, next_page_token, page_size, total, with_artifacts } = listing;
     let size: usize = tasks.iter().map(|task| task.size_hint() + 1).sum();
     let mut body = Vec::with_capacity(size + 128);
     body.extend_from_slice(b"{\"tasks\":[");
@@ -38,6 +38,11 @@ pub(crate) fn listing(listing: &Listing) -> Result<Bytes, Error> {
             body.push(b',');
         }
         task.write_json(&mut body).map_err(|cause| unreadable(&cause))?;
+        // Artifacts that were asked for are there when there are none, too (A2A 1.0.1 section 3.1.4).
+        if *with_artifacts && task.artifacts.is_empty() {
+            body.pop();
+            body.extend_from_slice(b",\"artifacts\":[]}");
+        }
     }
     // The token is base64url: it needs no escaping.
     let rest = format!("],\"nextPageToken\":\"{next_page_token}\",\"pageSize\":{page_size},\"totalSize\":{total}}}");

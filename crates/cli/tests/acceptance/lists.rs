@@ -223,3 +223,22 @@ async fn history_length_holds_everywhere() {
     let error = api.get("/a2a/tasks/unknown?historyLength=0").await.error(404);
     assert_eq!(reason(&error), "TASK_NOT_FOUND");
 }
+
+#[tokio::test]
+async fn s3_52_artifacts_that_are_asked_for_are_there_when_there_are_none() {
+    let rig = Rig::start().await;
+    let api = rig.api();
+    api.send(&to("fail", "no artifacts")).await;
+    let listed = page(&api, "includeArtifacts=true").await;
+    assert_eq!(listed["tasks"][0]["artifacts"], json!([]), "{listed:#}");
+    let called = api.rpc_ok("ListTasks", &json!({"includeArtifacts": true})).await;
+    assert_eq!(called, listed);
+    let gateway = super::grpc::Grpc::new(&rig.server.url);
+    let structs = gateway.ok(super::grpc::GATEWAY, "ListTasks", &json!({"includeArtifacts": true})).await;
+    assert_eq!(structs["tasks"][0]["artifacts"], json!([]), "{structs:#}");
+    for query in ["", "includeArtifacts=false"] {
+        assert_eq!(page(&api, query).await["tasks"][0].get("artifacts"), None, "{query}");
+    }
+    let task = api.get(&format!("/a2a/tasks/{}", text(&listed, "/tasks/0/id"))).await.ok();
+    assert_eq!(task.get("artifacts"), None, "only a list is asked whether it is to have them");
+}
