@@ -171,7 +171,9 @@ class Checks:
         assert {"echo", "ask", "slow"} <= {skill.id for skill in extended.skills}, extended
         self.ok("extended card")
 
-        resolver = A2ACardResolver(self.http, f"{BASE}/a2a/agents/ask")
+        # Agents name gRPC on their extended cards alone.
+        path = "extendedAgentCard" if self.binding == "GRPC" else ".well-known/agent-card.json"
+        resolver = A2ACardResolver(self.http, f"{BASE}/a2a/agents/ask", agent_card_path=path)
         asking_card = await resolver.get_agent_card()
         asking = self.client(asking_card, streaming=False)
         self.ok("agent card")

@@ -293,6 +293,7 @@ impl Settings {
             // Its range is that of ports.
             grpc_port: keys.grpc_port.and_then(|port| u16::try_from(port).ok()),
             public_url,
+            hsts: keys.hsts(),
             tls,
             trusted_proxies: keys.trusted_proxies().0,
             auth,

@@ -167,7 +167,7 @@ impl Route {
             }
             (Self::SignCard, _) => {
                 let mut request: SignCard = parse(&body)?;
-                request.jku.get_or_insert_with(|| visit.app.cards.signing().jku().to_owned());
+                request.jku.get_or_insert_with(|| visit.app.cards.signing().jku());
                 ok(&admin.sign_card(&request).await?)
             }
             (Self::Audit, _) => {

@@ -54,12 +54,15 @@ impl Surface for AgentCard {
         };
         let entry = entry?;
         let is_open = app.cards.are_public() && entry.is_open();
+        let base = app.local_base(visit.parts);
+        let is_local = base.is_some();
+        let cards = app.cards.reached_at(base);
         let card = match &self {
-            Self::Protocol(_) if headers::names_version_1(headers, &visit.query()?) => {
-                app.cards.agent(&entry.profile).await?
+            Self::Protocol(_) => {
+                let speaks_1_0 = headers::names_version_1(headers, &visit.query()?);
+                cards.agent_at_origin(&entry.profile, speaks_1_0).await?
             }
-            Self::Protocol(_) => app.cards.agent_for_all(&entry.profile).await?,
-            Self::Arbiter(_) => app.cards.arbiter(&entry.profile).await,
+            Self::Arbiter(_) => cards.arbiter(&entry.profile).await,
         };
         let mut vary = Vec::new();
         if !is_open {
@@ -69,7 +72,7 @@ impl Surface for AgentCard {
         if matches!(self, Self::Protocol(_)) {
             vary.push("A2A-Version");
         }
-        let cache = if is_open { "public, max-age=60" } else { "private, max-age=60" };
+        let cache = if is_open && !is_local { "public, max-age=60" } else { "private, max-age=60" };
         Ok(reply::cacheable(headers, &card, reply::JSON, cache, &vary))
     }
 

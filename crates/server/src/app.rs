@@ -13,7 +13,7 @@ use axum::{
 };
 use exchange::{Call, Caller, Exchange, Luggage, heavy};
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, Method, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts};
 use http_body::Body as _;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ use crate::{
     feed, grpc, headers,
     limits::{self, Limits, Peer, RequestSlot, Wire},
     open,
-    origin::Names,
+    origin::{self, Names},
     outboxes, own_agents,
     page::Page,
     path::Place,
@@ -51,13 +51,34 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) names: Names,
     pub(crate) cors: Cors,
+    /// How this machine is spoken to, where the URLs on cards begin with a public URL.
+    pub(crate) local_scheme: Option<&'static str>,
+    /// `Strict-Transport-Security`, if it is said.
+    pub(crate) hsts: Option<HeaderValue>,
 }
+
+/// What proxies say of the request that they hand on.
+const ADDED_BY_PROXIES: [&str; 6] =
+    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
 
 impl App {
     /// The gateway's card, for everybody.
-    pub(crate) async fn gateway_card(&self) -> Result<Tagged, Error> {
+    pub(crate) async fn gateway_card(&self, base: Option<String>) -> Result<Tagged, Error> {
         let everybodys = self.auth.everybody().map(|caller| self.exchange.agents().visible(caller));
-        self.cards.gateway(&everybodys.unwrap_or_default()).await
+        self.cards.reached_at(base).gateway(&everybodys.unwrap_or_default()).await
+    }
+
+    /// What the URLs on a card begin with for who has called this machine by a name of loopback, where they begin with something else
+    /// for all others. A proxy on this machine calls it so, too, and is told by what it adds; one that adds nothing speaks HTTP/1.0.
+    pub(crate) fn local_base(&self, parts: &Parts) -> Option<String> {
+        let scheme = self.local_scheme?;
+        let (wire, Peer(peer)) = (parts.extensions.get::<Wire>()?, parts.extensions.get::<Peer>()?);
+        let is_direct = peer.is_loopback() && wire.seat.is_counted() && parts.version >= Version::HTTP_11;
+        if !is_direct || ADDED_BY_PROXIES.iter().any(|name| parts.headers.contains_key(*name)) {
+            return None;
+        }
+        let name = origin::loopback_name(&parts.uri, &parts.headers)?;
+        Some(format!("{scheme}://{name}"))
     }
 
     /// The surroundings of a call.
@@ -178,6 +199,9 @@ async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) 
         app.cors.mark(sender, &mut response);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(hsts) = &app.hsts {
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
     if method == Method::HEAD {
         response = without_body(response);
     }

@@ -53,7 +53,7 @@ async fn card(visit: Visit<'_, Caller>, agent: String) -> Result<Response, Error
     let Some(entry) = app.exchange.target(&call, "")? else {
         return Err(Error::internal("the path names no agent"));
     };
-    let card = app.cards.arbiter(&entry.profile).await;
+    let card = app.cards.reached_at(app.local_base(visit.parts)).arbiter(&entry.profile).await;
     Ok(reply::cacheable(headers, &card, reply::JSON, "private, max-age=60", &[auth::VARY]))
 }
 

@@ -1,9 +1,9 @@
 //! Agent cards: what is served at the well-known paths and as the extended card, signed and tagged by [`Signing`].
 //!
 //! The gateway's public card names no agent. Whatever names one is made for a caller who may see it. URLs come from the
-//! configuration, never from a request.
+//! configuration. Only who is on this machine, and calls it by a name of loopback, gets a card with that name.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use a2a::{
     APIKeySecurityScheme, AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill, Error,
@@ -35,7 +35,7 @@ pub(crate) struct Addresses {
     /// What URLs begin with.
     pub(crate) base: String,
     /// `host:port` of the port for gRPC alone. Without one no card names gRPC: some clients refuse a card with any
-    /// interface off its origin, and others take no other form of address.
+    /// interface off its origin, and others take no other form of address. For the same reason no public card of an agent does.
     pub(crate) grpc: Option<String>,
 }
 
@@ -52,24 +52,33 @@ pub(crate) struct Terms {
 }
 
 /// Makes cards.
+#[derive(Clone)]
 pub(crate) struct Cards {
     addresses: Addresses,
     terms: Terms,
-    signing: Signing,
+    signing: Arc<Signing>,
 }
 
 impl Addresses {
-    fn of_gateway(&self) -> Vec<AgentInterface> {
-        self.interfaces(&format!("{}/a2a", self.base), "")
+    /// The same at another address of this machine: a scheme, a host and perhaps a port.
+    fn reached_at(&self, base: String) -> Self {
+        let host = base.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+        let port = self.grpc.as_ref().and_then(|target| target.rsplit_once(':')).map(|(_, port)| port);
+        let grpc = host.zip(port).map(|(host, port)| format!("{host}:{port}"));
+        Self { base, grpc }
     }
 
-    fn of_agent(&self, id: &str) -> Vec<AgentInterface> {
-        self.interfaces(&format!("{}/a2a/agents/{id}", self.base), id)
+    fn of_gateway(&self) -> Vec<AgentInterface> {
+        self.interfaces(&format!("{}/a2a", self.base), "", self.grpc.as_deref())
+    }
+
+    fn of_agent(&self, id: &str, grpc: Option<&str>) -> Vec<AgentInterface> {
+        self.interfaces(&format!("{}/a2a/agents/{id}", self.base), id, grpc)
     }
 
     /// JSON-RPC stands first: a client that takes the first interface it finds gets the one that all of them speak. URLs name
     /// the agent; where there is only a port, the field `tenant` does.
-    fn interfaces(&self, prefix: &str, tenant: &str) -> Vec<AgentInterface> {
+    fn interfaces(&self, prefix: &str, tenant: &str, grpc: Option<&str>) -> Vec<AgentInterface> {
         let interface = |binding: &str, url: String, tenant: &str| AgentInterface {
             url,
             protocol_binding: binding.to_owned(),
@@ -78,8 +87,8 @@ impl Addresses {
         };
         let mut interfaces =
             vec![interface("JSONRPC", format!("{prefix}/jsonrpc"), ""), interface("HTTP+JSON", prefix.to_owned(), "")];
-        if let Some(target) = &self.grpc {
-            interfaces.extend(["GRPC", STRUCT_BINDING].map(|binding| interface(binding, target.clone(), tenant)));
+        if let Some(target) = grpc {
+            interfaces.extend(["GRPC", STRUCT_BINDING].map(|binding| interface(binding, target.to_owned(), tenant)));
         }
         interfaces
     }
@@ -88,7 +97,19 @@ impl Addresses {
 impl Cards {
     /// Cards with these addresses.
     pub(crate) fn new(addresses: Addresses, terms: Terms, signing: Signing) -> Self {
-        Self { addresses, terms, signing }
+        Self { addresses, terms, signing: Arc::new(signing) }
+    }
+
+    /// Those for who has reached the server at another address than the configured one.
+    pub(crate) fn reached_at(&self, base: Option<String>) -> Cow<'_, Self> {
+        match base {
+            None => Cow::Borrowed(self),
+            Some(base) => Cow::Owned(Self { addresses: self.addresses.reached_at(base), ..self.clone() }),
+        }
+    }
+
+    async fn sign(&self, card: Vec<u8>) -> Tagged {
+        self.signing.sign(card, &self.addresses.base).await
     }
 
     /// What URLs begin with.
@@ -128,28 +149,29 @@ impl Cards {
         card
     }
 
-    /// An agent's own card, in 1.0.
+    /// An agent's own card, in 1.0, with every interface.
     pub(crate) async fn agent(&self, profile: &Profile) -> Result<Tagged, Error> {
-        self.made(&self.card(profile), false).await
+        self.made(&self.card(profile, self.addresses.grpc.as_deref()), false).await
     }
 
-    /// The same for clients of whatever version.
-    pub(crate) async fn agent_for_all(&self, profile: &Profile) -> Result<Tagged, Error> {
-        self.made(&self.card(profile), self.terms.compat != Compat::None).await
+    /// An agent's card at its well-known paths, with the interfaces of its own origin, and with the fields of 0.3 for who does not
+    /// say that it speaks 1.0.
+    pub(crate) async fn agent_at_origin(&self, profile: &Profile, speaks_1_0: bool) -> Result<Tagged, Error> {
+        self.made(&self.card(profile, None), !speaks_1_0 && self.terms.compat != Compat::None).await
     }
 
     /// A card as it is served, with the fields of 0.3 or without.
     async fn made(&self, card: &AgentCard, with_03: bool) -> Result<Tagged, Error> {
         let bytes = if with_03 { v03::compat_card(card, &self.addresses.base) } else { written(card)? };
-        Ok(self.signing.sign(bytes).await)
+        Ok(self.sign(bytes).await)
     }
 
-    fn card(&self, profile: &Profile) -> AgentCard {
+    fn card(&self, profile: &Profile, grpc: Option<&str>) -> AgentCard {
         let mut card = AgentCard {
             name: profile.name.clone(),
             description: profile.description.clone(),
             version: profile.version.clone(),
-            supported_interfaces: self.addresses.of_agent(profile.id.as_str()),
+            supported_interfaces: self.addresses.of_agent(profile.id.as_str(), grpc),
             capabilities: capabilities(&profile.extensions, self.terms),
             default_input_modes: profile.input_modes.clone(),
             default_output_modes: profile.output_modes.clone(),
@@ -178,14 +200,14 @@ impl Cards {
             commands: &profile.commands,
             auth: self.terms.auth,
         };
-        self.signing.sign(arbiter::agent_card(&facts, &self.addresses.base)).await
+        self.sign(arbiter::agent_card(&facts, &self.addresses.base)).await
     }
 
     /// A card of 0.3 that says what this one of 1.0 does.
     pub(crate) async fn in_03(&self, card: &AgentCard) -> Result<Tagged, Error> {
         let card = v03::AgentCard::from(card);
         let bytes = serde_json::to_vec(&card).map_err(|_| unwritable())?;
-        Ok(self.signing.sign(bytes).await)
+        Ok(self.sign(bytes).await)
     }
 }
 
@@ -200,8 +222,8 @@ fn gateway(addresses: &Addresses, terms: Terms) -> AgentCard {
         ("", "The skills after the first are the agents.")
     };
     let description = format!(
-        "A gateway to the agents of this installation. {authenticate}Name an agent in the request's `tenant` field, or \
-         call it at {base}/a2a/agents/{{id}}; its card is at {base}/a2a/agents/{{id}}/.well-known/agent-card.json. {listed}"
+        "A gateway to the agents of this installation. {authenticate}An agent is called at {base}/a2a/agents/{{id}}; its card \
+         is at {base}/a2a/agents/{{id}}/.well-known/agent-card.json. {listed}"
     );
     let mut card = AgentCard {
         name: "Switchboard".to_owned(),
@@ -396,7 +418,7 @@ mod tests {
             let cards = of_terms("http://a", Terms { auth: false, public: true, push, compat: Compat::All }).await;
             let in_1_0 = cards.agent(&profile).await.unwrap();
             let in_03 = cards.in_03(&serde_json::from_slice(&in_1_0.bytes).unwrap()).await.unwrap();
-            let both = cards.agent_for_all(&profile).await.unwrap();
+            let both = cards.agent_at_origin(&profile, false).await.unwrap();
             for card in [in_1_0, in_03, both, cards.gateway(&[]).await.unwrap()] {
                 let capabilities = parsed(&card)["capabilities"].take();
                 assert_eq!(capabilities["pushNotifications"], push);

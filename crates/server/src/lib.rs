@@ -55,6 +55,7 @@ use std::{
 };
 
 use exchange::Exchange;
+use http::HeaderValue;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +66,9 @@ pub use limits::Rate;
 pub use tls::{TlsError, TlsFiles};
 
 use self::{accept::Door, places::Places};
+
+/// A year, for the host of the public URL and none below it.
+const HSTS: &str = "max-age=31536000";
 
 /// How many connections an address for administration has.
 const ADMIN_PLACES: usize = 256;
@@ -80,6 +84,8 @@ pub struct Options {
     pub admin_listen: Option<SocketAddr>,
     /// What URLs on cards begin with; the address when there is none.
     pub public_url: Option<String>,
+    /// Whether browsers are told to come back by TLS only, where there is TLS and the public URL says so.
+    pub hsts: bool,
     /// The certificate to speak TLS with, if any.
     pub tls: Option<TlsFiles>,
     /// The proxies that are believed when they say on whose behalf they call.
@@ -137,6 +143,7 @@ impl Options {
             grpc_port: None,
             admin_listen: None,
             public_url: None,
+            hsts: true,
             tls: None,
             trusted_proxies: Vec::new(),
             auth: true,
@@ -167,6 +174,12 @@ impl Options {
             reserved: places::Bounds::reserve_of(self.max_connections),
             unknown_idle: self.unauthenticated_timeout,
         }
+    }
+
+    /// `Strict-Transport-Security`, where it is said.
+    fn hsts(&self) -> Option<HeaderValue> {
+        let is_https = self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
+        (self.hsts && self.tls.is_some() && is_https).then_some(HeaderValue::from_static(HSTS))
     }
 
     fn scheme(&self) -> &'static str {
@@ -230,6 +243,8 @@ impl Server {
             limits: limits::Limits::new(options.request_rate, options.failed_auth_rate),
             names: origin::Names::new(options.auth, options.public_url.as_deref()),
             cors: options.cors.clone(),
+            local_scheme: options.public_url.as_deref().filter(|url| !origin::is_local(url)).map(|_| options.scheme()),
+            hsts: options.hsts(),
         });
         let places = Places::new(options.places());
         let router = app::router(Arc::clone(&app), admin_listener.is_none());

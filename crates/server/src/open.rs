@@ -73,8 +73,10 @@ impl Surface for Open {
             },
             Self::PublicCard => {
                 let headers = &visit.parts.headers;
-                let card = app.gateway_card().await?;
-                return Ok(reply::cacheable(headers, &card, reply::JSON, "public, max-age=60", &[]));
+                let base = app.local_base(visit.parts);
+                let cache = if base.is_some() { "private, max-age=60" } else { "public, max-age=60" };
+                let card = app.gateway_card(base).await?;
+                return Ok(reply::cacheable(headers, &card, reply::JSON, cache, &[]));
             }
             Self::Keys => {
                 let keys = app.cards.signing().key_set().await;

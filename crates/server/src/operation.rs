@@ -29,6 +29,8 @@ pub(crate) enum Operation {
     /// The extended card of the agent that is named, or the gateway's.
     ExtendedCard {
         tenant: String,
+        /// What its URLs begin with, where that is not the configured one.
+        base: Option<String>,
     },
 }
 
@@ -107,10 +109,11 @@ impl App {
                 ErrorKind::UnsupportedOperation,
                 "nobody authenticates here, so there is no extended card; the public ones say it all",
             )),
-            Operation::ExtendedCard { tenant } => {
+            Operation::ExtendedCard { tenant, base } => {
+                let cards = self.cards.reached_at(base);
                 let card = match exchange.target(call, &tenant)? {
-                    Some(entry) => self.cards.agent(&entry.profile).await?,
-                    None => self.cards.extended(exchange.agents(), &call.caller).await?,
+                    Some(entry) => cards.agent(&entry.profile).await?,
+                    None => cards.extended(exchange.agents(), &call.caller).await?,
                 };
                 Ok(Performed::Card(card))
             }

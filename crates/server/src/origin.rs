@@ -79,6 +79,19 @@ impl Names {
     }
 }
 
+/// Whether a URL leads to this machine and no other.
+pub(crate) fn is_local(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(is_loopback))
+}
+
+/// The name that a request calls this server by, with its port, if that is a name of loopback and the only one.
+pub(crate) fn loopback_name<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    let in_uri = uri.authority().map(|authority| authority.as_str());
+    let mut names = in_uri.into_iter().chain(headers.get_all(header::HOST).iter().map(|it| it.to_str().unwrap_or("")));
+    let name = names.next()?;
+    (names.all(|other| other == name) && without_port(name).is_some_and(is_loopback)).then_some(name)
+}
+
 /// The host of `host` or `host:port`; an IPv6 address keeps its brackets.
 fn without_port(name: &str) -> Option<&str> {
     let end = match name.strip_prefix('[') {
@@ -193,6 +206,27 @@ mod tests {
         assert!(!check(&names, &nobody, "http://evil.example/a2a", &[]));
         assert!(!check(&names, &nobody, "http://evil.example/a2a", &[("host", "localhost")]));
         assert!(check(&Names::new(true, None), &nobody, "/", &[("host", "evil.example"), ("origin", "null")]));
+    }
+
+    #[test]
+    fn only_one_name_of_loopback_is_taken_from_a_request() {
+        let name = |uri: &'static str, hosts: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            hosts.iter().for_each(|host| drop(headers.append(header::HOST, HeaderValue::from_static(host))));
+            loopback_name(&Uri::from_static(uri), &headers).map(str::to_owned)
+        };
+        for good in ["localhost:8765", "127.0.0.1:8765", "[::1]:8765", "localhost"] {
+            assert_eq!(name("/", &[good]).as_deref(), Some(good));
+        }
+        for bad in
+            ["evil.example", "localhost.evil.example", "localhost@evil.example", "localhost/x", "10.0.0.1:80", ""]
+        {
+            assert_eq!(name("/", &[bad]), None, "{bad}");
+        }
+        assert_eq!(name("http://localhost:1/a2a", &[]).as_deref(), Some("localhost:1"));
+        assert_eq!(name("http://localhost:1/a2a", &["localhost:1"]).as_deref(), Some("localhost:1"));
+        assert_eq!(name("http://localhost:1/a2a", &["evil.example"]), None);
+        assert_eq!((name("/", &["localhost", "127.0.0.1"]), name("/", &[])), (None, None));
     }
 
     #[test]

@@ -86,7 +86,9 @@ async fn operation(visit: &mut Visit<'_, Caller>, resource: Resource, query: &Qu
                 Operation::GetPush(GetTaskPushNotificationConfigRequest { tenant, task_id, id })
             }
         }
-        Resource::ExtendedCard | Resource::JsonRpc => Operation::ExtendedCard { tenant: query.tenant()?.to_owned() },
+        Resource::ExtendedCard | Resource::JsonRpc => {
+            Operation::ExtendedCard { tenant: query.tenant()?.to_owned(), base: visit.app.local_base(visit.parts) }
+        }
     })
 }
 

@@ -106,6 +106,8 @@ async fn in_dialect(
     let headers = &asked.parts.headers;
     let query = asked.query()?;
     match (asked.contract, asked.dialect) {
+        // Who reads a card may not know yet which versions there are.
+        (Contract::A2a, Dialect::V1) if asked.method == Method::GetExtendedAgentCard => {}
         (Contract::A2a, Dialect::V1) => headers::check_version(headers, &query)?,
         (Contract::A2a, Dialect::V03) => headers::check_version_of_03(headers, &query)?,
         // That was the first thing.
@@ -122,7 +124,7 @@ async fn in_dialect(
 async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>, params: Bytes) -> Result<Response, Error> {
     let id = &asked.id;
     let operation = match asked.contract {
-        Contract::A2a => app.reading(params.len(), || operation(asked, &params))?,
+        Contract::A2a => app.reading(params.len(), || operation(app, asked, &params))?,
         Contract::Arbiter => app.reading(params.len(), || arbiter::operation_of_1_0(app, call, asked, &params))?,
     };
     drop(params);
@@ -137,7 +139,7 @@ async fn in_1_0(app: &App, call: &Call, asked: &Asked<'_>, params: Bytes) -> Res
     })
 }
 
-fn operation(asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
+fn operation(app: &App, asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
     Ok(match asked.method {
         Method::SendMessage => Operation::Send(a2a::decode(params)?),
         Method::SendStreamingMessage => Operation::Stream(a2a::decode(params)?),
@@ -151,7 +153,7 @@ fn operation(asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
         Method::DeleteTaskPushNotificationConfig => Operation::DeletePush(a2a::decode(params)?),
         Method::GetExtendedAgentCard => {
             let request: GetExtendedAgentCardRequest = a2a::decode(params)?;
-            Operation::ExtendedCard { tenant: request.tenant }
+            Operation::ExtendedCard { tenant: request.tenant, base: app.local_base(asked.parts) }
         }
     })
 }

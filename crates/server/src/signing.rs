@@ -29,7 +29,7 @@ pub(crate) const KEYS_PATH: [&str; 2] = [".well-known", "jwks.json"];
 
 pub(crate) struct Signing {
     store: Arc<dyn Store>,
-    jku: String,
+    base: String,
     known: Mutex<Known>,
 }
 
@@ -46,16 +46,16 @@ impl Signing {
     pub(crate) async fn new(store: Arc<dyn Store>, base: &str) -> Result<Self, card_keys::Error> {
         let keys = Arc::new(CardKeys::load(store.as_ref()).await?);
         let known = Known { keys, since: Instant::now(), signers: Vec::new(), cards: HashMap::new() };
-        Ok(Self { store, jku: format!("{base}/{}", KEYS_PATH.join("/")), known: Mutex::new(known) })
+        Ok(Self { store, base: base.to_owned(), known: Mutex::new(known) })
     }
 
     /// Where verifiers find the public keys.
-    pub(crate) fn jku(&self) -> &str {
-        &self.jku
+    pub(crate) fn jku(&self) -> String {
+        jku(&self.base)
     }
 
-    /// The card, signed and tagged.
-    pub(crate) async fn sign(&self, card: Vec<u8>) -> Tagged {
+    /// The card, signed and tagged. `base` is what its URLs begin with.
+    pub(crate) async fn sign(&self, card: Vec<u8>, base: &str) -> Tagged {
         let keys = self.keys().await;
         let now = seconds_now();
         let signers = keys.signers(now);
@@ -71,7 +71,7 @@ impl Signing {
             }
         }
         let etag = tag(&[&card, signers.join(" ").as_bytes()]);
-        let bytes = keys.sign(&card, Some(&self.jku), now).unwrap_or_else(|error| {
+        let bytes = keys.sign(&card, Some(&jku(base)), now).unwrap_or_else(|error| {
             tracing::error!(%error, "a card is served without a signature");
             card
         });
@@ -132,6 +132,11 @@ impl Signing {
     }
 }
 
+/// Where the public keys are, below what URLs begin with.
+fn jku(base: &str) -> String {
+    format!("{base}/{}", KEYS_PATH.join("/"))
+}
+
 /// A weak tag: the same for what says the same.
 fn tag(parts: &[&[u8]]) -> Arc<str> {
     let mut hash = Sha256::new();
@@ -172,24 +177,25 @@ mod tests {
         let (_directory, store) = store();
         let one = Signing::new(Arc::clone(&store), "https://h").await.unwrap();
         let other = Signing::new(store, "https://h").await.unwrap();
-        let (first, second) = (one.sign(CARD.to_vec()).await, other.sign(CARD.to_vec()).await);
+        let (first, second) =
+            (one.sign(CARD.to_vec(), "https://h").await, other.sign(CARD.to_vec(), "https://h").await);
         assert_eq!(first.etag, second.etag);
         assert!(verifies(&first, &other).await && verifies(&second, &one).await);
         assert_eq!(one.key_set().await.etag, other.key_set().await.etag);
-        assert_eq!(one.sign(CARD.to_vec()).await.bytes, first.bytes, "signed once");
+        assert_eq!(one.sign(CARD.to_vec(), "https://h").await.bytes, first.bytes, "signed once");
         let changed = br#"{"name":"b","supportedInterfaces":[]}"#;
-        assert_ne!(one.sign(changed.to_vec()).await.etag, first.etag);
+        assert_ne!(one.sign(changed.to_vec(), "https://h").await.etag, first.etag);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_rotation_elsewhere_is_noticed() {
         let (_directory, store) = store();
         let signing = Signing::new(Arc::clone(&store), "https://h").await.unwrap();
-        let before = signing.sign(CARD.to_vec()).await;
+        let before = signing.sign(CARD.to_vec(), "https://h").await;
         CardKeys::rotate(store.as_ref(), "test", None, card_keys::OVERLAP).await.unwrap();
-        assert_eq!(signing.sign(CARD.to_vec()).await.etag, before.etag, "not yet");
+        assert_eq!(signing.sign(CARD.to_vec(), "https://h").await.etag, before.etag, "not yet");
         tokio::time::advance(TTL).await;
-        let after = signing.sign(CARD.to_vec()).await;
+        let after = signing.sign(CARD.to_vec(), "https://h").await;
         assert_ne!(after.etag, before.etag);
         assert!(
             verifies(&after, &signing).await && verifies(&before, &signing).await,
@@ -197,7 +203,7 @@ mod tests {
         );
         CardKeys::rotate(store.as_ref(), "test", None, Duration::ZERO).await.unwrap();
         signing.forget();
-        let last = signing.sign(CARD.to_vec()).await;
+        let last = signing.sign(CARD.to_vec(), "https://h").await;
         assert!(verifies(&last, &signing).await && !verifies(&before, &signing).await);
     }
 }

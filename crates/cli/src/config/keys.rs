@@ -114,7 +114,7 @@ table! {
     Layer, "":
     /// Where to listen; port 0 picks a free one.
     listen("HOST:PORT"): String = "127.0.0.1:8765".to_owned();
-    /// A further port, for gRPC alone; 0 picks a free one. With it agent cards name gRPC.
+    /// A further port, for gRPC alone; 0 picks a free one. With it the gateway's card and extended cards name gRPC.
     grpc_port("PORT"): u64, else "gRPC is answered where everything is", in 0..=65_535;
     /// Where the server keeps its files.
     data_dir("DIR"): PathBuf, else "`switchboard` in the XDG data directory";
@@ -130,6 +130,8 @@ table! {
     tls_cert("FILE"): PathBuf, else "no TLS";
     /// The key of that certificate, as PEM.
     tls_key("FILE"): PathBuf, else "no TLS";
+    /// Tell browsers to come back by TLS only (`Strict-Transport-Security`), where there is `tls_cert` and `public_url` is https.
+    hsts("BOOL"): bool = true;
     /// The proxies whose `X-Forwarded-For` is believed: addresses and ranges; a list in the file, with commas elsewhere.
     trusted_proxies("RANGES"): Networks = Networks::default(), else "none";
     /// A file that only the operator has, of 32 bytes or more: it wraps the keys with which the secrets of webhooks are sealed.

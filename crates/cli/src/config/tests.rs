@@ -49,7 +49,7 @@ fn nothing_given_is_the_default() {
 }
 
 /// Every key, a value as a variable or a flag has it, and as the file has it.
-const SAMPLES: [(&str, &str, &str); 81] = [
+const SAMPLES: [(&str, &str, &str); 82] = [
     ("listen", "127.0.0.1:1", "\"127.0.0.1:1\""),
     ("grpc_port", "2", "2"),
     ("data_dir", "/d", "\"/d\""),
@@ -59,6 +59,7 @@ const SAMPLES: [(&str, &str, &str); 81] = [
     ("public_url", "https://h", "\"https://h\""),
     ("tls_cert", "/c.pem", "\"/c.pem\""),
     ("tls_key", "/k.pem", "\"/k.pem\""),
+    ("hsts", "no", "false"),
     ("trusted_proxies", "10.0.0.0/8, ::1", "[\"10.0.0.0/8\", \"::1\"]"),
     ("key_file", "/w.key", "\"/w.key\""),
     ("key_file_previous", "/v.key", "\"/v.key\""),
@@ -221,6 +222,7 @@ fn every_key_arrives() {
     let edge = server::Options {
         grpc_port: Some(2),
         public_url: Some("https://h".to_owned()),
+        hsts: false,
         tls: Some(server::TlsFiles { cert: "/c.pem".into(), key: "/k.pem".into() }),
         trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
         auth: false,

@@ -125,6 +125,14 @@ async fn s3_61_extended_card_needs_a_credential() {
 }
 
 #[tokio::test]
+async fn the_gateway_s_card_asks_for_no_tenant_that_its_interfaces_lack() {
+    let rig = Rig::start().await;
+    let card = rig.api().get(PUBLIC).await.ok();
+    assert!(array(&card, "/supportedInterfaces").iter().all(|interface| interface.get("tenant").is_none()));
+    assert!(!text(&card, "/description").contains("tenant"), "{card:#}");
+}
+
+#[tokio::test]
 async fn s3_65_agent_scoped_extended_card() {
     let rig = Rig::start().await;
     let api = rig.api();
@@ -164,7 +172,7 @@ async fn s3_86_well_known_card_is_cached_publicly() {
 
     rig.kill9();
     rig.restart_with("", &["--public-url", "https://agents.example.com/"]).await;
-    let reply = rig.api().get(PUBLIC).await;
+    let reply = rig.api().call(rig.api().bare(Method::GET, PUBLIC).header("Host", "agents.example.com")).await;
     assert_ne!(reply.header("etag"), Some(before.as_str()), "another card has another ETag");
     assert_eq!(text(interface(&reply.json(), "HTTP+JSON"), "/url"), "https://agents.example.com/a2a");
 }

@@ -126,3 +126,53 @@ async fn a_card_is_signed_once() {
         assert_eq!((again.header("etag"), &again.body), (first.header("etag"), &first.body));
     }
 }
+
+/// The URLs on a card.
+fn urls(card: &Value) -> Vec<&str> {
+    let named = [&card["supportedInterfaces"], &card["additionalInterfaces"]].into_iter().filter_map(Value::as_array);
+    let interfaces = named.flatten().map(|interface| text(interface, "/url"));
+    interfaces.chain(card.get("url").and_then(Value::as_str)).collect()
+}
+
+#[tokio::test]
+async fn x_37_a_card_names_the_loopback_address_that_it_was_fetched_by_and_is_signed_so() {
+    let mut rig = Rig::start().await;
+    rig.kill9();
+    rig.restart_with("", &["--public-url", "https://agents.example.com/sb", "--grpc-port", "0"]).await;
+    let api = rig.api();
+    for (name, card) in cards(&api).await {
+        let base = rig.server.url.clone();
+        for url in urls(&card).into_iter().filter(|url| url.contains("://")) {
+            assert!(url.starts_with(&base), "{name}: {url}");
+        }
+        for target in urls(&card).into_iter().filter(|url| !url.contains("://")) {
+            assert!(target.starts_with("127.0.0.1:"), "{name}: {target}");
+        }
+        let keys = trusted(&api.with_token(None), &base).await;
+        check(&card, &keys, &base).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+    }
+    let nobody = api.with_token(None);
+    let fetch = async |headers: &[(&str, &str)]| {
+        let request = nobody.bare(Method::GET, "/.well-known/agent-card.json");
+        nobody.call(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
+    };
+    let local = fetch(&[("Host", "localhost:1")]).await;
+    assert_eq!(urls(&local.ok())[0], "http://localhost:1/a2a/jsonrpc");
+    assert_eq!(local.header("cache-control"), Some("private, max-age=60"), "it is nobody else's");
+    let etag = local.header("etag").unwrap().to_owned();
+    for headers in [
+        &[("Host", "agents.example.com")][..],
+        &[("Host", "evil.example")],
+        &[("Host", "localhost.evil.example")],
+        &[("Host", "10.0.0.1:8765")],
+        &[("Host", "localhost"), ("X-Forwarded-For", "203.0.113.9")],
+        &[("Host", "localhost"), ("Forwarded", "for=203.0.113.9")],
+        &[("Host", "localhost"), ("Via", "1.1 proxy")],
+    ] {
+        let public = fetch(headers).await;
+        assert_eq!(urls(&public.ok())[0], "https://agents.example.com/sb/a2a/jsonrpc", "{headers:?}");
+        assert_eq!(public.header("cache-control"), Some("public, max-age=60"), "{headers:?}");
+        let again = fetch(&[headers, &[("If-None-Match", etag.as_str())]].concat()).await;
+        assert_eq!(again.status, 200, "the other card has another tag: {headers:?}");
+    }
+}

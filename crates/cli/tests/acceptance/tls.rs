@@ -166,3 +166,25 @@ async fn a_certificate_that_is_no_use_is_said_before_anything_is_made() {
     assert!(home.fails(&["serve", "--tls-cert", &file("server.pem")], 2).contains("--tls-key"));
     assert!(!home.path("data/cli.json").exists());
 }
+
+#[tokio::test]
+async fn browsers_are_told_to_come_back_by_tls_where_the_public_url_is_https() {
+    let said = async |args: &[&str]| {
+        let home = certified();
+        let (_server, base) = serve(&home, args).await;
+        let client = client(&home.path("ca.pem"), true);
+        let mut told = Vec::new();
+        for path in ["/.well-known/agent-card.json", "/a2a/tasks", "/nothing"] {
+            let response = client.get(format!("{base}{path}")).send().await.unwrap();
+            told.push(
+                response.headers().get("strict-transport-security").map(|value| value.to_str().unwrap().to_owned()),
+            );
+        }
+        told.dedup();
+        told
+    };
+    let public = ["--public-url", "https://sb.example"];
+    assert_eq!(said(&public).await, [Some("max-age=31536000".to_owned())]);
+    assert_eq!(said(&[&public[..], &["--hsts=false"]].concat()).await, [None]);
+    assert_eq!(said(&[]).await, [None], "without a public URL nobody knows by which name it is called");
+}

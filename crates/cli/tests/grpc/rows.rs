@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     grpc::{A2A, Answer, GATEWAY, Grpc},
     harness::{Home, Server, TOKEN},
-    http::{Api, answer, artifact_text, reason, state, text, to, to_at_once, violations},
+    http::{Api, answer, artifact_text, reason, state, text, to, to_at_once, violations, with_json},
 };
 
 /// A home and its server.
@@ -102,7 +102,13 @@ async fn s3_100_the_struct_service_has_its_seven_methods() {
     assert_eq!(state(&rest.messages.last().unwrap()["statusUpdate"]), "CANCELED");
     let card = grpc.without("a2a-version").ok(GATEWAY, "GetAgentCard", &json!({"tenant": "echo"})).await;
     assert_eq!(card["name"], "Echo");
-    let unknown = grpc.raw(&format!("{GATEWAY}/GetExtendedAgentCard"), super::grpc::framed(b""));
+    let extended = grpc.without("a2a-version").ok(GATEWAY, "GetExtendedAgentCard", &json!({})).await;
+    assert!(extended["skills"].as_array().unwrap().iter().any(|skill| skill["id"] == "echo"), "{extended:#}");
+    let config = json!({"taskId": id["id"], "url": "https://example.com/hook"});
+    let made = grpc.ok(GATEWAY, "CreateTaskPushNotificationConfig", &config).await;
+    let listed = grpc.ok(GATEWAY, "ListTaskPushNotificationConfigs", &json!({"taskId": id["id"]})).await;
+    assert_eq!((&made["url"], listed["configs"].as_array().unwrap().len()), (&config["url"], 1), "{listed:#}");
+    let unknown = grpc.raw(&format!("{GATEWAY}/GetNothing"), super::grpc::framed(b""));
     let unknown = super::grpc::Messages::of(unknown, None).await.finish().await;
     assert_eq!(reason(&unknown.error(12)), "METHOD_NOT_FOUND");
 }
@@ -148,8 +154,23 @@ async fn x_2_x_3_a_version_is_asked_for_in_metadata() {
             assert_eq!(reason(&refused), "VERSION_NOT_SUPPORTED", "{bad:?}");
         }
     }
-    // Who reads a card may not know yet which versions there are.
-    assert_eq!(grpc.ok(A2A, "GetExtendedAgentCard", &json!({"tenant": "echo"})).await["name"], "Echo");
+    // Who reads a card may not know yet which versions there are, whatever the binding.
+    for version in [None, Some("0.3"), Some("2.0")] {
+        let caller = version.map_or(grpc.clone(), |version| grpc.with("a2a-version", version));
+        for service in [A2A, GATEWAY] {
+            assert_eq!(caller.ok(service, "GetExtendedAgentCard", &json!({"tenant": "echo"})).await["name"], "Echo");
+        }
+        let api = rig.api();
+        let versioned = |request: reqwest::RequestBuilder| {
+            let request = request.bearer_auth(TOKEN);
+            version.map_or(request.try_clone().unwrap(), |version| request.header("A2A-Version", version))
+        };
+        let get = versioned(api.bare(reqwest::Method::GET, "/a2a/echo/extendedAgentCard"));
+        assert_eq!(api.call(get).await.ok()["name"], "Echo", "{version:?}");
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {"tenant": "echo"}});
+        let post = with_json(versioned(api.bare(reqwest::Method::POST, "/a2a/jsonrpc")), &call);
+        assert_eq!(api.call(post).await.ok()["result"]["name"], "Echo", "{version:?}");
+    }
 }
 
 #[tokio::test]
@@ -268,17 +289,20 @@ async fn s3_99_s3_102_x_30_cards_name_grpc_only_where_it_has_a_port_of_its_own()
             .map(|one| text(one, "/protocolBinding").to_owned())
             .collect()
     };
-    let paths =
-        ["/.well-known/agent-card.json", "/a2a/agents/echo/.well-known/agent-card.json", "/a2a/extendedAgentCard"];
+    let own = "/a2a/agents/echo/.well-known/agent-card.json";
+    let paths = ["/.well-known/agent-card.json", "/a2a/agents/echo/extendedAgentCard", "/a2a/extendedAgentCard"];
 
     let plain = Rig::start(&[]).await;
-    for path in paths {
+    for path in paths.into_iter().chain([own]) {
         assert_eq!(bindings(&plain.api().get(path).await.ok()), ["JSONRPC", "HTTP+JSON"], "{path}");
     }
     // It is served there all the same.
     assert_eq!(state(&plain.grpc().ok(A2A, "SendMessage", &to("echo", "hi")).await["task"]), "COMPLETED");
 
     let rig = Rig::start(&["--grpc-port", "0"]).await;
+    // google-adk refuses a card with any interface off its origin, and finds agents by their own cards.
+    let card = rig.api().get(own).await.ok();
+    assert_eq!(bindings(&card), ["JSONRPC", "HTTP+JSON"]);
     for path in paths {
         let card = rig.api().get(path).await.ok();
         assert_eq!(bindings(&card), ["JSONRPC", "HTTP+JSON", "GRPC", STRUCT], "{path}");

@@ -176,7 +176,8 @@ fn a_rotation_reaches_every_instance_and_old_keys_go_on_for_a_while() {
     let (one, other) = (start("one"), start("other"));
     let get = |server: &Server, path: &str| {
         let api = server.api().with_token(None);
-        let reply = wait_for(api.call(api.bare(reqwest::Method::GET, path)));
+        let request = api.bare(reqwest::Method::GET, path).header("Host", "sb.example");
+        let reply = wait_for(api.call(request));
         assert_eq!(reply.status, 200, "{}", reply.shown());
         reply
     };

@@ -1,7 +1,7 @@
 //! The custom service of seed 003, `secondbrain.a2a.A2AGateway`: the same operations, with the JSON objects of the HTTP+JSON
 //! binding as `google.protobuf.Struct` in both directions.
 
-use a2a::{Error, GetExtendedAgentCardRequest, JsonObject, grpc};
+use a2a::{Error, GetExtendedAgentCardRequest, JsonObject, Method, grpc};
 use axum::response::Response;
 use bytes::Bytes;
 use exchange::{Call, Caller, heavy};
@@ -17,32 +17,40 @@ use crate::{
     surface::{Surface, Visit},
 };
 
-/// One of its methods.
+/// One of its methods: the public card, or an operation of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gateway {
     GetAgentCard,
-    SendMessage,
-    SendStreamingMessage,
-    GetTask,
-    ListTasks,
-    CancelTask,
-    SubscribeToTask,
+    Operation(Method),
 }
 
 impl Gateway {
     pub(crate) const PATH: &'static str = "/secondbrain.a2a.A2AGateway";
 
-    /// The operation that is meant; a card is none.
-    fn operation(self, object: &JsonObject, headers: &HeaderMap) -> Result<Option<Operation>, Error> {
-        Ok(Some(match self {
-            Self::GetAgentCard => return Ok(None),
-            Self::SendMessage => Operation::Send(Box::new(decode(object)?)),
-            Self::SendStreamingMessage => Operation::Stream(Box::new(decode(object)?)),
-            Self::GetTask => Operation::Get(decode(object)?),
-            Self::ListTasks => Operation::List(Box::new(decode(object)?)),
-            Self::CancelTask => Operation::Cancel(decode(object)?),
-            Self::SubscribeToTask => Operation::Subscribe(decode(object)?, cursor(object, headers)?),
+    /// The operation that is meant; the public card is none.
+    fn operation(self, app: &App, object: &JsonObject, parts: &Parts) -> Result<Option<Operation>, Error> {
+        let Self::Operation(method) = self else { return Ok(None) };
+        Ok(Some(match method {
+            Method::SendMessage => Operation::Send(Box::new(decode(object)?)),
+            Method::SendStreamingMessage => Operation::Stream(Box::new(decode(object)?)),
+            Method::GetTask => Operation::Get(decode(object)?),
+            Method::ListTasks => Operation::List(Box::new(decode(object)?)),
+            Method::CancelTask => Operation::Cancel(decode(object)?),
+            Method::SubscribeToTask => Operation::Subscribe(decode(object)?, cursor(object, &parts.headers)?),
+            Method::CreateTaskPushNotificationConfig => Operation::CreatePush(Box::new(decode(object)?)),
+            Method::GetTaskPushNotificationConfig => Operation::GetPush(decode(object)?),
+            Method::ListTaskPushNotificationConfigs => Operation::ListPush(decode(object)?),
+            Method::DeleteTaskPushNotificationConfig => Operation::DeletePush(decode(object)?),
+            Method::GetExtendedAgentCard => {
+                let request: GetExtendedAgentCardRequest = decode(object)?;
+                Operation::ExtendedCard { tenant: request.tenant, base: app.local_base(parts) }
+            }
         }))
+    }
+
+    /// Who reads a card may not know yet which versions there are.
+    fn is_card(self) -> bool {
+        matches!(self, Self::GetAgentCard | Self::Operation(Method::GetExtendedAgentCard))
     }
 }
 
@@ -59,13 +67,7 @@ impl Surface for Gateway {
         let [grpc::STRUCT_SERVICE, name] = segments else { return None };
         match *name {
             "GetAgentCard" => Some(Self::GetAgentCard),
-            "SendMessage" => Some(Self::SendMessage),
-            "SendStreamingMessage" => Some(Self::SendStreamingMessage),
-            "GetTask" => Some(Self::GetTask),
-            "ListTasks" => Some(Self::ListTasks),
-            "CancelTask" => Some(Self::CancelTask),
-            "SubscribeToTask" => Some(Self::SubscribeToTask),
-            _ => None,
+            name => Method::from_name(name).map(Self::Operation),
         }
     }
 
@@ -74,18 +76,17 @@ impl Surface for Gateway {
     }
 
     async fn answer(self, mut visit: Visit<'_, Caller>) -> Result<Response, Error> {
-        // Who reads a card may not know yet which versions there are.
-        let call = call::open(&visit, self != Self::GetAgentCard)?;
+        let call = call::open(&visit, !self.is_card())?;
         let message = call::message(&mut visit).await?;
-        let (app, headers) = (visit.app, &visit.parts.headers);
+        let (app, parts) = (visit.app, visit.parts);
         let (object, operation) = app.reading(message.len(), || {
             let object = grpc::Struct::decode_json(&message)?;
-            let operation = self.operation(&object, headers)?;
+            let operation = self.operation(app, &object, parts)?;
             Ok::<_, Error>((object, operation))
         })?;
         drop(message);
         let Some(operation) = operation else {
-            return card(visit.app, &call, &object).await;
+            return card(app, parts, &call, &object).await;
         };
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await?.encode()? {
@@ -108,11 +109,12 @@ impl Surface for Gateway {
 }
 
 /// The card of the agent that is named, or the gateway's: those of the well-known paths.
-async fn card(app: &App, call: &Call, object: &JsonObject) -> Result<Response, Error> {
+async fn card(app: &App, parts: &Parts, call: &Call, object: &JsonObject) -> Result<Response, Error> {
     let request: GetExtendedAgentCardRequest = decode(object)?;
+    let base = app.local_base(parts);
     Ok(match app.exchange.target(call, &request.tenant)? {
-        Some(entry) => object_of(app.cards.agent(&entry.profile).await?.bytes),
-        None => object_of(app.gateway_card().await?.bytes),
+        Some(entry) => object_of(app.cards.reached_at(base).agent(&entry.profile).await?.bytes),
+        None => object_of(app.gateway_card(base).await?.bytes),
     })
 }
 

@@ -13,6 +13,7 @@ use store::Snapshot;
 
 use super::{answer, call, stream};
 use crate::{
+    app::App,
     encode, headers,
     operation::{Operation, Performed},
     reply,
@@ -53,7 +54,7 @@ impl Surface for Operations {
         let message = call::message(&mut visit).await?;
         let limits = visit.app.exchange.limits();
         let operation =
-            visit.app.reading(message.len(), || operation(method, message.clone(), &visit.parts.headers, limits))?;
+            visit.app.reading(message.len(), || operation(visit.app, method, message.clone(), visit.parts, limits))?;
         drop(message);
         let numbered = stream::is_numbered(&call);
         Ok(match visit.app.perform(&call, operation).await? {
@@ -116,21 +117,23 @@ fn sent(message: Bytes, limits: &Limits) -> Result<SendMessageRequest, Error> {
     grpc::decode(message)
 }
 
-fn operation(method: Method, message: Bytes, headers: &HeaderMap, limits: &Limits) -> Result<Operation, Error> {
+fn operation(app: &App, method: Method, message: Bytes, parts: &Parts, limits: &Limits) -> Result<Operation, Error> {
     Ok(match method {
         Method::SendMessage => Operation::Send(Box::new(sent(message, limits)?)),
         Method::SendStreamingMessage => Operation::Stream(Box::new(sent(message, limits)?)),
         Method::GetTask => Operation::Get(grpc::decode(message)?),
         Method::ListTasks => Operation::List(Box::new(grpc::decode(message)?)),
         Method::CancelTask => Operation::Cancel(grpc::decode(message)?),
-        Method::SubscribeToTask => Operation::Subscribe(grpc::decode(message)?, headers::cursor_in_metadata(headers)?),
+        Method::SubscribeToTask => {
+            Operation::Subscribe(grpc::decode(message)?, headers::cursor_in_metadata(&parts.headers)?)
+        }
         Method::CreateTaskPushNotificationConfig => Operation::CreatePush(Box::new(grpc::decode(message)?)),
         Method::GetTaskPushNotificationConfig => Operation::GetPush(grpc::decode(message)?),
         Method::ListTaskPushNotificationConfigs => Operation::ListPush(grpc::decode(message)?),
         Method::DeleteTaskPushNotificationConfig => Operation::DeletePush(grpc::decode(message)?),
         Method::GetExtendedAgentCard => {
             let request: GetExtendedAgentCardRequest = grpc::decode(message)?;
-            Operation::ExtendedCard { tenant: request.tenant }
+            Operation::ExtendedCard { tenant: request.tenant, base: app.local_base(parts) }
         }
     })
 }

@@ -78,7 +78,10 @@ pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>, params: Byt
         | Method::GetTaskPushNotificationConfig
         | Method::ListTaskPushNotificationConfigs
         | Method::DeleteTaskPushNotificationConfig => Err(not_pushed()),
-        Method::GetExtendedAgentCard => Ok(success(id, &app.cards.arbiter(&entry.profile).await.bytes)),
+        Method::GetExtendedAgentCard => {
+            let cards = app.cards.reached_at(app.local_base(asked.parts));
+            Ok(success(id, &cards.arbiter(&entry.profile).await.bytes))
+        }
         // No name of 0.3 stands for it.
         Method::ListTasks => Err(a2a::jsonrpc::method_not_found(&asked.name)),
     }
@@ -94,7 +97,7 @@ pub(super) fn operation_of_1_0(app: &App, call: &Call, asked: &Asked<'_>, params
         app.exchange.target(call, "")?;
         return Err(not_pushed());
     }
-    let operation = super::operation(asked, params)?;
+    let operation = super::operation(app, asked, params)?;
     if let Operation::Send(request) | Operation::Stream(request) = &operation {
         refuse_push(app, request)?;
     }

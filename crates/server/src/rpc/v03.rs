@@ -27,7 +27,7 @@ use crate::{
 /// Answers a request of 0.3.
 pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>, params: Bytes) -> Result<Response, Error> {
     let id = &asked.id;
-    let operation = app.reading(params.len(), || operation(asked, &params))?;
+    let operation = app.reading(params.len(), || operation(app, asked, &params))?;
     drop(params);
     let operation = match operation {
         Operation::ListPush(request) => {
@@ -69,7 +69,7 @@ pub(super) async fn answer(app: &App, call: &Call, asked: &Asked<'_>, params: By
     })
 }
 
-fn operation(asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
+fn operation(app: &App, asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
     let message = || -> Result<Box<SendMessageRequest>, Error> {
         let params: MessageSendParams = a2a::decode(params)?;
         Ok(Box::new(params.try_into()?))
@@ -91,7 +91,9 @@ fn operation(asked: &Asked<'_>, params: &[u8]) -> Result<Operation, Error> {
         Method::DeleteTaskPushNotificationConfig => {
             Operation::DeletePush(a2a::decode::<DeleteTaskPushNotificationConfigParams>(params)?.into())
         }
-        Method::GetExtendedAgentCard => Operation::ExtendedCard { tenant: String::new() },
+        Method::GetExtendedAgentCard => {
+            Operation::ExtendedCard { tenant: String::new(), base: app.local_base(asked.parts) }
+        }
         // No name of 0.3 stands for it.
         Method::ListTasks => return Err(a2a::jsonrpc::method_not_found(&asked.name)),
     })
