@@ -53,6 +53,9 @@ pub(crate) struct App {
     pub(crate) cors: Cors,
     /// How this machine is spoken to, where the URLs on cards begin with a public URL.
     pub(crate) local_scheme: Option<&'static str>,
+    /// The main port, and the one for gRPC alone.
+    pub(crate) port: u16,
+    pub(crate) grpc_port: Option<u16>,
     /// `Strict-Transport-Security`, if it is said.
     pub(crate) hsts: Option<HeaderValue>,
 }
@@ -78,7 +81,12 @@ impl App {
             return None;
         }
         let name = origin::loopback_name(&parts.uri, &parts.headers)?;
-        Some(format!("{scheme}://{name}"))
+        // Who calls the port for gRPC finds everything else at the main one.
+        let host = self.grpc_port.and_then(|port| name.strip_suffix(&format!(":{port}")));
+        Some(match host {
+            Some(host) => format!("{scheme}://{host}:{}", self.port),
+            None => format!("{scheme}://{name}"),
+        })
     }
 
     /// The surroundings of a call.

@@ -244,6 +244,8 @@ impl Server {
             names: origin::Names::new(options.auth, options.public_url.as_deref()),
             cors: options.cors.clone(),
             local_scheme: options.public_url.as_deref().filter(|url| !origin::is_local(url)).map(|_| options.scheme()),
+            port: address.port(),
+            grpc_port: grpc_address.map(|address| address.port()),
             hsts: options.hsts(),
         });
         let places = Places::new(options.places());

@@ -151,6 +151,12 @@ async fn x_37_a_card_names_the_loopback_address_that_it_was_fetched_by_and_is_si
         let keys = trusted(&api.with_token(None), &base).await;
         check(&card, &keys, &base).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
     }
+    // At the port for gRPC the card is that of the main one, where everything else is.
+    let card = api.get("/a2a/extendedAgentCard").await.ok();
+    let target = urls(&card).into_iter().find(|url| !url.contains("://")).unwrap().to_owned();
+    let there = super::grpc::Grpc::new(&format!("http://{target}"));
+    let same = there.ok(super::grpc::A2A, "GetExtendedAgentCard", &json!({})).await;
+    assert_eq!(urls(&same), urls(&card));
     let nobody = api.with_token(None);
     let fetch = async |headers: &[(&str, &str)]| {
         let request = nobody.bare(Method::GET, "/.well-known/agent-card.json");
