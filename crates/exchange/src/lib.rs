@@ -71,7 +71,7 @@ pub use flight::{Flight, Load, Luggage};
 pub use heavy::heavy;
 pub use intake::size_of;
 pub use nearest::nearest;
-pub use operations::{Listing, Reply, Sent};
+pub use operations::{Details, Listing, Relative, Reply, Sent};
 pub use origin::{DELEGATION, Origin, Trace};
 pub use pass::{Caller, Pass};
 pub use registry::{Agents, Entry};

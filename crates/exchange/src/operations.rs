@@ -9,7 +9,7 @@ use a2a::{
 use store::{AgentId, CancelMark, Event, Filter, Page, Scope, Snapshot, TaskHead, TaskId, TenantId, View};
 
 use crate::{
-    Call, Caller, Entry, Error, Exchange, Frame, Frames, Luggage, convert,
+    Call, Caller, Entry, Error, Exchange, Frame, Frames, Luggage, Origin, convert,
     cursor::Until,
     errand,
     intake::{answered, negotiate},
@@ -44,6 +44,33 @@ impl Reply {
             },
         }
     }
+}
+
+/// The most sub-tasks of a task that are told.
+const MOST_CHILDREN: usize = 50;
+
+/// A task and what the protocol has no place for.
+#[derive(Debug, Clone)]
+pub struct Details {
+    /// The task.
+    pub snapshot: Snapshot,
+    /// How often its current or last turn was tried; attempts that were given back on purpose do not count.
+    pub attempts: u32,
+    /// The task that it was begun for.
+    pub parent: Option<Relative>,
+    /// The tasks that were begun for it, oldest first.
+    pub children: Vec<Relative>,
+}
+
+/// A task that another was begun for, or by.
+#[derive(Debug, Clone)]
+pub struct Relative {
+    /// Its id.
+    pub task: TaskId,
+    /// Its agent.
+    pub agent: AgentId,
+    /// Its state.
+    pub state: TaskState,
 }
 
 /// The answer to a list.
@@ -105,6 +132,35 @@ impl Exchange {
         in_scope(target.as_deref(), &snapshot.agent, id)?;
         self.require(call, &snapshot.agent)?;
         Ok(snapshot)
+    }
+
+    /// A task and what the protocol has no place for: its attempts, and the tasks it was begun for and has begun, as far as
+    /// the caller may see them.
+    pub async fn details(&self, call: &Call, request: GetTaskRequest) -> Result<Details, Error> {
+        let snapshot = self.get(call, request).await?;
+        let (tenant, task) = (call.caller.tenant, snapshot.task);
+        let store = &self.inner.store;
+        let entry = store.entry(Some(tenant), task).await.map_err(|error| Error::of_task(error, task))?;
+        let head = store.head(tenant, task).await.map_err(|error| Error::of_task(error, task))?;
+        let parent = match Origin::read(head.origin.as_deref()).parent.as_deref().and_then(TaskId::parse) {
+            Some(parent) => self.relative(call, parent).await?,
+            None => None,
+        };
+        let mut children = Vec::new();
+        for child in store.children(tenant, task, MOST_CHILDREN).await? {
+            children.extend(self.relative(call, child).await?);
+        }
+        Ok(Details { snapshot, attempts: entry.attempts, parent, children })
+    }
+
+    /// A task, if it is there and the caller may see it.
+    async fn relative(&self, call: &Call, task: TaskId) -> Result<Option<Relative>, Error> {
+        match self.inner.store.head(call.caller.tenant, task).await {
+            Ok(head) if head.hidden || !call.caller.covers(head.agent.as_str()) => Ok(None),
+            Ok(head) => Ok(Some(Relative { task, agent: head.agent, state: head.state })),
+            Err(store::Error::NotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// ListTasks.

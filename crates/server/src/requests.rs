@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use a2a::{CancelTaskRequest, Error, ErrorKind, GetTaskRequest, SubscribeToTaskRequest, TaskState};
 use axum::response::Response;
-use exchange::{Call, Caller, Rules};
+use exchange::{Call, Caller, Relative, Rules};
 use http::Method;
 use serde_json::{Value, json};
 use store::{Deleted, Filter, Snapshot, TaskId, View};
@@ -98,8 +98,14 @@ async fn list(visit: Visit<'_, Caller>) -> Result<Response, Error> {
 /// One request.
 async fn one(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
     let call = Call { luggage: Arc::clone(visit.luggage), ..Call::new(visit.caller) };
-    let snapshot = look(visit.app, &call, &id).await?;
-    Ok(reply::json(Status::Ok, &json!({ "request": status(&snapshot) })))
+    let request = GetTaskRequest { id, history_length: Some(0), ..GetTaskRequest::default() };
+    let details = visit.app.exchange.details(&call, request).await?;
+    let relative = |task: &Relative| json!({ "request_id": task.task.to_string(), "agent_id": task.agent.as_str(), "state": state(task.state) });
+    let mut request = status(&details.snapshot);
+    request["attempts"] = json!(details.attempts);
+    request["parent"] = json!(details.parent.as_ref().map(relative));
+    request["children"] = details.children.iter().map(relative).collect();
+    Ok(reply::json(Status::Ok, &json!({ "request": request })))
 }
 
 /// What was deleted: how many tasks, and how many bytes the tenant has back.
@@ -158,6 +164,7 @@ fn status(snapshot: &Snapshot) -> Value {
     json!({
         "request_id": snapshot.task.to_string(),
         "agent_id": snapshot.agent.as_str(),
+        "context_id": &*snapshot.context,
         // A context is no conversation.
         "conversation_id": null,
         "state": state(snapshot.state),

@@ -128,6 +128,7 @@ macro_rules! for_each_conformance_case {
             watchers_see_committed_events,
             work_that_becomes_due_is_announced,
             a_task_is_read_as_one_sum,
+            children_name_their_parent,
             the_log_adds_up,
             history_is_cut_from_the_front,
             a_turn_hears_replies_that_are_in_artifacts,

@@ -98,6 +98,10 @@ pub trait Journal: Send + Sync + 'static {
     /// such a turn.
     async fn wake(&self, tenant: TenantId, task: TaskId) -> Result<bool>;
 
+    /// Visible tasks of the tenant whose origin names this task as their parent, oldest first and at most `limit`. Nothing
+    /// indexes origins: only the next [`CHILDREN_SCANNED`] tasks that began after it are searched.
+    async fn children(&self, tenant: TenantId, task: TaskId, limit: usize) -> Result<Vec<TaskId>>;
+
     /// What is needed to decide about a task, without its content. Hidden tasks are found.
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead>;
 

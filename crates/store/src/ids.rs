@@ -108,6 +108,12 @@ impl TaskId {
         Self(Uuid::from_u128(number))
     }
 
+    /// An id before all that were made up to a second before this one, by any clock that is no further off.
+    pub(crate) fn a_second_before(self) -> Self {
+        // The first 48 bits are milliseconds.
+        Self::from_u128((self.as_u128() >> 80).saturating_sub(1000) << 80)
+    }
+
     /// Spreads tasks over `n` shards by the random end of the id.
     pub(crate) fn shard(self, n: usize) -> usize {
         usize::from(self.0.as_bytes()[15]) % n

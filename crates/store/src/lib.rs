@@ -55,10 +55,10 @@ pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
 pub use regular::{open_given, open_regular, read_opened, read_regular};
 pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
 pub use types::{
-    Accept, Accepted, Append, Appended, AuditEntry, CancelMark, Change, Changed, Event, EventKind, FeedEvent,
-    FeedLimit, FeedPage, Filter, IdempotencyKey, MOST_COUNTED, Most, NewToken, Only, OwedCancel, Page, PageKey,
-    Position, Post, Quota, Snapshot, Start, Stats, StoredAgent, StoredCard, Tailed, Target, TaskHead, Tenant, Token,
-    Tokens, Turn, Usage, View, merge_chunks,
+    Accept, Accepted, Append, Appended, AuditEntry, CHILDREN_SCANNED, CancelMark, Change, Changed, Event, EventKind,
+    FeedEvent, FeedLimit, FeedPage, Filter, IdempotencyKey, MOST_COUNTED, Most, NewToken, Only, OwedCancel, Page,
+    PageKey, Position, Post, Quota, Snapshot, Start, Stats, StoredAgent, StoredCard, Tailed, Target, TaskHead, Tenant,
+    Token, Tokens, Turn, Usage, View, merge_chunks,
 };
 pub use wake::{NatsUrl, News, Wake, WakeError};
 

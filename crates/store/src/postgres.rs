@@ -249,6 +249,10 @@ impl Journal for PostgresStore {
         self.writer.run(Need::task(tenant, task, false), move |batch| ops::wake(batch, tenant, task)).await
     }
 
+    async fn children(&self, tenant: TenantId, task: TaskId, limit: usize) -> Result<Vec<TaskId>> {
+        read::children(&self.readers, tenant, task, limit).await
+    }
+
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
         read::head(&self.readers.of(tenant), tenant, task).await
     }

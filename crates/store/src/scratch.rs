@@ -232,6 +232,7 @@ pub fn accept(text: &str) -> Accept {
         push: None,
         quota: Quota::default(),
         parent: None,
+        request: None,
         at,
     }
 }

@@ -277,6 +277,10 @@ impl Journal for SqliteStore {
         self.writer.run(tenant, move |batch| ops::wake(batch, tenant, task)).await
     }
 
+    async fn children(&self, tenant: TenantId, task: TaskId, limit: usize) -> Result<Vec<TaskId>> {
+        self.readers.run(move |conn| read::children(conn, tenant, task, limit)).await
+    }
+
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
         self.readers.run_for(tenant, move |conn| read::head(conn, tenant, task)).await
     }

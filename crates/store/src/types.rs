@@ -439,6 +439,9 @@ pub enum CancelMark {
     NotCancelable(TaskState),
 }
 
+/// How many tasks are searched for the sub-tasks of a task.
+pub const CHILDREN_SCANNED: i64 = 20_000;
+
 /// A task without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskHead {

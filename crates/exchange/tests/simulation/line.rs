@@ -296,6 +296,7 @@ over_the_line! {
         marked(holders: &[Holder]) -> Vec<TaskId>;
         reveal(tenant: TenantId, task: TaskId);
         wake(tenant: TenantId, task: TaskId) -> bool;
+        children(tenant: TenantId, task: TaskId, limit: usize) -> Vec<TaskId>;
         head(tenant: TenantId, task: TaskId) -> TaskHead;
         task(tenant: TenantId, task: TaskId, view: View) -> Snapshot;
         list(tenant: TenantId, filter: Filter) -> Page;

@@ -10,7 +10,7 @@ use a2a::{
 use super::world::*;
 use crate::{
     AgentId, Append, Draft, Error, EventKind, FeedEvent, FeedLimit, Filter, Lease, LeasedTurn, Most, PageKey, Position,
-    Removal, Room, Store, Tailed, TaskId, Turn, TurnEnd, View, clock,
+    Removal, Room, Store, Tailed, Target, TaskId, Turn, TurnEnd, View, clock,
 };
 
 pub(super) async fn a_task_is_read_as_one_sum(store: Arc<dyn Store>) {
@@ -628,4 +628,28 @@ pub(super) async fn a_context_remembers_its_older_tasks(store: Arc<dyn Store>) {
     assert_eq!(hears(first, 10).await, Vec::<String>::new());
     let none = world.store.context_history(world.tenant, &world.agent, "none", before, 10, u64::MAX).await.unwrap();
     assert!(none.is_empty());
+}
+
+pub(super) async fn children_name_their_parent(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let other = world.other().await;
+    let parent = world.waiting("work").await;
+    let begin = async |world: &World, origin: Option<String>| {
+        let (task, mut accept) = world.begin("part of it");
+        if let Target::New { origin: stored, .. } = &mut accept.target {
+            *stored = origin.map(Into::into);
+        }
+        world.accept(accept).await.unwrap();
+        task
+    };
+    let named = |parent: TaskId| Some(format!(r#"{{"correlation":"c","parent":"{parent}"}}"#));
+    let first = begin(&world, named(parent)).await;
+    begin(&world, None).await;
+    begin(&world, named(first)).await;
+    let second = begin(&world, named(parent)).await;
+    begin(&other, named(parent)).await;
+    let children = async |limit| world.store.children(world.tenant, parent, limit).await.unwrap();
+    assert_eq!(children(10).await, [first, second]);
+    assert_eq!(children(1).await, [first]);
+    assert_eq!(world.store.children(world.tenant, second, 10).await.unwrap(), []);
 }

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::pool::Pool;
 use crate::{
-    AgentId, Error, Event, Filter, MOST_COUNTED, Most, OwedCancel, Page, PageKey, Result, Snapshot, TaskHead, TaskId,
-    TenantId, Tokens, View, codec,
+    AgentId, CHILDREN_SCANNED, Error, Event, Filter, MOST_COUNTED, Most, OwedCancel, Page, PageKey, Result, Snapshot,
+    TaskHead, TaskId, TenantId, Tokens, View, codec,
     retention::refuse_pruned,
     talk::{ALL_BYTES, Room, SAID_BYTES, TURN_BYTES, Talk},
 };
@@ -384,6 +384,16 @@ pub(super) async fn context_state(
     let row = pool.query_opt(sql, &[&tenant.0, &context, &uuid(before), &agent.as_str()]).await?;
     let Some(row) = row else { return Ok(None) };
     Ok(Some((task_id(row.try_get(0)?), event(&row, 1)?)))
+}
+
+pub(super) async fn children(pool: &Pool, tenant: TenantId, task: TaskId, limit: usize) -> Result<Vec<TaskId>> {
+    let sql = "SELECT task_id FROM (SELECT task_id, tenant_id, hidden, origin FROM a2a_tasks
+           WHERE task_id > $1 ORDER BY task_id LIMIT $2) t
+         WHERE tenant_id = $3 AND hidden = 0 AND origin::json ->> 'parent' = $4 ORDER BY task_id LIMIT $5";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let from = uuid(task.a_second_before());
+    let rows = pool.query(sql, &[&from, &CHILDREN_SCANNED, &tenant.0, &task.to_string(), &limit]).await?;
+    rows.iter().map(|row| Ok(task_id(row.try_get(0)?))).collect()
 }
 
 pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {

@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Statement, params, params_fro
 
 use super::{row, tx::positions};
 use crate::{
-    AgentId, Error, Event, FeedEvent, FeedLimit, FeedPage, Filter, MOST_COUNTED, Most, OwedCancel, Page, PageKey,
-    Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
+    AgentId, CHILDREN_SCANNED, Error, Event, FeedEvent, FeedLimit, FeedPage, Filter, MOST_COUNTED, Most, OwedCancel,
+    Page, PageKey, Position, Result, Snapshot, Tailed, TaskHead, TaskId, TenantId, View, codec,
     lease::{MANY, among},
     ops::{Hidden, TaskRow},
     retention::refuse_pruned,
@@ -483,6 +483,22 @@ pub(super) fn context_state(
     let Some(row) = rows.next()? else { return Ok(None) };
     let task = codec::parse_task(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?;
     Ok(Some((task, event(row, 1)?)))
+}
+
+pub(super) fn children(conn: &Connection, tenant: TenantId, task: TaskId, limit: usize) -> Result<Vec<TaskId>> {
+    let mut children = conn.prepare_cached(
+        "SELECT task_id FROM (SELECT task_id, tenant_id, hidden, origin FROM a2a_tasks
+           WHERE task_id > ?1 ORDER BY task_id LIMIT ?2)
+         WHERE tenant_id = ?3 AND hidden = 0 AND json_extract(origin, '$.parent') = ?4 LIMIT ?5",
+    )?;
+    let from = task.a_second_before().to_string();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = children.query(params![from, CHILDREN_SCANNED, tenant.0, task.to_string(), limit])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(codec::parse_task(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?)?);
+    }
+    Ok(found)
 }
 
 pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
