@@ -86,6 +86,9 @@ pub struct Program {
     /// Whether its processes are replaced when the program changes, where it stays.
     #[serde(default)]
     pub watch: Option<bool>,
+    /// What it reads on standard input.
+    #[serde(default)]
+    pub input: InputMode,
     /// What its output means; what stays says events.
     #[serde(default)]
     pub output: Option<OutputMode>,
@@ -135,6 +138,17 @@ pub enum Mode {
     Serve,
 }
 
+/// What a program reads on standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputMode {
+    /// The turn as a JSON object.
+    #[default]
+    Json,
+    /// The text of the message.
+    Text,
+}
+
 /// What a program's output means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -182,6 +196,7 @@ impl Program {
             processes: None,
             idle: None,
             watch: None,
+            input: InputMode::default(),
             output: None,
             grace: default_grace(),
             max_output: default_max_output(),
@@ -242,6 +257,12 @@ impl Program {
             return Ok(unused
                 .map(|(key, _)| format!("`command.{key}` does nothing without `mode = \"serve\"`"))
                 .collect());
+        }
+        if self.input == InputMode::Text {
+            return Err(
+                "`command.input`: with `mode = \"serve\"` each line is a turn: write \"json\", or leave it out"
+                    .to_owned(),
+            );
         }
         if self.output == Some(OutputMode::Text) {
             return Err(

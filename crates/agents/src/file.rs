@@ -16,7 +16,7 @@ use std::{
 use exchange::{Delivery, Entry, OnCrash, Profile, ReplyMode};
 use store::AgentId;
 
-pub use self::table::{Table, keys_of};
+pub use self::table::{Table, keys_of, quotes};
 use self::{common::Common, table::unknown};
 use crate::{
     command::Quarters,

@@ -67,6 +67,14 @@ pub(super) async fn input(turn: &mut Turn, id: Option<&str>, quarters: &Quarters
     Ok(input)
 }
 
+/// The text of the message on the program's standard input, and nothing else.
+pub(super) fn text_input(turn: &mut Turn, quarters: &Quarters) -> Result<Input, String> {
+    let mut writer = Writer { quarters, memory: Vec::new(), disk: None };
+    let written = writer.write_all(turn.text().as_bytes()).and_then(|()| writer.finish());
+    turn.release_message();
+    written.map_err(|error| format!("the message cannot be prepared for the program: {error}"))
+}
+
 async fn encode(turn: &Turn, id: Option<&str>, quarters: &Quarters) -> Result<Input, String> {
     let past = turn.past().await;
     let (history, context_history) = past.map_err(|error| format!("the task's history cannot be read: {error}"))?;

@@ -13,9 +13,9 @@ use tokio::{
 };
 
 use super::{
-    OutputMode, Program, Quarters,
+    InputMode, OutputMode, Program, Quarters,
     events::Events,
-    input::{Input, input},
+    input::{Input, input, text_input},
     process::{self, Process, Tail, at, refused, unread},
     text::Text,
 };
@@ -48,7 +48,11 @@ enum End {
 #[async_trait]
 impl Agent for OnceAgent {
     async fn run(&self, mut turn: Turn, out: Output) -> Outcome {
-        let input = match input(&mut turn, None, &self.quarters).await {
+        let input = match self.program.input {
+            InputMode::Text => text_input(&mut turn, &self.quarters),
+            InputMode::Json => input(&mut turn, None, &self.quarters).await,
+        };
+        let input = match input {
             Ok(input) => input,
             Err(why) => return Outcome::Retry(why),
         };

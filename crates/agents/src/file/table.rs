@@ -1,5 +1,7 @@
 //! A table of an agent file that still knows its place in the text, so that what is wrong can be said with the line.
 
+use std::ops::Range;
+
 use serde::de::DeserializeOwned;
 use toml::{
     Spanned,
@@ -30,7 +32,13 @@ pub fn keys_of<T: DeserializeOwned>() -> Vec<String> {
 impl<'a> Table<'a> {
     /// The top of a file.
     pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
-        let rows = DeTable::parse(text).map_err(|error| explain(text, "", &[], None, &error))?;
+        let rows = DeTable::parse(text).map_err(|error| {
+            let problem = explain(text, "", &[], None, &error);
+            match quotes(text, error.span(), error.message()) {
+                Some(line) => format!("{problem}; write `{line}`"),
+                None => problem,
+            }
+        })?;
         Ok(Self { text, prefix: String::new(), rows, taken: Vec::new(), other: None })
     }
 
@@ -148,6 +156,36 @@ fn explain(text: &str, key: &str, taken: &[&str], other: Option<&(String, Vec<St
     match error.span().filter(|span| span.end > 0) {
         Some(span) => format!("line {}: {problem}", line(text, span.start)),
         None => problem,
+    }
+}
+
+/// The line with an error as it would be right, if quotes are what is wrong: a text without them, or another value with them.
+pub fn quotes(text: &str, span: Option<Range<usize>>, message: &str) -> Option<String> {
+    let at = span?.start.min(text.len());
+    let begin = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let (key, value) = text.get(begin..)?.lines().next()?.split_once('=')?;
+    let (key, value) = (key.trim(), value.trim());
+    let plain = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    match plain {
+        Some(plain) if message.starts_with("invalid type: string") => {
+            let is_value = matches!(plain, "true" | "false") || plain.parse::<i64>().is_ok();
+            is_value.then(|| format!("{key} = {plain}"))
+        }
+        Some(_) => None,
+        None => {
+            // What begins with one of these is meant to be something else, or has a quote too few.
+            let value = value.split(" #").next().unwrap_or(value).trim_end();
+            let truth = match value.to_ascii_lowercase().as_str() {
+                "yes" | "on" | "true" => Some(true),
+                "no" | "off" | "false" => Some(false),
+                _ => None,
+            };
+            if let Some(truth) = truth {
+                return Some(format!("{key} = {truth}")).filter(|line| !line.ends_with(value));
+            }
+            let is_text = !value.is_empty() && !value.contains(['"', '\'', '[', '{', '\\']);
+            (is_text && value.parse::<f64>().is_err()).then(|| format!("{key} = \"{value}\""))
+        }
     }
 }
 
