@@ -161,7 +161,7 @@ async fn has_journal(location: &Location) -> Result<bool, Failure> {
 /// A server that the caller names. The stored token goes to the server that it belongs to only, and so does the variable.
 fn named_server(named: &str, data_dir: Option<PathBuf>) -> Result<Admin, Failure> {
     let servers = data_dir.as_deref().map(Servers::of).transpose()?.unwrap_or_else(Servers::none);
-    let mut base = servers.resolve(parse_url(named)?);
+    let mut base = servers.resolve(crate::target::server_url(named)?);
     let given = credentials::variable("SB_ADMIN_TOKEN", &base, &servers, &process_environment)?;
     let here = servers.at(&base);
     if given.is_none() && here.is_some_and(|here| !here.runs) {

@@ -9,7 +9,6 @@ mod history;
 mod plain;
 mod slash;
 mod turn;
-mod waiting;
 
 use std::{
     io::{self, BufRead, IsTerminal},
@@ -36,6 +35,7 @@ use crate::{
     logging,
     output::{self, Format},
     routes, target,
+    task::ids,
 };
 
 /// `sb chat …`
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// The server [env: SB_URL] [default: the local server]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// The conversation to go on with: the context of everything that is said [default: a new one]
+    /// The conversation to go on with: its context, or the first characters of an id that a server has made [default: a new one]
     #[arg(long, visible_alias = "session", value_name = "CONTEXT")]
     context: Option<String>,
     /// Neither keep what is typed for the next time nor bring back what was typed before
@@ -103,6 +103,10 @@ async fn chat(args: &Args) -> Result<(), Failure> {
         None => choose(args).await?,
     };
     let peer = connect(args, agent.as_deref()).await?;
+    let mut context = args.context.clone().unwrap_or_default();
+    if let Peer::Agent(client) = &peer {
+        context = args.target.in_time(ids::context(client, &context)).await?;
+    }
     let listen = |kind| signal(kind).map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error));
     let mut interrupts = listen(SignalKind::interrupt())?;
     let (mut terminated, mut hung_up) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
@@ -114,7 +118,7 @@ async fn chat(args: &Args) -> Result<(), Failure> {
         agent,
         format: args.output,
         turn_limit: args.target.timeout.0,
-        context: args.context.clone().unwrap_or_default(),
+        context,
         task: String::new(),
         waiting: String::new(),
         attached: Vec::new(),
@@ -160,9 +164,9 @@ async fn connect(args: &Args, agent: Option<&str>) -> Result<Peer, Failure> {
         // It may be a remote that is known to the server and not served by it.
         (Err(error), Some(agent)) if error.http_status() == Some(404) => match Plain::find(args, agent).await {
             Some(plain) => Ok(Peer::Remote(Box::new(plain))),
-            None => Err(error.into()),
+            None => Err(Failure::of_agent(error)),
         },
-        (Err(error), _) => Err(error.into()),
+        (Err(error), _) => Err(Failure::of_agent(error)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! cannot be found out at once is left out, and nothing is printed about it.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
@@ -13,8 +14,6 @@ use std::{
 use a2a::TaskState;
 use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::{ArgValueCompleter, CompleteEnv, CompletionCandidate, Shell, env::Shells};
-use client::call_json;
-use http::Method;
 use serde_json::Value;
 
 use crate::{
@@ -91,11 +90,20 @@ fn command() -> Command {
 }
 
 fn with_values(command: Command) -> Command {
-    let of_agents = command.get_name() == "agent";
+    let of = command.get_name().to_owned();
+    let of_agents = of == "agent";
     let command = command.mut_args(with_value);
     command.mut_subcommands(|below| {
         let is_id = of_agents && matches!(below.get_name(), "show" | "remove" | "restart" | "logs");
         let below = if is_id { below.mut_arg("id", |id| id.add(ArgValueCompleter::new(agents))) } else { below };
+        let below = match (of.as_str(), below.get_name()) {
+            ("task", "get" | "cancel" | "subscribe" | "download") => {
+                below.mut_arg("id", |id| id.add(ArgValueCompleter::new(tasks)))
+            }
+            ("task", "delete") => below.mut_arg("ids", |ids| ids.add(ArgValueCompleter::new(tasks))),
+            ("context", "delete") => below.mut_arg("id", |id| id.add(ArgValueCompleter::new(contexts))),
+            _ => below,
+        };
         with_values(below)
     })
 }
@@ -104,6 +112,8 @@ fn with_values(command: Command) -> Command {
 fn with_value(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "agent" | "to_agent" => arg.add(ArgValueCompleter::new(agents)),
+        "context" => arg.add(ArgValueCompleter::new(contexts)),
+        "task" if arg.get_long().is_some() => arg.add(ArgValueCompleter::new(tasks)),
         "profile" => arg.add(ArgValueCompleter::new(profiles)),
         "state" => arg.add(ArgValueCompleter::new(states)),
         _ => arg,
@@ -121,24 +131,39 @@ fn profiles(begun: &OsStr) -> Vec<CompletionCandidate> {
 
 /// The agents of the server that the line means so far.
 fn agents(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    fitting(begun, listed(&words).unwrap_or_default())
+    let one = |agent: &Value| Some((agent["id"].as_str()?.to_owned(), agent["name"].as_str().map(str::to_owned)));
+    fitting(begun, listed(&["v1", "agents"], &[], "agents", one))
 }
 
-fn listed(words: &[String]) -> Option<Vec<(String, Option<String>)>> {
-    let Place { url, target } = Place::try_parse_from(place(words)).ok()?;
-    let server = target.target(url.as_deref(), None).ok()?;
-    let at = routes::at(server.url, &["v1", "agents"], &[]);
-    let connector = target.connector();
-    let asked = async { Ok(call_json(&connector, Method::GET, &at, server.credential.as_ref(), None, None).await?) };
-    let answer = block_on(within(PATIENCE, asked)).ok()?;
-    let answer: Value = serde_json::from_slice(&answer).ok()?;
-    let mut listed = Vec::new();
-    for agent in answer["agents"].as_array()? {
-        let name = agent["name"].as_str().map(str::to_owned);
-        listed.extend(agent["id"].as_str().map(|id| (id.to_owned(), name)));
-    }
-    Some(listed)
+/// The tasks that changed last.
+fn tasks(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let one = |task: &Value| {
+        let said = format!("{} {}", task["agent_id"].as_str()?, task["state"].as_str()?);
+        Some((task["request_id"].as_str()?.to_owned(), Some(said)))
+    };
+    fitting(begun, listed(&["v1", "requests"], &[("limit", "50")], "requests", one))
+}
+
+/// The contexts of the tasks that changed last.
+fn contexts(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let mut seen = BTreeSet::new();
+    let one = |task: &Value| Some((task["context_id"].as_str()?.to_owned(), None));
+    let found = listed(&["v1", "requests"], &[("limit", "200")], "requests", one);
+    fitting(begun, found.into_iter().filter(|(id, _)| seen.insert(id.clone())).collect::<Vec<_>>())
+}
+
+/// What the server of the line so far lists at a route, and what is said of each; nothing where it does not answer.
+fn listed(
+    path: &[&str],
+    query: &[(&str, &str)],
+    member: &str,
+    one: impl Fn(&Value) -> Option<(String, Option<String>)>,
+) -> Vec<(String, Option<String>)> {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let Ok(Place { url, target }) = Place::try_parse_from(place(&words)) else { return Vec::new() };
+    let asked = async { Ok(routes::ask::<Value>(&target, url.as_deref(), path, query).await) };
+    let answer = block_on(within(PATIENCE, asked)).ok().flatten().unwrap_or_default();
+    answer[member].as_array().into_iter().flatten().filter_map(one).collect()
 }
 
 /// The words that say which server is meant, for a parser that knows no others.
@@ -175,10 +200,8 @@ fn is_plain(value: &str) -> bool {
 
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     let Some(directory) = &args.directory else {
-        let mut page = Vec::new();
-        clap_mangen::Man::new(Cli::command())
-            .render(&mut page)
-            .map_err(|error| Failure::failed("cannot make the manual page").caused_by(&error))?;
+        let page =
+            page(Cli::command()).map_err(|error| Failure::failed("cannot make the manual page").caused_by(&error))?;
         output::print(&String::from_utf8_lossy(&page));
         return Ok(());
     };
@@ -191,7 +214,44 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
 
 fn write_pages(directory: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(Cli::command(), directory)
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    write_page(&command, directory)
+}
+
+/// Writes the page of a command, and those of the commands below it.
+fn write_page(command: &Command, directory: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_page(below, directory)?;
+    }
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    std::fs::write(directory.join(format!("{name}.1")), page(command.clone())?)
+}
+
+/// The page of a command.
+fn page(command: Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page)?;
+    Ok(with_examples(&String::from_utf8_lossy(&page)).into_bytes())
+}
+
+/// A page whose examples are a section of their own, with their lines as they are.
+fn with_examples(page: &str) -> String {
+    let Some((before, extra)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
+    let (extra, after) = extra.find("\n.SH ").map_or((extra, ""), |end| extra.split_at(end + 1));
+    let heading = ["Examples:\n", "Example:\n"].into_iter().find_map(|heading| Some((extra.find(heading)?, heading)));
+    let (notes, examples) = match heading {
+        Some((at, heading)) => (extra[..at].trim(), extra[at + heading.len()..].trim_end()),
+        None => (extra.trim(), ""),
+    };
+    let mut out = before.to_owned();
+    if !notes.is_empty() {
+        out += &format!(".SH NOTES\n{notes}\n");
+    }
+    if !examples.is_empty() {
+        out += &format!(".SH EXAMPLES\n.nf\n{examples}\n.fi\n");
+    }
+    out + after
 }
 
 #[cfg(test)]
@@ -206,6 +266,17 @@ mod tests {
             ["sb", "--profile", "work", "--url", "http://h"]
         );
         assert_eq!(place(&words("sb send --url --agent")), ["sb"], "its value is not there yet");
+    }
+
+    #[test]
+    fn examples_of_pages_are_a_section() {
+        let made = String::from_utf8(page(Cli::command().find_subcommand("chat").unwrap().clone()).unwrap()).unwrap();
+        assert!(made.contains(".SH NOTES\n/help shows") && !made.contains("EXTRA"), "{made}");
+        assert!(made.contains(".SH EXAMPLES\n.nf\n  sb chat index\n  sb chat index \\-\\-context"), "{made}");
+        for verb in ["send", "doctor", "audit"] {
+            let made = page(Cli::command().find_subcommand(verb).unwrap().clone()).unwrap();
+            assert!(String::from_utf8_lossy(&made).contains(&format!(".SH EXAMPLES\n.nf\n  sb {verb}")), "{verb}");
+        }
     }
 
     #[test]

@@ -78,6 +78,33 @@ pub(crate) fn process_environment(name: &str) -> Option<String> {
     environment::variable(name)
 }
 
+/// Variables beside those of keys that mean something to a command.
+const OTHERS: [&str; 5] = ["SB_URL", "SB_TOKEN", "SB_API_KEY", "SB_PROFILE", "SB_CONFIG"];
+/// Variables with a name of ours that say nothing of the configuration.
+const INTERNAL: [&str; 5] = ["SB_COMPLETE", "SB_GUARD", "SB_CLOCK", "SB_FAULT", "SB_PYTHON"];
+
+/// The variables among these that begin with `SB_` and mean nothing, each with the one that may have been meant.
+pub(crate) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<(String, Option<String>)> {
+    let mut known: Vec<String> = keys().into_iter().map(|key| key.variable).collect();
+    known.extend(OTHERS.map(str::to_owned));
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let is_unknown = |name: &String| {
+        let of_file = name.strip_suffix("_FILE").unwrap_or(name);
+        let is_ours = INTERNAL.contains(&name.as_str()) || name.starts_with("SB_TEST_");
+        name.starts_with("SB_") && !is_ours && !known.contains(&name.as_str()) && !known.contains(&of_file)
+    };
+    // Capitals count less than the name.
+    let lower: Vec<String> = known.iter().map(|name| name.to_lowercase()).collect();
+    let lower: Vec<&str> = lower.iter().map(String::as_str).collect();
+    let mut unknown: Vec<_> = names
+        .filter(is_unknown)
+        .map(|name| (nearest(&name, &lower).map(str::to_uppercase), name))
+        .map(|(meant, name)| (name, meant))
+        .collect();
+    unknown.sort();
+    unknown
+}
+
 /// All layers as one. `file` is the `--config` flag.
 pub(crate) fn load(mut flags: Layer, file: Option<&Path>, environment: Environment<'_>) -> Result<Settings, Failure> {
     let named = file.map(Path::to_owned).or_else(|| environment("SB_CONFIG").map(PathBuf::from));
@@ -374,7 +401,13 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
         Err(error) => return Err(failure().caused_by(&error)),
     };
     // What is wrong with a file is shown with its line, which may hold a password.
-    let wrong = |error: toml::de::Error| failure().because(masked(error.to_string().trim_end()));
+    let wrong = |error: toml::de::Error| {
+        let failure = failure().because(masked(error.to_string().trim_end()));
+        match agents::file::quotes(&text, error.span(), error.message()) {
+            Some(line) => failure.hint(format!("write `{}`", masked(&line))),
+            None => failure,
+        }
+    };
     let table: toml::Table = text.parse().map_err(wrong)?;
     if let Some((reason, hint)) = unknown(&table, "", &keys()) {
         return Err(failure().because(reason).hint(hint));
@@ -421,9 +454,8 @@ fn unknown(table: &toml::Table, prefix: &str, keys: &[Key]) -> Option<(String, S
                 }
             }
             None => {
-                let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
-                let hint = match nearest(&name, &names) {
-                    Some(meant) => format!("did you mean `{meant}`?"),
+                let hint = match meant(&name, keys) {
+                    Some(meant) => format!("did you mean {meant}?"),
                     None => "`sb config docs` prints all keys".to_owned(),
                 };
                 return Some((format!("unknown key `{name}`"), hint));
@@ -431,6 +463,32 @@ fn unknown(table: &toml::Table, prefix: &str, keys: &[Key]) -> Option<(String, S
         }
     }
     None
+}
+
+/// The key, table or keys that an unknown name may stand for: one of nearly the same name, or those of other tables.
+fn meant(name: &str, keys: &[Key]) -> Option<String> {
+    let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    if let Some(meant) = nearest(name, &names) {
+        return Some(format!("`{meant}`"));
+    }
+    fn parts(name: &str) -> (&str, &str) {
+        name.rsplit_once('.').unwrap_or(("", name))
+    }
+    let leaf = name.rsplit('.').next().unwrap_or(name);
+    let leaves: Vec<&str> = names.iter().map(|name| parts(name).1).collect();
+    if let Some(meant) = nearest(leaf, &leaves) {
+        let homes: Vec<String> = keys
+            .iter()
+            .filter(|key| parts(key.name).1 == meant && key.in_file)
+            .map(|key| match parts(key.name).0 {
+                "" => format!("`{meant}` above all tables"),
+                table => format!("`{meant}` in `[{table}]`"),
+            })
+            .collect();
+        return (!homes.is_empty()).then(|| homes.join(" or "));
+    }
+    let tables: Vec<&str> = names.iter().map(|name| parts(name).0).filter(|table| !table.is_empty()).collect();
+    nearest(name, &tables).map(|table| format!("the table `[{table}]`"))
 }
 
 fn refuse_out_of_range(keys: &mut Layer) -> Result<(), Failure> {

@@ -9,7 +9,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use client::{Credential, Secret, origin, parse_url};
+use client::{Credential, Secret, origin};
 use http::HeaderName;
 use url::Url;
 
@@ -18,6 +18,7 @@ use crate::{
     failure::Failure,
     profile::{Chosen, LOCAL},
     servers::Servers,
+    target::server_url,
 };
 
 /// Why variables were not sent with the last call that was prepared.
@@ -115,7 +116,7 @@ impl<'a> Withheld<'a> {
     ) -> Result<Option<String>, Failure> {
         let belongs = match environment("SB_URL") {
             Some(home) => {
-                let home = parse_url(&home).ok().map(|home| servers.resolve(home));
+                let home = server_url(&home).ok().map(|home| servers.resolve(home));
                 self.home = Some(home.as_ref().map_or_else(|| "SB_URL".to_owned(), origin));
                 home.is_some_and(|home| home.origin() == self.url.origin())
             }

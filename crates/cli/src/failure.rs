@@ -90,6 +90,17 @@ impl Failure {
         self
     }
 
+    /// What it means that an agent could not be connected to: a name that the server does not have is a mistake of the
+    /// command line.
+    pub(crate) fn of_agent(error: client::Error) -> Self {
+        let is_unknown = names_no_agent(&error);
+        let failure = Self::from(error);
+        if !is_unknown {
+            return failure;
+        }
+        Self { exit: Exit::Usage, ..failure }.hint("`sb agent list` shows the agents of the server")
+    }
+
     /// Says which task it is about.
     pub(crate) fn of(mut self, task: &Task) -> Self {
         let (id, context_id) = (task.id.clone(), task.context_id.clone());
@@ -223,6 +234,15 @@ fn exit_of(error: &client::Error) -> Exit {
         client::Error::Timeout { .. } => Exit::Timeout,
         client::Error::Auth(_) | client::Error::Token => Exit::Auth,
         _ => Exit::Failed,
+    }
+}
+
+/// Whether a server of ours says that it has no agent of this name.
+fn names_no_agent(error: &client::Error) -> bool {
+    match error {
+        client::Error::Protocol(remote) => remote.reason.as_deref() == Some("AGENT_NOT_FOUND"),
+        client::Error::NoCard { tried } => tried.iter().any(|(_, error)| names_no_agent(error)),
+        _ => false,
     }
 }
 

@@ -2,8 +2,6 @@
 
 mod bounded;
 
-use std::io::IsTerminal;
-
 use tracing_subscriber::{
     EnvFilter,
     filter::LevelFilter,
@@ -15,6 +13,7 @@ use self::bounded::Bounded;
 use crate::{
     config::{LogFormat, process_environment},
     failure::Failure,
+    output,
 };
 
 /// What can be logged as a whole, by name.
@@ -39,7 +38,7 @@ pub(crate) fn start(flag: Option<&str>, default: &str, format: LogFormat) -> Res
             .caused_by(&error)
             .hint("write a level such as `debug`, or `target=level,…`")
     })?;
-    let colour = std::io::stderr().is_terminal() && process_environment("NO_COLOR").is_none();
+    let colour = output::wants_color(&std::io::stderr());
     let builder = fmt::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Fails only when logging was set up before, and then it is.
     let _ = match format {

@@ -43,6 +43,7 @@ mod tenant;
 mod token;
 mod transfer;
 mod trust;
+mod waiting;
 mod work;
 
 use std::process::ExitCode;
@@ -89,7 +90,7 @@ enum Command {
     Chat(chat::Args),
     /// Look at tasks, follow, cancel and delete them
     Task(task::Args),
-    /// What groups tasks
+    /// List and delete contexts, which group tasks
     Context(context::Args),
     /// Agent cards
     Card(card::Args),
@@ -235,7 +236,25 @@ fn usage(error: &clap::Error) -> Failure {
         .hint("--help shows how it is used")
 }
 
+/// Tells variables that nothing reads. Those that are like none of ours may belong to somebody else, and are told where the
+/// configuration is looked at. A server has its own log, and its environment is hidden by then.
+fn warn_of_variables(command: &Command) {
+    if matches!(command, Command::Serve(_)) {
+        return;
+    }
+    let is_about_configuration = matches!(command, Command::Doctor(_) | Command::Config(_));
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for (name, meant) in config::unknown_variables(names) {
+        let hint = meant.as_ref().map(|meant| format!(": did you mean `{meant}`?"));
+        if hint.is_some() || is_about_configuration {
+            let text = format!("unknown environment variable `{name}`{}", hint.unwrap_or_default());
+            output::error_line("warning", &text);
+        }
+    }
+}
+
 fn run(cli: Cli) -> Result<(), Failure> {
+    warn_of_variables(&cli.command);
     let log = if cli.debug { Some(DEBUG) } else { cli.log.as_deref() };
     match cli.command {
         Command::Serve(_) if cli.debug => {

@@ -28,6 +28,7 @@ pub(crate) fn line(text: &str) {
 
 /// Text on stdout as it is, at once.
 pub(crate) fn print(text: &str) {
+    hide_spinner();
     let mut stdout = io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
@@ -54,8 +55,7 @@ pub(crate) fn styled(style: Style, text: &str) -> String {
 }
 
 fn styled_for(reader: &impl IsTerminal, style: Style, text: &str) -> String {
-    let wanted = reader.is_terminal() && process_environment("NO_COLOR").is_none();
-    if !wanted {
+    if !wants_color(reader) {
         return text.to_owned();
     }
     let code = match style {
@@ -66,6 +66,61 @@ fn styled_for(reader: &impl IsTerminal, style: Style, text: &str) -> String {
         Style::Bad => "31",
     };
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
+/// Whether colors are shown: on a terminal that can show them, unless NO_COLOR is set.
+pub(crate) fn wants_color(reader: &impl IsTerminal) -> bool {
+    reader.is_terminal() && !is_dumb() && process_environment("NO_COLOR").is_none()
+}
+
+fn is_dumb() -> bool {
+    process_environment("TERM").as_deref() == Some("dumb")
+}
+
+/// A state in the color that says whether it is a good one.
+pub(crate) fn state(text: &str) -> String {
+    match style_of(text.trim_end()) {
+        Some(style) => styled(style, text),
+        None => text.to_owned(),
+    }
+}
+
+fn style_of(state: &str) -> Option<Style> {
+    match state {
+        "completed" | "running" | "active" | "enabled" | "acked" | "ok" | "up" => Some(Style::Good),
+        "input-required" | "auth-required" | "stale" | "canceled" | "disabled" | "hidden" | "stopped" | "expired"
+        | "warn" => Some(Style::Doubtful),
+        "failed" | "rejected" | "broken" | "dead" | "dlq" | "revoked" | "down" | "fail" => Some(Style::Bad),
+        _ => None,
+    }
+}
+
+/// Whether the spinner is on the terminal now.
+static SPINNER: AtomicBool = AtomicBool::new(false);
+
+/// Whether stderr can show a spinner.
+pub(crate) fn can_spin() -> bool {
+    io::stderr().is_terminal() && !is_dumb() && !is_for_programs()
+}
+
+/// Shows the spinner with this text in place of the one before. Whatever is printed next replaces it.
+pub(crate) fn spinner(text: &str) {
+    let stderr = io::stderr();
+    let text: String = match width() {
+        // A line that wraps could not be cleared.
+        Some(width) => text.chars().take(width.saturating_sub(1)).collect(),
+        None => text.to_owned(),
+    };
+    let text = styled_for(&stderr, Style::Dim, &text);
+    let _ = write!(stderr.lock(), "\r\u{1b}[K{text}");
+    SPINNER.store(true, Ordering::Relaxed);
+}
+
+/// Clears the line of the spinner, if it is there.
+pub(crate) fn hide_spinner() {
+    if SPINNER.swap(false, Ordering::Relaxed) {
+        let _ = write!(io::stderr().lock(), "\r\u{1b}[K");
+    }
 }
 
 /// Whether somebody reads results while they come, and not a file or another program.
@@ -79,12 +134,19 @@ pub(crate) fn width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
+/// How many lines stdout has, where it is a terminal.
+pub(crate) fn height() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_row)).filter(|lines| *lines > 0)
+}
+
 /// A line beside an answer: dim among it where somebody watches, and on stderr where the answer has to stand alone.
 pub(crate) fn aside(text: &str) {
     let text = format!("· {}", single_line(text));
     if is_watched() {
         line(&styled(Style::Dim, &text));
     } else {
+        hide_spinner();
         let stderr = io::stderr();
         let _ = writeln!(stderr.lock(), "{}", styled_for(&stderr, Style::Dim, &text));
     }
@@ -108,6 +170,7 @@ pub(crate) fn error_line(label: &str, text: &str) {
     if is_for_programs() {
         return error_object(&serde_json::json!({ label: text.trim_end() }));
     }
+    hide_spinner();
     let text = harmless(text.trim_end());
     let _ = writeln!(io::stderr().lock(), "{label}: {text}");
 }

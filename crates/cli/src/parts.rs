@@ -20,8 +20,9 @@ pub(crate) struct PartArgs {
 
 #[derive(Debug, clap::Args)]
 struct Given {
-    /// What to say; read from stdin where it is `-`, or where nothing is given and stdin is no terminal
-    text: Option<String>,
+    /// What to say, in one or several words; read from stdin where it is `-`, or where nothing is given and stdin is no
+    /// terminal
+    text: Vec<String>,
     /// What to say, several times if need be
     #[arg(long = "text", value_name = "TEXT")]
     texts: Vec<String>,
@@ -88,15 +89,15 @@ impl PartArgs {
     pub(crate) fn fill(&self, message: &mut Message) -> Result<(), Failure> {
         let given = &self.given;
         message.parts.clear();
-        match given.text.as_deref() {
-            Some("-") => message.parts.push(Part::text(stdin()?)),
-            Some(text) => message.parts.push(Part::text(text)),
-            None if self.order.iter().any(|(_, kind)| *kind != Kind::MediaType) => {}
-            None if io::stdin().is_terminal() => {
+        match given.text.as_slice() {
+            [text] if text == "-" => message.parts.push(Part::text(stdin()?)),
+            words @ [_, ..] => message.parts.push(Part::text(words.join(" "))),
+            [] if self.order.iter().any(|(_, kind)| *kind != Kind::MediaType) => {}
+            [] if io::stdin().is_terminal() => {
                 return Err(Failure::usage("there is nothing to send")
                     .hint("write what to say behind `sb send`, or pipe it in; --file and --data send along"));
             }
-            None => message.parts.push(Part::text(stdin()?)),
+            [] => message.parts.push(Part::text(stdin()?)),
         }
         let (mut texts, mut files, mut data) = (given.texts.iter(), given.file.iter(), given.data.iter());
         let mut media_types = given.media_type.iter();

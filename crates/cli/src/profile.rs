@@ -392,6 +392,7 @@ mod tests {
     #[test]
     fn a_token_belongs_to_its_origin() {
         let chosen = Chosen {
+            name: "work".to_owned(),
             url: "https://work.example/base".to_owned(),
             agent: None,
             by_flag: false,

@@ -1,7 +1,7 @@
 //! Verbs that ask the server itself, by routes of its own and not by the protocol: which server, how to print, and the call.
 
 use bytes::Bytes;
-use client::call_json;
+use client::{Client, call_json};
 use http::Method;
 use serde::{Serialize, de::DeserializeOwned};
 use url::Url;
@@ -76,10 +76,31 @@ impl RouteArgs {
         }
     }
 
+    /// The server as an agent, for what the protocol says.
+    pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        let target = self.server()?;
+        let options = self.target.client_options(&target)?;
+        Ok(Client::connect(self.target.connector(), &target.url, options).await?)
+    }
+
     /// The server, for verbs that call it by themselves.
     pub(crate) fn server(&self) -> Result<Target, Failure> {
         self.target.target(self.url.as_deref(), None)
     }
+}
+
+/// Asks a route of the server for something that can be done without: nothing where it cannot be had.
+pub(crate) async fn ask<T: DeserializeOwned>(
+    target: &TargetArgs,
+    url: Option<&str>,
+    path: &[&str],
+    query: &[(&str, &str)],
+) -> Option<T> {
+    let server = target.target(url, None).ok()?;
+    let url = at(server.url, path, query);
+    let answer =
+        call_json(&target.connector(), Method::GET, &url, server.credential.as_ref(), None, None).await.ok()?;
+    serde_json::from_slice(&answer).ok()
 }
 
 /// What an answer says.

@@ -6,11 +6,13 @@ mod patience;
 mod printer;
 mod text;
 
-use std::path::PathBuf;
+use std::{convert::Infallible, path::PathBuf, time::Duration};
 
 use a2a::{SendMessageResponse, Task, TaskState, TaskStatus};
 use agents::units::Span;
 use client::{Client, user_message};
+use serde_json::Value;
+use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use self::follow::Turn;
@@ -27,9 +29,12 @@ use crate::{
     logging,
     output::{self, Format},
     parts::PartArgs,
-    target,
-    task::{logs::kept, spoken},
+    routes, target,
+    task::{ids, logs::kept, spoken},
 };
+
+/// A task that nobody has begun after this time may have no worker.
+const UNCLAIMED_AFTER: Duration = Duration::from_secs(3);
 
 /// `sb send …`
 #[derive(Debug, clap::Args)]
@@ -51,10 +56,10 @@ pub(crate) struct Args {
     /// Wait for the end of the turn, as it does without being told
     #[arg(long, hide = true, conflicts_with = "detach")]
     wait: bool,
-    /// The conversation this belongs to
+    /// The conversation this belongs to: any id, or the first characters of one that a server has made
     #[arg(long, value_name = "CONTEXT", alias = "context-id")]
     context: Option<String>,
-    /// The task this continues
+    /// The task this continues: its id, the first characters of it, or `last`
     #[arg(long, value_name = "TASK", alias = "task-id")]
     task: Option<String>,
     /// How often a task is looked at whose agent does not stream
@@ -84,8 +89,28 @@ async fn send(args: &Args) -> Result<(), Failure> {
         Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
     };
 
+    for (given, is_task) in [(&mut request.message.task_id, true), (&mut request.message.context_id, false)] {
+        if ids::is_short(given) {
+            let found =
+                async { if is_task { ids::task(&client, given).await } else { ids::context(&client, given).await } };
+            *given = match patience.bear(found).await {
+                Ok(found) => found?,
+                Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
+            };
+        }
+    }
     let mut turn = Turn::new(&client, request, Show::new(args.output, args.stream), args.poll_interval.0);
-    let done = if args.detach { turn.begin(&mut patience).await } else { turn.run(&mut patience).await };
+    let done = if args.detach {
+        turn.begin(&mut patience).await
+    } else {
+        patience.spin(&format!("waiting for {}", args.agent.as_deref().unwrap_or("the agent")));
+        let submitted = turn.submitted.subscribe();
+        tokio::select! {
+            biased;
+            done = turn.run(&mut patience) => done,
+            never = say_unclaimed(args, client.resumes(), submitted) => match never {},
+        }
+    };
     let stopped = done.err().map(|stop| Stopped::by(stop, &patience));
     if args.output == Format::Json
         && !args.stream
@@ -122,10 +147,36 @@ async fn send(args: &Args) -> Result<(), Failure> {
     }
 }
 
+/// Says when nobody takes a task out of its queue. Another agent begins by itself, sooner or later.
+async fn say_unclaimed(args: &Args, is_ours: bool, mut submitted: watch::Receiver<Option<String>>) -> Infallible {
+    while is_ours && submitted.wait_for(Option::is_some).await.is_ok() {
+        let task = submitted.borrow().clone().unwrap_or_default();
+        if timeout(UNCLAIMED_AFTER, submitted.wait_for(Option::is_none)).await.is_ok() {
+            continue;
+        }
+        let ask = |path: Vec<String>| async move {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            routes::ask::<Value>(&args.target, args.url.as_deref(), &path, &[]).await
+        };
+        let path = |words: [&str; 3]| words.map(str::to_owned).to_vec();
+        let Some(request) = ask(path(["v1", "requests", &task])).await else { break };
+        let agent = request["request"]["agent_id"].as_str().unwrap_or_default().to_owned();
+        let Some(known) = ask(path(["v1", "agents", &agent])).await else { break };
+        if known["kind"] == "queue" && submitted.borrow().is_some() {
+            let text = format!(
+                "no worker has taken the task from the queue of `{agent}` yet; `sb a2a work {agent} -- PROGRAM` starts one"
+            );
+            output::error_line("note", &text);
+        }
+        break;
+    }
+    std::future::pending().await
+}
+
 async fn connect(args: &Args) -> Result<Client, Failure> {
     let target = args.target.target(args.url.as_deref(), args.agent.as_deref())?.or_default_agent()?;
     let options = client::Options { resume: resume(), ..args.target.client_options(&target)? };
-    Ok(Client::connect(args.target.connector(), &target.url, options).await?)
+    Client::connect(args.target.connector(), &target.url, options).await.map_err(Failure::of_agent)
 }
 
 /// The object that `-o json` prints: the answer as it came, or what is known of the task.
@@ -320,9 +371,9 @@ mod tests {
 
     #[test]
     fn the_next_command_goes_to_the_same_place() {
-        let here = Place { words: Vec::new() };
+        let here = Place { words: Vec::new(), data_dir: None };
         assert_eq!(here.command(&["task", "cancel", "t-1"]), "sb task cancel t-1");
-        let there = Place { words: vec!["--url".to_owned(), "https://h/a b".to_owned()] };
+        let there = Place { words: vec!["--url".to_owned(), "https://h/a b".to_owned()], data_dir: None };
         assert_eq!(there.command(&["task", "cancel", "t-1"]), "sb task cancel t-1 --url 'https://h/a b'");
     }
 }

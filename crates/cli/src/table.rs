@@ -4,23 +4,20 @@ use a2a::Timestamp;
 
 use crate::output;
 
-/// Narrower than that no column is made.
+/// Columns are not cut to less than this.
 const NARROWEST: usize = 12;
+/// Spaces between two columns.
+const GAP: usize = 2;
+/// The column whose cells have colors.
+const STATE: &str = "STATE";
 
-/// The same as [`table`], the last column cut so that lines are no longer than that.
-pub(crate) fn table_within(width: Option<usize>, headings: &[&str], rows: &[Vec<String>]) -> String {
-    let text = table(headings, rows);
-    let last = headings.last().and_then(|heading| text.lines().next()?.find(heading)).unwrap_or_default();
-    let Some(width) = width.filter(|width| *width >= last + NARROWEST) else { return text };
-    let cut = |line: &str| match line.char_indices().nth(width) {
-        Some(_) => format!("{}…\n", line.chars().take(width - 1).collect::<String>().trim_end()),
-        None => format!("{line}\n"),
-    };
-    text.lines().map(cut).collect()
+/// Lines of cells below their headings, no longer than the terminal is wide. Elsewhere nothing is cut.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    table_within(output::width(), headings, rows)
 }
 
-/// Lines of cells below their headings, two spaces apart.
-pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+/// The same for a given width.
+fn table_within(width: Option<usize>, headings: &[&str], rows: &[Vec<String>]) -> String {
     let mut lines: Vec<Vec<String>> = vec![headings.iter().map(|&heading| heading.to_owned()).collect()];
     for row in rows {
         lines.push(row.iter().map(|text| cell(text)).collect());
@@ -31,16 +28,41 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
             *width = (*width).max(text.chars().count());
         }
     }
+    if let Some(width) = width {
+        shrink(&mut widths, width);
+    }
     let mut out = String::new();
-    for line in &lines {
-        let mut text = String::new();
-        for (content, width) in line.iter().zip(&widths) {
-            text.push_str(&format!("{content:<width$}  "));
+    for (number, line) in lines.iter().enumerate() {
+        let last = line.iter().rposition(|text| !text.is_empty()).unwrap_or_default();
+        for (at, (content, &width)) in line.iter().zip(&widths).enumerate().take(last + 1) {
+            let content = cut(content, width);
+            // Without trailing blanks.
+            let padding = if at == last { 0 } else { width - content.chars().count() + GAP };
+            let is_state = number > 0 && headings[at] == STATE;
+            out.push_str(&if is_state { output::state(&content) } else { content });
+            out.extend(std::iter::repeat_n(' ', padding));
         }
-        out.push_str(text.trim_end());
         out.push('\n');
     }
     out
+}
+
+/// Takes from the widest columns, the last of them first, until a line fits or all of them are narrow.
+fn shrink(widths: &mut [usize], most: usize) {
+    let gaps = GAP * widths.len().saturating_sub(1);
+    while widths.iter().sum::<usize>() + gaps > most {
+        let widest = widths.iter_mut().max_by_key(|width| **width).filter(|width| **width > NARROWEST);
+        let Some(widest) = widest else { return };
+        *widest -= 1;
+    }
+}
+
+/// A text with a sign where some of it is left out.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    format!("{}…", text.chars().take(width.saturating_sub(1)).collect::<String>().trim_end())
 }
 
 /// Names and values, one a line, the values aligned. Those without a value are left out.
@@ -50,6 +72,7 @@ pub(crate) fn fields(pairs: &[(&str, Option<String>)]) -> String {
     let width = shown.iter().map(|(name, _)| name.len() + 1).max().unwrap_or_default();
     let mut out = String::new();
     for (name, value) in shown {
+        let value = if name == "state" { output::state(&value) } else { value };
         let name = format!("{name}:");
         out.push_str(&format!("{name:<width$} {value}\n"));
     }
@@ -100,16 +123,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_gives_way() {
+    fn the_widest_columns_give_way() {
         let rows = [vec!["1".to_owned(), "a long story about nothing".to_owned()], vec!["2".into(), "short".into()]];
         let text = table_within(Some(16), &["ID", "STORY"], &rows);
         assert_eq!(text, "ID  STORY\n1   a long stor…\n2   short\n");
-        assert_eq!(
-            table_within(Some(5), &["ID", "STORY"], &rows),
-            table(&["ID", "STORY"], &rows),
-            "nothing would be left"
-        );
-        assert_eq!(table_within(None, &["ID", "STORY"], &rows), table(&["ID", "STORY"], &rows));
+        let ids = [vec!["0197c5a2-1f3e-7c4d-8000-000000000000".to_owned(); 2]];
+        let text = table_within(Some(40), &["TASK", "CONTEXT"], &ids);
+        assert_eq!(text, "TASK                 CONTEXT\n0197c5a2-1f3e-7c4d…  0197c5a2-1f3e-7c4d…\n");
+        let whole = table_within(None, &["ID", "STORY"], &rows);
+        assert!(whole.contains("a long story about nothing"), "{whole}");
+        assert_eq!(table_within(Some(5), &["ID", "STORY"], &rows).lines().nth(1), Some("1   a long stor…"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use agents::units::Span;
 use clap::ValueEnum;
 use client::{Binding, Connector, Credential, Limits, Secret, parse_url};
 use http::{HeaderName, HeaderValue};
-use url::Url;
+use url::{Host, Url};
 
 use crate::{
     config::{self, Environment, Layer, Settings, process_environment},
@@ -207,10 +207,10 @@ impl TargetArgs {
         // Flags come before the environment, and that before what was set up once.
         let variable = environment("SB_URL").filter(|_| !is_local);
         let (named, is_profile) = match (url, flagged, variable, &profile) {
-            (Some(url), ..) => (Some(parse_url(url)?), false),
-            (None, Some(profile), ..) => (Some(parse_url(&profile.url)?), true),
-            (None, None, Some(url), _) => (Some(parse_url(&url)?), false),
-            (None, None, None, Some(profile)) => (Some(parse_url(&profile.url)?), true),
+            (Some(url), ..) => (Some(server_url(url)?), false),
+            (None, Some(profile), ..) => (Some(server_url(&profile.url)?), true),
+            (None, None, Some(url), _) => (Some(server_url(&url)?), false),
+            (None, None, None, Some(profile)) => (Some(server_url(&profile.url)?), true),
             (None, None, None, None) => (None, false),
         };
         let is_named = named.is_some();
@@ -323,6 +323,24 @@ fn agent_url(mut base: Url, id: &str) -> Result<Url, Failure> {
     Ok(base)
 }
 
+/// The URL of a server. `HOST:PORT` is one of this machine by HTTP, and one elsewhere by HTTPS.
+pub(crate) fn server_url(text: &str) -> Result<Url, client::Error> {
+    let host = text.split('/').next().unwrap_or_default();
+    let port = host.rsplit_once(':').map(|(_, port)| port);
+    let is_address = port.is_some_and(|port| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit()));
+    if text.contains("://") || !is_address {
+        return parse_url(text);
+    }
+    let url = parse_url(&format!("http://{text}"))?;
+    let is_loopback = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    if is_loopback { Ok(url) } else { parse_url(&format!("https://{text}")) }
+}
+
 /// Whoever answers there now may be anybody: nothing is sent, and no token.
 pub(crate) fn gone(url: &str) -> Failure {
     Failure::new(Exit::Unreachable, format!("no server runs with this data directory; the last one answered at {url}"))
@@ -364,6 +382,22 @@ mod tests {
         let target = args.find(url, None, &environment).unwrap_or_else(|failure| panic!("{failure:?}"));
         let token = target.token().map(|token| token.expose().to_owned());
         (target.url.to_string(), token)
+    }
+
+    #[test]
+    fn an_address_without_a_scheme_is_a_url() {
+        for (text, url) in [
+            ("127.0.0.1:8765", "http://127.0.0.1:8765/"),
+            ("localhost:8765/base", "http://localhost:8765/base"),
+            ("[::1]:80", "http://[::1]/"),
+            ("agents.example.com:8443", "https://agents.example.com:8443/"),
+            ("http://agents.example.com", "http://agents.example.com/"),
+        ] {
+            assert_eq!(server_url(text).unwrap().as_str(), url);
+        }
+        for text in ["nonsense", "agents.example.com", "localhost:", "127.0.0.1:x", "a b:80"] {
+            assert!(server_url(text).is_err(), "{text}");
+        }
     }
 
     #[test]

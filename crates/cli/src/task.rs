@@ -2,6 +2,7 @@
 
 mod download;
 mod get;
+pub(crate) mod ids;
 mod list;
 pub(crate) mod logs;
 mod subscribe;
@@ -30,8 +31,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Print a task: its state and what came of it
-    #[command(after_help = "Examples:\n  sb task get 0197c5a2-…\n  sb task get 0197c5a2-… -o json | jq .artifacts")]
+    /// Print a task: where it stands, what it took, its sub-tasks and its result
+    #[command(
+        visible_alias = "show",
+        after_help = "Examples:\n  sb task get last\n  sb task get 0197c5a2-1f3\n  \
+                            sb task get 0197c5a2-… -o json | jq .artifacts"
+    )]
     Get(get::Get),
     /// List tasks, the last one that changed first
     #[command(
@@ -39,7 +44,7 @@ enum Verb {
     )]
     List(list::List),
     /// Cancel a task
-    #[command(after_help = "Example:\n  sb task cancel 0197c5a2-…")]
+    #[command(after_help = "Examples:\n  sb task cancel last\n  sb task cancel 0197c5a2-…")]
     Cancel(Cancel),
     /// Delete tasks that have ended, with all that was said and made in them
     #[command(after_help = "Examples:\n  sb task delete 0197c5a2-…\n  sb task delete 0197c5a2-… 0197c5a3-… --cancel")]
@@ -77,7 +82,7 @@ struct Where {
 
 #[derive(Debug, clap::Args)]
 struct Cancel {
-    /// The task
+    /// The task: its id, the first characters of it, or `last`
     id: String,
     #[command(flatten)]
     place: Where,
@@ -85,7 +90,7 @@ struct Cancel {
 
 #[derive(Debug, clap::Args)]
 struct Delete {
-    /// The tasks
+    /// The tasks: their ids, the first characters of them, or `last`
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     /// Cancel those that have not ended first
@@ -112,11 +117,11 @@ struct DeletedTask<'a> {
 pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     logging::start(log, "warn", LogFormat::Human)?;
     match args.verb {
-        Verb::Get(args) => target::block_on(get::get(&args)),
-        Verb::List(args) => target::block_on(list::list(&args)),
+        Verb::Get(args) => target::block_on(get::get(args)),
+        Verb::List(args) => target::block_on(list::list(args)),
         Verb::Cancel(args) => args.place.target.block_on(cancel(&args)),
         Verb::Delete(args) => args.common.target.block_on(delete(&args)),
-        Verb::Subscribe(args) => target::block_on(subscribe::subscribe(&args)),
+        Verb::Subscribe(args) => target::block_on(subscribe::subscribe(args)),
         Verb::Logs(args) => logs::run(&args),
         Verb::Download(args) => args.place.target.block_on(download::download(&args)),
     }
@@ -126,18 +131,19 @@ impl Where {
     async fn client(&self) -> Result<Client, Failure> {
         let target = self.target.target(self.url.as_deref(), self.agent.as_deref())?;
         let options = client::Options { resume: resume(), ..self.target.client_options(&target)? };
-        Ok(Client::connect(self.target.connector(), &target.url, options).await?)
+        Client::connect(self.target.connector(), &target.url, options).await.map_err(Failure::of_agent)
     }
 }
 
 async fn cancel(args: &Cancel) -> Result<(), Failure> {
     let client = args.place.client().await?;
-    let task = client.cancel(CancelTaskRequest { id: args.id.clone(), ..CancelTaskRequest::default() }).await?;
+    let id = ids::task(&client, &args.id).await?;
+    let task = client.cancel(CancelTaskRequest { id, ..CancelTaskRequest::default() }).await?;
     match args.place.output {
         Format::Json => output::line(&output::one_line(task.json.get())),
         Format::Text => {
             let id = output::single_line(&task.value.id);
-            output::line(&format!("task {id} is {}", spoken(task.value.status.state)));
+            output::line(&format!("task {id} is {}", output::state(&spoken(task.value.status.state))));
         }
     }
     Ok(())
@@ -146,7 +152,15 @@ async fn cancel(args: &Cancel) -> Result<(), Failure> {
 /// Deletes all that can be deleted; the first failure is that of the command.
 async fn delete(args: &Delete) -> Result<(), Failure> {
     let mut outcome = Ok(());
-    for id in &args.ids {
+    // What `last` means does not change on the way.
+    let mut ids = args.ids.clone();
+    if ids.iter().any(|id| ids::is_short(id)) {
+        let client = args.common.client().await?;
+        for id in &mut ids {
+            *id = ids::task(&client, id).await?;
+        }
+    }
+    for id in &ids {
         match remove(&args.common, &["v1", "requests", id], args.cancel).await {
             Ok(deleted) => {
                 let text = format!("deleted task {id}, {} bytes", deleted.bytes);

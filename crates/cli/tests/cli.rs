@@ -131,7 +131,7 @@ fn exit_codes_tell_what_happened() {
     assert!(home.fails(&["send", "--agent", "fail", "x"], 1).contains("the task failed"));
     assert!(home.fails(&["send", "--stream", "--agent", "fail", "x"], 1).contains("the task failed"));
     assert!(home.fails(&["send", "--agent", "reject", "x"], 1).contains("was rejected"));
-    home.fails(&["send", "--agent", "nobody", "x"], 1);
+    home.fails(&["send", "--agent", "nobody", "x"], 2);
     home.fails(&["send", "--agent", "a:b", "x"], 2);
     home.fails(&["send", "--url", "nonsense", "x"], 2);
     assert_eq!(home.run(&["send"]).status.code(), Some(2));
@@ -190,7 +190,7 @@ fn without_demo_agents_a_send_needs_an_agent() {
     let home = Home::new();
     let _server = home.serve_with(&[], &[("SB_DEMO_AGENTS", "false")]);
     home.fails(&["send", "hello"], 1);
-    home.fails(&["send", "--agent", "echo", "hello"], 1);
+    home.fails(&["send", "--agent", "echo", "hello"], 2);
 }
 
 #[test]

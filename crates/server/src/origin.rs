@@ -212,7 +212,9 @@ mod tests {
     fn only_one_name_of_loopback_is_taken_from_a_request() {
         let name = |uri: &'static str, hosts: &[&'static str]| {
             let mut headers = HeaderMap::new();
-            hosts.iter().for_each(|host| drop(headers.append(header::HOST, HeaderValue::from_static(host))));
+            for host in hosts {
+                headers.append(header::HOST, HeaderValue::from_static(host));
+            }
             loopback_name(&Uri::from_static(uri), &headers).map(str::to_owned)
         };
         for good in ["localhost:8765", "127.0.0.1:8765", "[::1]:8765", "localhost"] {

@@ -8,7 +8,7 @@ use crate::{
     failure::Failure,
     output::{self, Style},
     send::{message_text, print_text},
-    task::spoken,
+    task::{ids, spoken},
 };
 
 /// The most tasks that are shown.
@@ -111,8 +111,9 @@ async fn tasks(client: &Client, context: &str, most: usize) -> Result<(Vec<Task>
         }
     };
     tasks.truncate(most);
-    // The last one that changed comes first.
+    // The last one that changed comes first; a conversation is in the order in which its tasks began.
     tasks.reverse();
+    ids::sort(&mut tasks);
     Ok((tasks, has_more))
 }
 

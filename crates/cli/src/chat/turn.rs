@@ -10,11 +10,12 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Conversation, Peer, waiting::Waiting};
+use super::{Conversation, Peer};
 use crate::{
     failure::{Exit, Failure},
     output::{self, Format},
     send::{Away, Printer, message_text, print_reply, print_text, verdict, waits},
+    waiting::Waiting,
 };
 
 /// What is seen of a turn.
@@ -105,7 +106,7 @@ impl Conversation<'_> {
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + self.turn_limit;
-        let waiting = Waiting::new(self.watched && self.format == Format::Text);
+        let waiting = self.spinner();
         let mut screen = Screen { printer: Printer::default(), waiting };
         let mut opening = pin!(client.stream(request));
         let mut stream = loop {
@@ -200,9 +201,13 @@ impl Conversation<'_> {
         }
     }
 
+    fn spinner(&self) -> Waiting {
+        Waiting::new((self.watched && self.format == Format::Text).then_some("thinking"))
+    }
+
     /// Work, with a sign while it takes long.
     async fn shown_waiting<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut waiting = Waiting::new(self.watched && self.format == Format::Text);
+        let mut waiting = self.spinner();
         let mut work = pin!(work);
         loop {
             tokio::select! {

@@ -388,9 +388,38 @@ fn an_unknown_key_is_an_error_with_a_suggestion() {
         assert_eq!(failure.causes, [format!("unknown key `{unknown}`")]);
         assert_eq!(failure.hint.unwrap(), format!("did you mean `{meant}`?"));
     }
+    for (text, meant) in [
+        ("[limits]\ntimeot = \"3s\"\n", "`timeout` in `[push]` or `timeout` in `[outbound]`"),
+        ("timeot = \"3s\"\n", "`timeout` in `[push]` or `timeout` in `[outbound]`"),
+        ("[limits]\npublic_url = \"x\"\n", "`public_url` above all tables"),
+        ("[outbund]\ntimeout = \"3s\"\n", "the table `[outbound]`"),
+    ] {
+        let (_keep, path) = file(text);
+        let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
+        assert_eq!(failure.hint.unwrap(), format!("did you mean {meant}?"), "{text}");
+    }
     let (_keep, path) = file("zzz = 1\n");
     let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
     assert_eq!(failure.hint.unwrap(), "`sb config docs` prints all keys");
+}
+
+#[test]
+fn missing_and_superfluous_quotes_are_told() {
+    for (text, right) in [
+        ("listen = 127.0.0.1:80 # here\n", "listen = \"127.0.0.1:80\""),
+        ("demo_agents = true\nblocking_cap = 2m\n", "blocking_cap = \"2m\""),
+        ("default_agent = echo\n", "default_agent = \"echo\""),
+        ("demo_agents = \"true\"\n", "demo_agents = true"),
+        ("[limits]\ntasks = \"5\"\n", "tasks = 5"),
+    ] {
+        let (_keep, path) = file(text);
+        let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
+        assert_eq!(failure.hint.unwrap_or_default(), format!("write `{right}`"), "{text}: {:?}", failure.causes);
+    }
+    for text in ["listen = \"127\n", "listen = 5\n", "listen\n"] {
+        let (_keep, path) = file(text);
+        assert_eq!(load(Layer::default(), Some(&path), &environment(&[])).unwrap_err().hint, None, "{text}");
+    }
 }
 
 #[test]

@@ -12,7 +12,10 @@ use a2a::{
 };
 use client::{Client, Error, EventStream, Received};
 use http::{HeaderName, HeaderValue};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 use super::{
     heard::Heard,
@@ -36,6 +39,8 @@ pub(crate) struct Turn {
     pub(crate) answer: Option<String>,
     /// The last event that came, to go on after.
     pub(crate) cursor: Option<String>,
+    /// The task, while its turn has not begun.
+    pub(crate) submitted: watch::Sender<Option<String>>,
 }
 
 impl Turn {
@@ -45,7 +50,7 @@ impl Turn {
             client.with_headers(key.map(|key| (HeaderName::from_static("idempotency-key"), key)).into_iter().collect());
         // What is printed as it comes is not kept.
         let heard = if show.is_live() { Heard::brief() } else { Heard::default() };
-        Self { client, request, show, poll, heard, answer: None, cursor: None }
+        Self { client, request, show, poll, heard, answer: None, cursor: None, submitted: watch::Sender::new(None) }
     }
 
     /// Sends it and waits for the end of its turn.
@@ -84,9 +89,12 @@ impl Turn {
     }
 
     async fn follow(&mut self, stream: &mut EventStream, patience: &mut Patience) -> Result<(), Stop> {
-        while let Some(event) = self.show.ended_by(patience.next(stream).await)? {
+        loop {
+            patience.at_line_start = self.show.is_at_line_start();
+            let Some(event) = self.show.ended_by(patience.next(stream).await)? else { break };
             let heard = self.hear(&event).map_err(Stop::Broken);
             self.show.ended_by(heard)?;
+            self.tell_submitted();
             self.cursor = stream.last_id().map(str::to_owned);
             if waits(&event.value) {
                 break;
@@ -129,6 +137,12 @@ impl Turn {
             SendMessageResponse::Message(message) => self.heard.message = Some(message),
             SendMessageResponse::Task(task) => self.heard.task = Some(task),
         }
+        self.tell_submitted();
+    }
+
+    fn tell_submitted(&self) {
+        let task = self.heard.task.as_ref().filter(|task| task.status.state == TaskState::Submitted);
+        self.submitted.send_replace(task.map(|task| task.id.clone()));
     }
 
     /// Without a stream: the message is taken at once, and its task is looked at until the turn is over.

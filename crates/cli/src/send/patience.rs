@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::{failure::Failure, output};
+use crate::{failure::Failure, output, waiting::Waiting};
 
 /// The pause before something is tried again; doubled each time.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -36,6 +36,9 @@ pub(crate) struct Patience {
     deadline: Instant,
     interrupts: Signal,
     away: Away,
+    waiting: Waiting,
+    /// The spinner would not run into a line of the answer.
+    pub(super) at_line_start: bool,
 }
 
 /// Whether the server is away or refuses calls for now, as far as that was said.
@@ -54,7 +57,14 @@ impl Patience {
     pub(crate) fn new(limit: Duration) -> Result<Self, Failure> {
         let interrupts = signal(SignalKind::interrupt())
             .map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error))?;
-        Ok(Self { limit, deadline: Instant::now() + limit.min(FOR_EVER), interrupts, away: Away::default() })
+        let deadline = Instant::now() + limit.min(FOR_EVER);
+        let waiting = Waiting::new(None);
+        Ok(Self { limit, deadline, interrupts, away: Away::default(), waiting, at_line_start: true })
+    }
+
+    /// Shows a spinner with this text while nothing comes.
+    pub(crate) fn spin(&mut self, text: &str) {
+        self.waiting = Waiting::new(Some(text));
     }
 
     /// How long it was from the start.
@@ -69,10 +79,14 @@ impl Patience {
 
     /// Work to its end, or until there is no more patience.
     pub(crate) async fn bear<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
-        tokio::select! {
-            done = work => Ok(done),
-            () = sleep_until(self.deadline) => Err(Stop::Late),
-            _ = self.interrupts.recv() => Err(Stop::Interrupted),
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                () = self.waiting.tick() => self.waiting.show(self.at_line_start),
+                () = sleep_until(self.deadline) => return Err(Stop::Late),
+                _ = self.interrupts.recv() => return Err(Stop::Interrupted),
+            }
         }
     }
 
@@ -108,10 +122,15 @@ impl Patience {
                     // An error says by itself what there is to say.
                     if matches!(event, Some(Ok(_))) {
                         self.notice(None);
+                        self.waiting.heard();
                     }
                     return event.transpose().map_err(Stop::Broken);
                 }
                 Ok(()) = lost.changed() => lost.borrow_and_update().clone(),
+                () = self.waiting.tick() => {
+                    self.waiting.show(self.at_line_start);
+                    continue;
+                }
                 () = sleep_until(self.deadline) => return Err(Stop::Late),
                 _ = self.interrupts.recv() => return Err(Stop::Interrupted),
             };

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     aside::Aside,
-    output::{self, Format},
+    output::{self, Format, Style},
 };
 
 /// What is seen of events while they come.
@@ -49,6 +49,11 @@ impl Show {
     /// Whether the answer is printed while it comes.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self, Self::Text(_) | Self::Lines)
+    }
+
+    /// Whether a line of something else can be shown.
+    pub(crate) fn is_at_line_start(&self) -> bool {
+        !matches!(self, Self::Text(printer) if !printer.is_at_line_start())
     }
 
     pub(crate) fn event(&mut self, event: &Received<StreamResponse>) -> Result<(), Error> {
@@ -132,6 +137,18 @@ pub(crate) struct Printer {
     open_line: bool,
     /// A line was ended for something beside the answer, whose own line break may be the next thing to come.
     cut_line: bool,
+    /// What an attempt has printed that was cut off, while the next attempt says the same.
+    replay: Option<Replay>,
+}
+
+/// The output of an attempt that was cut off. What is in a file or a pipe cannot be taken back, so the next attempt prints
+/// nothing for as long as it repeats that output.
+struct Replay {
+    /// The attempt that repeats it.
+    attempt: u64,
+    text: String,
+    /// How much of the text was repeated.
+    at: usize,
 }
 
 impl Printer {
@@ -214,6 +231,15 @@ impl Printer {
             return;
         }
         let text = artifact_text(artifact);
+        let printed = self.made.iter().find(|made| made.shown && made.id == artifact.artifact_id);
+        if let Some(printed) = printed.filter(|_| !update.append) {
+            // It is sent anew: only what is new of it is printed.
+            if text.starts_with(&printed.text) {
+                return self.whole(artifact);
+            }
+            let name = title(artifact).unwrap_or_else(|| "the answer".to_owned());
+            self.mark(&format!("{name} was replaced"));
+        }
         let goes_on = self.artifact.as_ref() == Some(&artifact.artifact_id) && update.append;
         if !goes_on {
             self.begin(artifact);
@@ -233,7 +259,8 @@ impl Printer {
     /// Begins a line for an artifact. Where there are several, each but the first has its name above it.
     fn begin(&mut self, artifact: &Artifact) {
         self.end();
-        if self.artifact.is_some() && self.artifact.as_ref() != Some(&artifact.artifact_id) && self.printed {
+        let is_other = self.artifact.is_some() && self.artifact.as_ref() != Some(&artifact.artifact_id);
+        if is_other && self.printed && self.replay.is_none() {
             title(artifact).iter().for_each(|title| output::aside(title));
         }
         self.artifact = Some(artifact.artifact_id.clone());
@@ -270,12 +297,7 @@ impl Printer {
 
     fn update(&mut self, update: &TaskStatusUpdateEvent) {
         if let Some(number) = attempt(update) {
-            self.end();
-            self.artifact = None;
-            self.printed = false;
-            self.cut_line = false;
-            self.made.retain(|made| !made.shown);
-            self.asides.clear();
+            self.restart(number);
             say_attempt(number);
             return;
         }
@@ -284,6 +306,39 @@ impl Printer {
             output::aside(&text);
         }
         self.status(&update.status);
+    }
+
+    /// Begins the output of another attempt. On a terminal it is printed below what there is of the one before.
+    fn restart(&mut self, attempt: u64) {
+        let before = self.replay.take();
+        if output::is_watched() {
+            self.end();
+            self.asides.clear();
+        } else {
+            // If the attempt before has repeated less than it found, that is still what stands there.
+            let text = match before {
+                Some(replay) => replay.text,
+                None => self.shown_text(),
+            };
+            self.replay = (!text.is_empty()).then_some(Replay { attempt, text, at: 0 });
+        }
+        self.open_line &= self.replay.is_none();
+        self.artifact = None;
+        self.printed = false;
+        self.cut_line = false;
+        self.made.retain(|made| !made.shown);
+    }
+
+    /// The artifacts that were printed, as they stand there: each begins a line.
+    fn shown_text(&self) -> String {
+        let mut text = String::new();
+        for made in self.made.iter().filter(|made| made.shown) {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text.push_str(&made.text);
+        }
+        text
     }
 
     /// The text of a status is the answer when the turn is over, unless it repeats what was printed.
@@ -311,6 +366,10 @@ impl Printer {
                 say_silence();
             }
         }
+        if self.replay.as_ref().is_some_and(|replay| replay.at < replay.text.len()) {
+            // This attempt has said less.
+            self.differ();
+        }
         self.end();
     }
 
@@ -324,14 +383,45 @@ impl Printer {
         if text.is_empty() {
             return;
         }
-        output::print_foreign(text);
         self.printed = true;
+        self.emit(text);
         self.open_line = !text.ends_with('\n');
+    }
+
+    /// Prints a text, except what is there already from an attempt that was cut off.
+    fn emit(&mut self, text: &str) {
+        let Some(replay) = &mut self.replay else { return output::print_foreign(text) };
+        let rest = &replay.text[replay.at..];
+        if rest.starts_with(text) {
+            replay.at += text.len();
+        } else if let Some(new) = text.strip_prefix(rest) {
+            let new = new.to_owned();
+            self.replay = None;
+            output::print_foreign(&new);
+        } else {
+            self.differ();
+            output::print_foreign(text);
+        }
+    }
+
+    /// Says that this attempt is not as the one before, and prints what it has said so far.
+    fn differ(&mut self) {
+        let Some(Replay { attempt, text, at }) = self.replay.take() else { return };
+        self.open_line = !text.ends_with('\n');
+        self.mark(&format!("attempt {attempt} starts the answer again"));
+        output::print_foreign(&text[..at]);
+        self.open_line = !text[..at].ends_with('\n') && at > 0;
+    }
+
+    /// A line of its own where the answer is, for those who read nothing else.
+    fn mark(&mut self, text: &str) {
+        self.end();
+        output::line(&output::styled(Style::Dim, &format!("· {}", output::single_line(text))));
     }
 
     pub(crate) fn end(&mut self) {
         if self.open_line {
-            output::print("\n");
+            self.emit("\n");
             self.open_line = false;
         }
     }
@@ -345,7 +435,7 @@ fn progress(update: &TaskStatusUpdateEvent) -> Option<String> {
 }
 
 fn say_attempt(number: u64) {
-    output::error_line("note", &format!("attempt {number}: the one before was cut off, and the answer begins anew"));
+    output::error_line("note", &format!("attempt {number}: the previous attempt was cut off"));
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::{
 use a2a::{GetTaskRequest, Part, PartContent, Task};
 use serde::Serialize;
 
-use super::Where;
+use super::{Where, ids};
 use crate::{
     failure::Failure,
     output::{self, Format},
@@ -23,7 +23,7 @@ const LONGEST: usize = 200;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Download {
-    /// The task
+    /// The task: its id, the first characters of it, or `last`
     id: String,
     /// Where to put the files; made if it is not there
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -62,7 +62,8 @@ struct Saved<'a> {
 
 pub(super) async fn download(args: &Download) -> Result<(), Failure> {
     let client = args.place.client().await?;
-    let request = GetTaskRequest { id: args.id.clone(), history_length: Some(0), ..GetTaskRequest::default() };
+    let id = ids::task(&client, &args.id).await?;
+    let request = GetTaskRequest { id, history_length: Some(0), ..GetTaskRequest::default() };
     let task = client.get(request).await?.value;
     let files = files(&task, args.all);
     fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;

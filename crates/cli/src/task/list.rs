@@ -4,19 +4,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use a2a::{ListTasksRequest, Role, Task, TaskState};
 use agents::units::Span;
-use client::{Client, call_json};
-use http::Method;
+use client::Client;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Where, spoken, state};
+use super::{Where, ids, spoken, state};
 use crate::{
     aside::excerpt,
     failure::Failure,
-    output::{self, Format},
+    output::{self, Format, Style},
     routes,
     send::{Patience, Stop, Stopped, message_text},
-    table::{self, table_within},
+    table::{self, table},
 };
 
 /// The most tasks of one page, as the protocol has it.
@@ -91,13 +90,20 @@ struct Known {
     mute: bool,
 }
 
-pub(super) async fn list(args: &List) -> Result<(), Failure> {
+pub(super) async fn list(mut args: List) -> Result<(), Failure> {
     let limit = if args.watch { FOR_EVER } else { args.place.target.timeout.0 };
     let mut patience = Patience::new(limit)?;
     let client = match patience.bear(args.place.client()).await {
         Ok(client) => client?,
         Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
     };
+    if let Some(context) = &mut args.context {
+        *context = match patience.bear(ids::context(&client, context)).await {
+            Ok(context) => context?,
+            Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
+        };
+    }
+    let args = &args;
     let mut known = Known::default();
     let mut before: Option<Vec<String>> = None;
     loop {
@@ -108,12 +114,26 @@ pub(super) async fn list(args: &List) -> Result<(), Failure> {
             }
             Ok(Err(error)) if args.watch && error.is_passing() => patience.notice(Some((&error).into())),
             Ok(Err(error)) => return Err(error.into()),
-            Err(Stop::Interrupted) if args.watch => return Ok(()),
+            Err(Stop::Interrupted) if args.watch => {
+                end_watch(args);
+                return Ok(());
+            }
             Err(stop) => return Err(Stopped::by(stop, &patience).plain()),
         }
-        if !args.watch || patience.bear(tokio::time::sleep(args.poll_interval.0)).await.is_err() {
+        if !args.watch {
             return Ok(());
         }
+        if patience.bear(tokio::time::sleep(args.poll_interval.0)).await.is_err() {
+            end_watch(args);
+            return Ok(());
+        }
+    }
+}
+
+/// Leaves the list that was drawn where it is.
+fn end_watch(args: &List) {
+    if args.place.output == Format::Text && output::is_watched() {
+        output::line("");
     }
 }
 
@@ -168,16 +188,33 @@ fn show(args: &List, tasks: &[Listed], total: i32, known: &Known, before: Option
     let is_new = |at: usize| redrawn || before.is_none_or(|before| !before.contains(&marks[at]));
     let shown = tasks.iter().enumerate().filter(|(at, _)| is_new(*at)).map(|(_, listed)| &listed.task);
     let rows: Vec<Vec<String>> = shown.map(|task| row(task, agent(task), known)).collect();
-    if redrawn {
-        output::print("\u{1b}[2J\u{1b}[H");
-    } else if before.is_some() && rows.is_empty() {
+    if before.is_some() && rows.is_empty() && !redrawn {
         return marks;
     }
-    output::print(&table_within(output::width(), &["TASK", "AGENT", "STATE", "AGE", "INPUT"], &rows));
-    if before.is_none() && usize::try_from(total).is_ok_and(|total| total > tasks.len()) {
+    let text = table(&["TASK", "AGENT", "STATE", "AGE", "CONTEXT", "INPUT"], &rows);
+    if redrawn {
+        draw(&text, before.is_none());
+    } else {
+        output::print(&text);
+    }
+    if !redrawn && before.is_none() && usize::try_from(total).is_ok_and(|total| total > tasks.len()) {
         output::error_line("note", &format!("{} of {total} tasks; --limit shows more", tasks.len()));
     }
     marks
+}
+
+/// Draws as much of a table as the terminal has room for, over what is there.
+fn draw(text: &str, is_first: bool) {
+    let most = output::height().unwrap_or(usize::MAX);
+    let lines: Vec<&str> = text.lines().collect();
+    // The last line says what is left out.
+    let shown = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
+    let mut drawn = if is_first { "\u{1b}[2J\u{1b}[H" } else { "\u{1b}[H" }.to_owned();
+    drawn += &lines[..shown].join("\u{1b}[K\r\n");
+    if shown < lines.len() {
+        drawn += &format!("\u{1b}[K\r\n{}", output::styled(Style::Dim, &format!("{} more", lines.len() - shown)));
+    }
+    output::print(&(drawn + "\u{1b}[K\u{1b}[J"));
 }
 
 /// What changes when a task does.
@@ -201,7 +238,8 @@ fn line(listed: &Listed, agent: Option<&str>) -> String {
 fn row(task: &Task, agent: Option<&str>, known: &Known) -> Vec<String> {
     let input = known.inputs.get(&task.id).map(String::as_str).unwrap_or_default();
     let age = task.status.timestamp.map_or_else(|| "-".to_owned(), table::age);
-    vec![task.id.clone(), agent.unwrap_or("-").to_owned(), spoken(task.status.state), age, excerpt(input, WORDS)]
+    let agent = agent.unwrap_or("-").to_owned();
+    vec![task.id.clone(), agent, spoken(task.status.state), age, task.context_id.clone(), excerpt(input, WORDS)]
 }
 
 impl Known {
@@ -227,28 +265,23 @@ impl Known {
         if self.mute || tasks.iter().all(|listed| self.agents.contains_key(&listed.task.id)) {
             return;
         }
-        let Some(recent) = ask::<Requests>(place, &["v1", "requests"], &[("limit", RECENT)]).await else {
+        let Some(recent) =
+            routes::ask::<Requests>(&place.target, place.url.as_deref(), &["v1", "requests"], &[("limit", RECENT)])
+                .await
+        else {
             self.mute = true;
             return;
         };
         self.agents.extend(recent.requests.into_iter().map(|request| (request.request_id, request.agent_id)));
         for Listed { task, .. } in tasks {
             if !self.agents.contains_key(&task.id)
-                && let Some(one) = ask::<One>(place, &["v1", "requests", &task.id], &[]).await
+                && let Some(one) =
+                    routes::ask::<One>(&place.target, place.url.as_deref(), &["v1", "requests", &task.id], &[]).await
             {
                 self.agents.insert(one.request.request_id, one.request.agent_id);
             }
         }
     }
-}
-
-/// Asks the server itself.
-async fn ask<T: for<'a> Deserialize<'a>>(place: &Where, path: &[&str], query: &[(&str, &str)]) -> Option<T> {
-    let server = place.target.target(place.url.as_deref(), None).ok()?;
-    let url = routes::at(server.url, path, query);
-    let answer =
-        call_json(&place.target.connector(), Method::GET, &url, server.credential.as_ref(), None, None).await.ok()?;
-    serde_json::from_slice(&answer).ok()
 }
 
 /// What the task was begun with.

@@ -3,7 +3,7 @@
 use a2a::{ErrorKind, GetTaskRequest, SubscribeToTaskRequest, Task};
 use client::Client;
 
-use super::Where;
+use super::{Where, ids};
 use crate::{
     failure::Failure,
     output::{self, Format},
@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Subscribe {
-    /// The task
+    /// The task: its id, the first characters of it, or `last`
     id: String,
     /// Only what came after this event; 0 is everything from the start
     #[arg(long, value_name = "SEQUENCE")]
@@ -21,11 +21,11 @@ pub(super) struct Subscribe {
     pub(super) place: Where,
 }
 
-pub(super) async fn subscribe(args: &Subscribe) -> Result<(), Failure> {
+pub(super) async fn subscribe(mut args: Subscribe) -> Result<(), Failure> {
     let mut patience = Patience::new(args.place.target.timeout.0)?;
     let mut followed = Followed { show: Show::whole(args.place.output), heard: Heard::brief(), cursor: None };
     let place = Place::of(args.place.url.as_deref(), &args.place.target);
-    if let Err(stop) = followed.follow(args, &mut patience).await {
+    if let Err(stop) = followed.follow(&mut args, &mut patience).await {
         let heard = &mut followed.heard;
         heard.task = heard.task.take().or_else(|| nameless(&args.id, &stop));
         return Err(place.stopped(Stopped::by(stop, &patience), heard, followed.cursor.as_deref()));
@@ -53,8 +53,9 @@ struct Followed {
 }
 
 impl Followed {
-    async fn follow(&mut self, args: &Subscribe, patience: &mut Patience) -> Result<(), Stop> {
+    async fn follow(&mut self, args: &mut Subscribe, patience: &mut Patience) -> Result<(), Stop> {
         let client = patience.bear(args.place.client()).await?.map_err(Stop::Failed)?;
+        args.id = patience.bear(ids::task(&client, &args.id)).await?.map_err(Stop::Failed)?;
         let request = || SubscribeToTaskRequest { id: args.id.clone(), ..SubscribeToTaskRequest::default() };
         let after = args.after.map(|sequence| sequence.to_string());
         let mut stream = match patience.ask(async || client.subscribe(request(), after.clone()).await).await {

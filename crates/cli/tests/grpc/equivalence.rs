@@ -38,10 +38,6 @@ fn step(method: &'static str, request: Value) -> Step {
 }
 
 impl Step {
-    fn is_push(&self) -> bool {
-        [CREATE_PUSH, GET_PUSH, LIST_PUSH, DELETE_PUSH].contains(&self.method)
-    }
-
     fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.parameters.push((name, value));
         self

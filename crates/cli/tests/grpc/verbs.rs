@@ -100,7 +100,7 @@ async fn keeps_webhooks(url: &str, binding: Binding) {
 /// Without what differs between two tasks.
 fn alike(text: &str) -> String {
     text.lines()
-        .filter(|line| !line.starts_with("context:") && !line.starts_with("changed:"))
+        .filter(|line| !["context:", "started:", "changed:", "duration:"].iter().any(|field| line.starts_with(field)))
         .collect::<Vec<_>>()
         .join("\n")
 }

@@ -195,3 +195,46 @@ async fn s0_54_definitions_survive_a_restart_and_their_turns_go_on() {
     assert_eq!(thinker.answered(), 2);
     assert_eq!(thinker.api().get("/v1/agents/steady").await.status, 200);
 }
+
+#[tokio::test]
+async fn a_task_is_shown_with_the_tasks_that_it_began() {
+    let thinker = thinker().await;
+    thinker.api().post("/v1/agents", &research()).await;
+    let parent = thinker.sends("index", "go").await;
+    let id = text(&parent, "/id").to_owned();
+    let request = thinker.api().get(&format!("/v1/requests/{id}")).await.ok()["request"].clone();
+    assert_eq!(
+        (&request["agent_id"], &request["parent"], &request["attempts"]),
+        (&json!("index"), &Value::Null, &json!(1))
+    );
+    let children = array(&request, "/children");
+    assert_eq!(
+        (children.len(), &children[0]["agent_id"], &children[0]["state"]),
+        (1, &json!("research"), &json!("completed"))
+    );
+    let child = text(&children[0], "/request_id").to_owned();
+    let below = thinker.api().get(&format!("/v1/requests/{child}")).await.ok()["request"].clone();
+    assert_eq!((&below["parent"]["request_id"], &below["children"]), (&json!(id), &json!([])));
+
+    let home = &thinker.caller.home;
+    let shown = home.ok(&["task", "get", &child]);
+    let tree = format!("\n{id}  index  completed\n  {child}  research  completed\n");
+    assert!(shown.contains(&tree), "{shown}");
+    assert!(home.ok(&["task", "show", &id]).contains(&tree), "the same from above");
+    let told = home.json(&["task", "get", &child]).remove(0);
+    assert_eq!((&told["parent"]["id"], &told["agent"]), (&json!(id), &json!("research")));
+    assert!(told["usage"]["inputTokens"].as_u64().unwrap() > 0 && shown.contains("tokens:   "), "{told} {shown}");
+
+    // Another tenant sees none of it, even if its own task names this one as its parent.
+    home.add_tenant("other", OTHER).await;
+    let other = thinker.api().with_token(Some(OTHER));
+    let mut send = json!({"message": message("hello")});
+    send["message"]["metadata"] = json!({"parentId": id});
+    send["metadata"] = json!({"parentId": id});
+    let made = other.post("/a2a/agents/echo/message:send", &send).await.ok();
+    let own = text(&made, "/task/id").to_owned();
+    let own = other.get(&format!("/v1/requests/{own}")).await.ok()["request"].clone();
+    assert_eq!(own["parent"], Value::Null);
+    let request = thinker.api().get(&format!("/v1/requests/{id}")).await.ok()["request"].clone();
+    assert_eq!(array(&request, "/children").len(), 1);
+}

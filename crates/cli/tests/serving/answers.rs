@@ -19,9 +19,9 @@ fn a_name_that_is_nearly_right_is_put_right() {
     let home = Home::new();
     home.add_agent("secret-plans.toml", ONLY_ACME);
     let server = home.serve();
-    let said = home.fails(&["send", "--agent", "ech", "hello"], 1);
+    let said = home.fails(&["send", "--agent", "ech", "hello"], 2);
     assert!(said.contains("no agent `ech`: did you mean `echo`?"), "{said}");
-    let said = home.fails(&["send", "--agent", "nobody", "hello"], 1);
+    let said = home.fails(&["send", "--agent", "nobody", "hello"], 2);
     assert!(said.contains("no agent `nobody`") && !said.contains("did you mean"), "{said}");
 
     // Only who sees an agent is told its name.

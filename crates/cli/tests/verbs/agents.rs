@@ -61,7 +61,7 @@ fn an_agent_is_added_breaks_and_is_removed() {
 
     assert_eq!(home.ok(&["agent", "remove", "upper"]), "removed agent upper\n");
     eventually("the server unloads it", || find(&home, "upper").is_none());
-    home.fails(&["send", "--agent", "upper", "x"], 1);
+    home.fails(&["send", "--agent", "upper", "x"], 2);
     home.fails(&["agent", "remove", "upper"], 1);
     assert!(home.fails(&["agent", "remove", "echo"], 1).contains("demo"));
     home.fails(&["agent", "remove", "../upper"], 2);

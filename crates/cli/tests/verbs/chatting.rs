@@ -111,7 +111,7 @@ fn another_agent_goes_on_and_a_conversation_is_resumed() {
     let home = Home::new();
     let _server = home.serve();
     let output = home.pipe(&["chat", "ask"], "start\n/agent echo\nhello\n/agent\n/agent nobody\nstill here\n");
-    let said = failed(&output, 1);
+    let said = failed(&output, 2);
     assert_eq!(text(&output.stdout), "What is your answer?\nhello\necho\nstill here\n", "{said}");
     assert!(said.contains("note: this is echo now"), "{said}");
     let echoed = home.json(&["task", "list", "--agent", "echo"]);

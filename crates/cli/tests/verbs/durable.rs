@@ -127,10 +127,29 @@ fn send_goes_on_over_a_kill_and_a_restart() {
 
     let streamed = streamed.wait_with_output().unwrap();
     let lines = worked(&streamed);
-    assert!(lines.ends_with(&format!("{}\n", whole.join("\n"))), "{lines}");
+    assert_eq!(lines.lines().collect::<Vec<_>>(), whole, "what both attempts said is there once");
     let said = text(&streamed.stderr);
-    assert!(lines.lines().count() > 40 && said.contains("note: attempt 2: "), "both are told apart: {said}");
+    assert!(said.contains("note: attempt 2: "), "{said}");
     assert_eq!(home.json(&["task", "list"]).len(), 3, "nothing was sent twice");
+}
+
+#[test]
+fn an_attempt_that_says_something_else_is_marked_on_a_pipe() {
+    let home = Home::new();
+    let program = "echo begin; echo process $$; sleep 3; echo end";
+    home.add_agent("odd.toml", &format!("kind = \"command\"\n[command]\nargv = [\"sh\", \"-c\", \"{program}\"]\n"));
+    let mut server = home.serve();
+    let listen = server.address().to_owned();
+    let streamed = start(&mut home.command(&["send", "--stream", "--agent", "odd", "go"]));
+    let id = working(&home, "odd");
+    eventually("it has begun", || home.ok(&["task", "get", &id]).contains("process"));
+    server.kill9();
+    let _again = home.serve_with(&["--listen", &listen], &[]);
+    let lines = worked(&streamed.wait_with_output().unwrap());
+    let lines: Vec<&str> = lines.lines().collect();
+    let [first, process, mark, again, other, end] = lines[..] else { panic!("{lines:?}") };
+    assert_eq!((first, mark, again, end), ("begin", "· attempt 2 starts the answer again", "begin", "end"));
+    assert!(process.starts_with("process ") && other.starts_with("process ") && process != other, "{lines:?}");
 }
 
 #[test]

@@ -20,6 +20,10 @@ enum Way {
     Boasts,
     /// It breaks off instead of answering.
     Breaks,
+    /// It sends its artifact a second time when all of it was streamed.
+    Repeats,
+    /// It puts another artifact in the place of the one that was streamed.
+    Replaces,
 }
 
 /// A 0.3 server that answers every message with its own text.
@@ -120,8 +124,21 @@ fn reply(call: &Value, way: Way) -> (u16, &'static str, String) {
         "message/send" => (200, "application/json", envelope(task("completed", json!([artifact])))),
         "message/stream" => {
             let chunk = json!({"kind": "artifact-update", "taskId": "t-1", "contextId": context, "artifact": artifact});
-            let events = [task("submitted", json!([])), status("working", false), chunk, status("completed", true)];
-            let frames = events.map(|event| format!("data: {}\n\n", envelope(event)));
+            let mut events = vec![task("submitted", json!([])), status("working", false), chunk.clone()];
+            if matches!(way, Way::Repeats | Way::Replaces) {
+                let mut more = chunk.clone();
+                more["append"] = json!(true);
+                more["artifact"]["parts"][0]["text"] = json!(", and more");
+                let mut whole = chunk;
+                whole["artifact"]["parts"][0]["text"] = match way {
+                    Way::Repeats => json!(format!("you said {}, and more", message["parts"][0]["text"])),
+                    _ => json!("something else"),
+                };
+                events.extend([more, whole]);
+            }
+            events.push(status("completed", true));
+            let frames: Vec<String> =
+                events.into_iter().map(|event| format!("data: {}\n\n", envelope(event))).collect();
             (200, "text/event-stream", frames.concat())
         }
         "tasks/get" if call["params"]["id"] == "t-1" => {
@@ -170,6 +187,14 @@ fn streams_and_conversations_speak_0_3() {
     assert_eq!(worked(&output), "you said \"one\"\nyou said \"two\"\n");
     let (_, second) = agent.call(3);
     assert_eq!(second["params"]["contextId"], "c-new", "the conversation that the agent began");
+}
+
+#[test]
+fn an_artifact_that_is_sent_anew_is_printed_once() {
+    let home = Home::new();
+    let send = |way| home.ok(&["send", "--stream", "--url", &OldAgent::start_as(way).url, "hello"]);
+    assert_eq!(send(Way::Repeats), "you said \"hello\", and more\n");
+    assert_eq!(send(Way::Replaces), "you said \"hello\", and more\n· the answer was replaced\nsomething else\n");
 }
 
 #[test]

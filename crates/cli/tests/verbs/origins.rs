@@ -188,6 +188,9 @@ fn local_verbs_call_the_listen_address_and_never_the_public_url() {
     assert!(home.ok(&["card", "get", "--agent", "echo"]).contains(&public.url), "cards name the public URL");
     home.ok(&["bench", "--duration", "100ms", "--warmup", "0s"]);
     assert_eq!(public.take(), Vec::<String>::new());
+    let doctor = text(&home.run(&["doctor"]).stdout);
+    assert!(doctor.contains(&format!("answers at {}", server.url)), "{doctor}");
+    public.take();
     // The stored token is for the listen address alone.
     home.run(&["send", "--url", &public.url, "hi"]);
     let heads = public.take();

@@ -113,8 +113,12 @@ fn s3_1_s3_6_publish_prints_the_id_that_every_verb_knows() {
         assert_eq!(entry[name], json!(id), "{name}");
     }
     assert_eq!((&entry["payload"], &entry["status"]), (&json!({"topic": "release-notes"}), &json!("pending")));
-    let task = rig.task(&id);
+    let mut task = rig.task(&id);
     assert_eq!((&task["id"], &task["contextId"]), (&json!(id), &entry["contextId"]));
+    // The command line says more than the protocol does.
+    for member in ["agent", "attempts", "usage", "parent", "children"] {
+        assert!(task.as_object_mut().unwrap().remove(member).is_some(), "{member}");
+    }
     let (status, over_http) = rig.server.http("GET", &format!("/a2a/tasks/{id}"), Some(&rig.home.token()), None);
     assert_eq!((status, &over_http), (200, &task));
     let shown = rig.ok(&["show", &id]);

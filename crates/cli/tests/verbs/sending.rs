@@ -2,7 +2,10 @@
 
 use std::net::TcpListener;
 
-use super::rig::{Home, failed, text, worked};
+use super::{
+    rig::{Home, failed, text, worked},
+    terminal::Terminal,
+};
 
 #[test]
 fn a_message_has_text_files_data_and_metadata() {
@@ -100,7 +103,11 @@ fn every_exit_code_has_its_case() {
     for mode in [&["send"][..], &["send", "--stream"]] {
         let failing = |args: &[&str], code| failed(&home.run(&[mode, args].concat()), code);
         assert!(failing(&["--agent", "fail", "x"], 1).contains("the task failed"));
-        failing(&["--agent", "nobody", "x"], 1);
+        failing(&["--agent", "nobody", "x"], 2);
+        let said = failing(&["--agent", "ehco", "x"], 2);
+        assert!(said.contains("did you mean `echo`?") && said.contains("sb agent list"), "{said}");
+        let said = failing(&["--agent", "ehco", "-o", "json", "x"], 2);
+        assert!(said.contains("A2ACLI_ERR_USAGE"), "{said}");
         failing(&["--url", "nonsense", "x"], 2);
         failing(&["--timeout", "soon", "x"], 2);
         assert!(failing(&["--token", "sb_wrong", "x"], 4).contains("hint: "));
@@ -214,4 +221,67 @@ fn everything_that_an_agent_says_is_shown_once() {
         let output = home.run(&[mode, &["--agent", "talker", "again"]].concat());
         assert_eq!(worked(&output), "in short\nat length\n", "{mode:?}: what was said is not said again");
     }
+}
+
+#[test]
+fn a_text_of_several_words_needs_no_quotes() {
+    let home = Home::new();
+    let _server = home.serve();
+    assert_eq!(home.ok(&["send", "hello", "wide", "world"]), "hello wide world\n");
+}
+
+#[test]
+fn an_address_is_a_url() {
+    let home = Home::new();
+    let server = home.serve();
+    assert_eq!(home.ok(&["send", "--url", server.address(), "hello"]), "hello\n");
+    let mut command = home.command(&["send", "hello"]);
+    let by_variable = command.env("SB_URL", server.address()).env("SB_TOKEN", home.token()).output().unwrap();
+    assert_eq!(worked(&by_variable), "hello\n");
+    assert!(home.fails(&["send", "--url", "nonsense", "x"], 2).contains("http://"));
+}
+
+#[test]
+fn a_variable_that_nothing_reads_is_told() {
+    let home = Home::new();
+    let _server = home.serve();
+    let said = |args: &[&str], name: &str| text(&home.command(args).env(name, "x").output().unwrap().stderr);
+    let warning = said(&["send", "hello"], "SB_TOKNE");
+    assert!(
+        warning.contains("warning: unknown environment variable `SB_TOKNE`: did you mean `SB_TOKEN`?"),
+        "{warning}"
+    );
+    assert!(!said(&["send", "hello"], "SB_TOKEN_FILE").contains("unknown"));
+    // Others may have variables of such a name.
+    assert!(!said(&["send", "hello"], "SB_WEATHER").contains("unknown"));
+    assert!(said(&["config", "show"], "SB_WEATHER").contains("unknown environment variable `SB_WEATHER`"));
+}
+
+#[test]
+fn a_queue_that_nobody_works_on_is_told() {
+    let home = Home::new();
+    home.add_agent("review.toml", "kind = \"queue\"\n");
+    let _server = home.serve();
+    for mode in [&["send"][..], &["send", "--stream"]] {
+        let late = failed(&home.run(&[mode, &["--agent", "review", "--timeout", "6s", "x"]].concat()), 5);
+        assert!(late.contains("no worker has taken the task from the queue of `review`"), "{late}");
+        assert!(late.contains("sb a2a work review"), "{late}");
+    }
+    let slow = home.run(&["send", "--agent", "slow", "4000"]);
+    assert!(!text(&slow.stderr).contains("worker"), "{}", text(&slow.stderr));
+}
+
+#[test]
+fn a_wait_is_shown_on_a_terminal_and_cleared() {
+    let home = Home::new();
+    let _server = home.serve();
+    let mut command = home.command(&["send", "--agent", "slow", "2500"]);
+    let (code, screen) = Terminal::start(command.env("TERM", "xterm")).ends();
+    assert_eq!(code, Some(0));
+    let at = screen.find("waiting for slow… 1 s").unwrap_or_else(|| panic!("{screen:?}"));
+    let after = &screen[at..];
+    let answer = after.find("done after").unwrap();
+    assert!(after[..answer].ends_with("\r\u{1b}[K"), "{screen:?}");
+    let dumb = Terminal::start(home.command(&["send", "--agent", "slow", "1500"]).env("TERM", "dumb")).ends().1;
+    assert!(!dumb.contains("waiting") && !dumb.contains('\u{1b}'), "{dumb:?}");
 }

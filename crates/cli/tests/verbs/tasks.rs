@@ -32,7 +32,14 @@ fn a_task_is_shown() {
     let id = begin(&home, &server, "echo", "hello");
     eventually("it completes", || home.json(&["task", "get", &id])[0]["status"]["state"] == "TASK_STATE_COMPLETED");
     let shown = home.ok(&["task", "get", &id]);
-    assert!(shown.starts_with(&format!("task:    {id}\n")) && shown.ends_with("\n\nhello\n"), "{shown}");
+    assert!(shown.starts_with(&format!("task:     {id}\n")) && shown.ends_with("\n\nhello\n"), "{shown}");
+    for field in ["agent:    echo\n", "input:    hello\n", "started:  ", "duration: ", "attempts: 1\n"] {
+        assert!(shown.contains(field), "{field:?} in {shown}");
+    }
+    assert_eq!(home.ok(&["task", "show", &id]), shown);
+    let told = home.json(&["task", "get", &id]).remove(0);
+    assert_eq!(told["usage"], json!({"inputTokens": 0, "outputTokens": 0}));
+    assert_eq!((&told["agent"], &told["attempts"], &told["children"]), (&json!("echo"), &json!(1), &json!([])));
     let cut = home.json(&["task", "get", &id, "--history", "0"]).remove(0);
     assert!(cut.get("history").is_none(), "{cut}");
     home.ok(&["task", "get", &id, "--agent", "echo"]);
@@ -41,7 +48,7 @@ fn a_task_is_shown() {
     home.fails(&["task", "get", "nothing"], 1);
     home.fails(&["task", "get", &id, "--token", "sb_wrong"], 4);
     let failed_task = begin(&home, &server, "fail", "x");
-    eventually("it fails", || home.ok(&["task", "get", &failed_task]).contains("state:   failed"));
+    eventually("it fails", || home.ok(&["task", "get", &failed_task]).contains("state:    failed"));
 }
 
 #[test]
@@ -64,7 +71,7 @@ fn tasks_are_listed() {
     let shown = home.ok(&["task", "list"]);
     let line = shown.lines().find(|line| line.starts_with(&slow)).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!((words[1], words[2], words[4]), ("slow", "working", "60000"), "{line}");
+    assert_eq!((words[1], words[2], words[5]), ("slow", "working", "60000"), "{line}");
     assert!(shown.lines().filter(|line| line.contains(" echo ") && line.contains("hello ")).count() == 5, "{shown}");
     let agents: Vec<Value> = home.json(&["task", "list"]).iter().map(|task| task["agent"].clone()).collect();
     assert_eq!(agents.iter().filter(|agent| *agent == "echo").count(), 5, "{agents:?}");
@@ -72,6 +79,81 @@ fn tasks_are_listed() {
     assert_eq!(home.json(&["task", "list", "--agent", "echo"]).len(), 5);
     assert!(home.json(&["task", "list", "--artifacts", "--limit", "1", "--agent", "echo"])[0]["artifacts"].is_array());
     assert_eq!(home.run(&["task", "list", "--state", "done"]).status.code(), Some(2));
+}
+
+#[test]
+fn tasks_and_contexts_have_short_names() {
+    let home = Home::new();
+    let server = home.serve();
+    let first = begin(&home, &server, "echo", "first");
+    // Ids begin with the time, and the first twelve digits are milliseconds.
+    std::thread::sleep(Duration::from_millis(5));
+    let sent = home.json(&["send", "--agent", "slow", "--detach", "60000"]).remove(0);
+    let (id, context) = (sent["task"]["id"].as_str().unwrap(), sent["task"]["contextId"].as_str().unwrap());
+    let shown = |name: &str| home.json(&["task", "get", name])[0]["id"].clone();
+    assert_eq!(
+        (shown("last"), shown(&first[..13]), shown(&format!("{}…", &id[..20]))),
+        (json!(id), json!(first), json!(id))
+    );
+    let said = home.fails(&["task", "get", &id[..6]], 2);
+    assert!(said.contains("2 tasks begin with") && said.contains(&first) && said.contains(id), "{said}");
+    home.fails(&["task", "get", "ffff"], 1);
+    assert_eq!(home.json(&["task", "list", "--context", &context[..18]]).len(), 1);
+    let listed = home.ok(&["context", "list"]);
+    assert!(listed.lines().nth(1).unwrap().starts_with(context) && listed.lines().count() == 3, "{listed}");
+    let listed = home.json(&["context", "list"]);
+    assert_eq!(
+        (&listed[0]["contextId"], &listed[0]["tasks"], &listed[0]["lastTask"]),
+        (&json!(context), &json!(1), &json!(id))
+    );
+    // A name that a caller has chosen is never taken for the begin of another.
+    home.ok(&["send", "--context", "cafe-1", "x"]);
+    assert_eq!(home.json(&["send", "--context", "cafe", "x"])[0]["task"]["contextId"], "cafe");
+    assert!(home.ok(&["task", "cancel", &id[..13]]).contains(id));
+    assert!(home.ok(&["context", "delete", &context[..18], "--yes"]).contains(context));
+    assert!(home.ok(&["task", "delete", &first[..13]]).contains(&first));
+}
+
+#[test]
+fn a_watched_list_fits_the_screen() {
+    let home = Home::new();
+    let server = home.serve();
+    for n in 0..12 {
+        home.ok(&["send", &format!("hello number {n} {}", "and more ".repeat(20))]);
+    }
+    let mut newest = String::new();
+    eventually("all are there", || {
+        newest = home.json(&["task", "list", "--limit", "1"])[0]["id"].as_str().unwrap().to_owned();
+        home.json(&["task", "list"]).len() == 12
+    });
+    let mut command = home.command(&["task", "list", "--watch"]);
+    let mut terminal = Terminal::start_sized(&mut command, 8, 70);
+    terminal.shows("6 more");
+    let screen = terminal.screen();
+    let drawn = screen.split("\u{1b}[H").nth(1).unwrap();
+    let lines: Vec<&str> = drawn.split("\u{1b}[K").map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert!(lines[1].starts_with(&newest[..12]), "newest first: {lines:?}");
+    terminal.interrupt();
+    assert_eq!(terminal.ends().0, Some(0));
+    drop(server);
+}
+
+#[test]
+fn states_have_colors_on_a_terminal_that_shows_them() {
+    let home = Home::new();
+    let _server = home.serve();
+    home.ok(&["send", "hello"]);
+    let screen = |name: &str, value: &str| {
+        let mut command = home.command(&["task", "list"]);
+        Terminal::start_sized(command.env(name, value), 40, 200).ends().1
+    };
+    let shown = screen("TERM", "xterm");
+    assert!(shown.contains("\u{1b}[32mcompleted\u{1b}[0m"), "{shown:?}");
+    for (name, value) in [("TERM", "dumb"), ("NO_COLOR", "1")] {
+        let shown = screen(name, value);
+        assert!(shown.contains("completed") && !shown.contains('\u{1b}'), "{name}: {shown:?}");
+    }
+    assert!(!home.ok(&["doctor"]).contains('\u{1b}'), "nor on a pipe");
 }
 
 #[test]
@@ -165,7 +247,7 @@ fn a_long_list_fits_its_terminal() {
     let mut narrow = std::process::Command::new("sh");
     narrow.args(["-c", "stty cols 90; exec \"$@\"", "sh"]).arg(plain.get_program()).args(plain.get_args()).env_clear();
     narrow.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let (code, screen) = Terminal::start(&mut narrow).ends();
+    let (code, screen) = Terminal::start(narrow.env("NO_COLOR", "1")).ends();
     assert_eq!(code, Some(0), "{screen}");
     let line = screen.lines().find(|line| line.contains(" echo ")).unwrap();
     assert!(line.chars().count() <= 90 && line.contains("many words") && line.ends_with('…'), "{screen}");

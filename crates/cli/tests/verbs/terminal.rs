@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
 
 use crate::harness::PATIENCE;
 
@@ -23,7 +26,14 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn start(command: &mut Command) -> Self {
+        Self::start_sized(command, 0, 0)
+    }
+
+    /// With so many lines and columns; no size is known where they are zero.
+    pub(crate) fn start_sized(command: &mut Command, lines: u16, columns: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
