@@ -193,7 +193,7 @@ async fn a_message_whose_key_may_be_forgotten_is_asked_for_before_it_is_sent_aga
     remote.until_called("SendMessage", 1).await;
     // A day and an hour each, in milliseconds. An attempt that is under way reads the clock after it was set.
     for days in 1_u64.. {
-        caller.home.write("clock", &(days * 90_000_000).to_string());
+        caller.home.write("clock", (days * 90_000_000).to_string());
         tokio::time::sleep(Duration::from_secs(3)).await;
         if count(&remote, "ListTasks") > 0 {
             break;
