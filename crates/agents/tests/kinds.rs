@@ -141,7 +141,7 @@ fn every_common_key_arrives() {
 fn what_is_wrong_is_said() {
     let top = "kind, toy, name, description, version, skills, input_modes, output_modes, extensions, tenants, reply, \
                reply_text, reveal_after, timeout, concurrency, per_tenant, max_attempts, on_crash, directory";
-    let own = "argv, cwd, mode, processes, idle, watch, output, grace, max_output, env, pass_env, isolation, network, readable, uid, gid, limits, stderr";
+    let own = "argv, cwd, mode, processes, idle, watch, input, output, grace, max_output, env, pass_env, isolation, network, readable, uid, gid, limits, stderr";
     for (text, said) in [
         ("", "missing key `kind`; kinds are: command, toy"),
         ("kind = 1", "line 1: `kind` is not a text"),

@@ -18,7 +18,7 @@ use std::{
 use agents::units::Span;
 use clap::ValueEnum;
 use client::{
-    Binding, Discovered, Error, Secret, discover,
+    Binding, Credential, Discovered, Error, Options, Secret, discover_with,
     load::{Target, Work},
 };
 use tokio::task::LocalSet;
@@ -186,12 +186,17 @@ async fn find(args: &Args) -> Result<(Discovered, Option<Secret>, bool), Failure
     let connector = args.target.connector();
     let agent = args.agent.as_deref().unwrap_or(args.mode.agent());
     let server = args.target.target(url, Some(agent))?;
-    match discover(&connector, &server.url, server.credential.as_ref()).await {
+    let options = |credential: &Option<Credential>| Options {
+        credential: credential.clone(),
+        binding: args.target.binding.map(Binding::from),
+        ..Options::default()
+    };
+    match discover_with(&connector, &server.url, &options(&server.credential)).await {
         Ok(found) => Ok((found, server.token(), server.named)),
         // Not a Switchboard, or the URL is already that of an agent.
         Err(Error::Protocol(_) | Error::Malformed(_)) if args.agent.is_none() => {
             let direct = args.target.target(url, None)?;
-            let found = discover(&connector, &direct.url, direct.credential.as_ref()).await?;
+            let found = discover_with(&connector, &direct.url, &options(&direct.credential)).await?;
             Ok((found, direct.token(), direct.named))
         }
         Err(error) => Err(error.into()),

@@ -84,7 +84,7 @@ pub fn user_message(message_id: impl Into<String>, text: impl Into<String>) -> S
 impl Client {
     /// Finds the agent at `url` and prepares to call it.
     pub async fn connect(connector: Connector, url: &Url, options: Options) -> Result<Self, Error> {
-        let found = options.trust.admit(discovery::find(&connector, url, &options).await?)?;
+        let found = options.trust.admit(discovery::discover_with(&connector, url, &options).await?)?;
         Self::from_card(connector, &found, options)
     }
 

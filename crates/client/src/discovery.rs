@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use url::{Host, Url};
 
 use crate::{
-    Connector, Credential, Error, Options,
+    Binding, Client, Connector, Credential, Error, Options,
     client::authorized,
     egress::{self, Request, Response},
     freshness::{self, Said},
@@ -63,15 +63,31 @@ pub fn parse_url(text: &str) -> Result<Url, Error> {
 
 /// Fetches the card of the agent at `url`, or at `url` itself when its path ends in `.json`.
 pub async fn discover(connector: &Connector, url: &Url, credential: Option<&Credential>) -> Result<Discovered, Error> {
-    find(connector, url, &Options { credential: credential.cloned(), ..Options::default() }).await
+    discover_with(connector, url, &Options { credential: credential.cloned(), ..Options::default() }).await
 }
 
-/// The same with all of `options` that a card is asked for with.
-pub(crate) async fn find(connector: &Connector, url: &Url, options: &Options) -> Result<Discovered, Error> {
+/// The same with all of `options` that a card is asked for with. Its signature is not checked.
+pub async fn discover_with(connector: &Connector, url: &Url, options: &Options) -> Result<Discovered, Error> {
     let at = card_url(url);
     let response = ask(connector, &at, options, Vec::new()).await?;
-    let json = body(response).await?;
-    Discovered::read(at, json)
+    let found = Discovered::read(at, body(response).await?)?;
+    Ok(with_grpc(connector, found, options).await)
+}
+
+/// A card that names gRPC, where `options` ask for that: the extended card may name interfaces that the public one leaves out.
+async fn with_grpc(connector: &Connector, found: Discovered, options: &Options) -> Discovered {
+    let names_grpc = || found.card.supported_interfaces.iter().any(|interface| interface.protocol_binding == "GRPC");
+    let has_extended = found.card.capabilities.extended_agent_card == Some(true);
+    if options.binding != Some(Binding::Grpc) || !has_extended || names_grpc() {
+        return found;
+    }
+    let over_http = Options { binding: None, ..options.clone() };
+    let Ok(client) = Client::from_card(connector.clone(), &found, over_http) else { return found };
+    let extended = Box::pin(client.extended_card()).await.ok().and_then(|card| {
+        let json = Bytes::from(String::from(Box::<str>::from(card.json)));
+        Discovered::read(found.url.clone(), json).ok()
+    });
+    extended.unwrap_or(found)
 }
 
 /// Where a card is that lies beside its agent.
@@ -141,6 +157,7 @@ async fn fetch_one(
     }
     let headers = response.headers.clone();
     let found = Discovered::read(place.clone(), body(response).await?)?;
+    let found = with_grpc(connector, found, options).await;
     Ok(FetchedCard::new(options.trust.admit(found)?, &headers))
 }
 

@@ -134,9 +134,9 @@ impl Exchange {
         Ok(snapshot)
     }
 
-    /// A task and what the protocol has no place for: its attempts, and the tasks it was begun for and has begun, as far as
-    /// the caller may see them.
-    pub async fn details(&self, call: &Call, request: GetTaskRequest) -> Result<Details, Error> {
+    /// A task and what the protocol has no place for: its attempts, and the tasks it was begun for and, if they are asked for,
+    /// has begun, as far as the caller may see them.
+    pub async fn details(&self, call: &Call, request: GetTaskRequest, with_children: bool) -> Result<Details, Error> {
         let snapshot = self.get(call, request).await?;
         let (tenant, task) = (call.caller.tenant, snapshot.task);
         let store = &self.inner.store;
@@ -147,8 +147,10 @@ impl Exchange {
             None => None,
         };
         let mut children = Vec::new();
-        for child in store.children(tenant, task, MOST_CHILDREN).await? {
-            children.extend(self.relative(call, child).await?);
+        if with_children {
+            for child in store.children(tenant, task, MOST_CHILDREN).await? {
+                children.extend(self.relative(call, child).await?);
+            }
         }
         Ok(Details { snapshot, attempts: entry.attempts, parent, children })
     }

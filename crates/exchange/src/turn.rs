@@ -44,7 +44,7 @@ const NEVER: Duration = Duration::from_secs(86_400 * 365);
 /// How one turn ended for its worker.
 enum Ended {
     /// Another message was waiting. The journal was asked at that moment.
-    Next(store::Turn, Instant),
+    Next(Box<store::Turn>, Instant),
     Over,
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn drive(inner: &Arc<Inner>, entry: &Entry, running: &Running, 
         }
     };
     while let Ended::Next(turn, asked) = ended {
-        let begin = Begin { turn, interrupted: false, rested: false, asked };
+        let begin = Begin { turn: *turn, interrupted: false, rested: false, asked };
         ended = run(inner, entry, running, begin, Tries { attempt: 1, counted: 1 }, &mut left).await;
     }
 }
@@ -689,7 +689,7 @@ impl Committed {
 
     fn into_ended(self) -> Ended {
         match self {
-            Self::Written(Some(next), asked, ..) => Ended::Next(*next, asked),
+            Self::Written(Some(next), asked, ..) => Ended::Next(next, asked),
             Self::Written(None, ..) | Self::Unkept | Self::Refused => Ended::Over,
         }
     }

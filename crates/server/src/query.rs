@@ -79,6 +79,11 @@ impl Query {
         Ok(self.flag("cancel", "cancel")?.unwrap_or(false))
     }
 
+    /// Whether the tasks are asked for that a task has begun. Looking for them costs more than the task itself.
+    pub(crate) fn children(&self) -> Result<bool, Error> {
+        Ok(self.flag("children", "children")?.unwrap_or(false))
+    }
+
     fn text(&self, name: &str, alias: &str) -> Result<String, Error> {
         Ok(self.one_of(name, &[name, alias])?.unwrap_or_default().to_owned())
     }

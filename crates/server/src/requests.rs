@@ -97,14 +97,17 @@ async fn list(visit: Visit<'_, Caller>) -> Result<Response, Error> {
 
 /// One request.
 async fn one(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
+    let with_children = visit.query()?.children()?;
     let call = Call { luggage: Arc::clone(visit.luggage), ..Call::new(visit.caller) };
     let request = GetTaskRequest { id, history_length: Some(0), ..GetTaskRequest::default() };
-    let details = visit.app.exchange.details(&call, request).await?;
+    let details = visit.app.exchange.details(&call, request, with_children).await?;
     let relative = |task: &Relative| json!({ "request_id": task.task.to_string(), "agent_id": task.agent.as_str(), "state": state(task.state) });
     let mut request = status(&details.snapshot);
     request["attempts"] = json!(details.attempts);
     request["parent"] = json!(details.parent.as_ref().map(relative));
-    request["children"] = details.children.iter().map(relative).collect();
+    if with_children {
+        request["children"] = details.children.iter().map(relative).collect();
+    }
     Ok(reply::json(Status::Ok, &json!({ "request": request })))
 }
 

@@ -193,7 +193,8 @@ impl Details {
 impl Request {
     async fn read(args: &Get, id: &str) -> Option<Self> {
         let Where { target, url, .. } = &args.place;
-        let answer: Answer = routes::ask(target, url.as_deref(), &["v1", "requests", id], &[]).await?;
+        let answer: Answer =
+            routes::ask(target, url.as_deref(), &["v1", "requests", id], &[("children", "true")]).await?;
         Some(answer.request)
     }
 

@@ -268,7 +268,7 @@ fn crafted_archives_are_refused_and_leave_nothing() {
     let mut flipped = good.clone();
     flipped[good.len() / 2] ^= 1;
     let mut later = loot.open();
-    later.header.set("archive", json!(2));
+    later.header.set("archive", json!(9));
     let mut reversed = loot.open();
     reversed.records.reverse();
     let mut twice = loot.open();
@@ -283,7 +283,7 @@ fn crafted_archives_are_refused_and_leave_nothing() {
         attempt("empty", Vec::new(), "not an archive"),
         attempt("compressed", b"\x1f\x8b\x08\0\0\0\0\0".to_vec(), "not an archive"),
         attempt("a line too deep", [lines[0], deep.as_bytes()].concat(), "no record that this version knows"),
-        attempt("of a later format", later.sealed(), "format 2"),
+        attempt("of a later format", later.sealed(), "format 9"),
         attempt("something behind it", [&good[..], b"{\"token\":{}}\n"].concat(), "something follows"),
         attempt("two archives in one", [&good[..], &good[..]].concat(), "something follows"),
         attempt("out of order", reversed.sealed(), "of the archive is damaged"),

@@ -592,6 +592,7 @@ fn may_make_groups() -> bool {
 }
 
 /// The cgroups of programs whose keepers are gone.
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn groups_left() -> Vec<PathBuf> {
     let found = Command::new("find").args(["/sys/fs/cgroup", "-name", "sb-program-*", "-type", "d"]).output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();

@@ -202,18 +202,20 @@ async fn a_task_is_shown_with_the_tasks_that_it_began() {
     thinker.api().post("/v1/agents", &research()).await;
     let parent = thinker.sends("index", "go").await;
     let id = text(&parent, "/id").to_owned();
-    let request = thinker.api().get(&format!("/v1/requests/{id}")).await.ok()["request"].clone();
+    let request = thinker.api().get(&format!("/v1/requests/{id}?children=true")).await.ok()["request"].clone();
     assert_eq!(
         (&request["agent_id"], &request["parent"], &request["attempts"]),
         (&json!("index"), &Value::Null, &json!(1))
     );
+    let plain = thinker.api().get(&format!("/v1/requests/{id}")).await.ok();
+    assert!(plain["request"].get("children").is_none(), "they are looked for only when they are asked for");
     let children = array(&request, "/children");
     assert_eq!(
         (children.len(), &children[0]["agent_id"], &children[0]["state"]),
         (1, &json!("research"), &json!("completed"))
     );
     let child = text(&children[0], "/request_id").to_owned();
-    let below = thinker.api().get(&format!("/v1/requests/{child}")).await.ok()["request"].clone();
+    let below = thinker.api().get(&format!("/v1/requests/{child}?children=true")).await.ok()["request"].clone();
     assert_eq!((&below["parent"]["request_id"], &below["children"]), (&json!(id), &json!([])));
 
     let home = &thinker.caller.home;
@@ -235,6 +237,6 @@ async fn a_task_is_shown_with_the_tasks_that_it_began() {
     let own = text(&made, "/task/id").to_owned();
     let own = other.get(&format!("/v1/requests/{own}")).await.ok()["request"].clone();
     assert_eq!(own["parent"], Value::Null);
-    let request = thinker.api().get(&format!("/v1/requests/{id}")).await.ok()["request"].clone();
+    let request = thinker.api().get(&format!("/v1/requests/{id}?children=true")).await.ok()["request"].clone();
     assert_eq!(array(&request, "/children").len(), 1);
 }

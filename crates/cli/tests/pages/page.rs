@@ -11,6 +11,7 @@ pub(crate) const REASONS: &[&str] = &[
     "needs another machine",
     "needs root",
     "needs systemd",
+    "no program has written anything",
     "prints the figures of a benchmark",
 ];
 

@@ -71,7 +71,7 @@ fn a_token_can_be_for_less_than_everything() {
     let added = home.ok(&["token", "create", "--name", "ci", "--scope", "read", "--scope", "send", "--agent", "echo"]);
     let token = line_value(&added, "token").to_owned();
     assert_eq!(home.ok(&["send", "--token", &token, "hello"]), "hello\n");
-    let said = home.fails(&["send", "--token", &token, "--agent", "slow", "1"], 1);
+    let said = home.fails(&["send", "--token", &token, "--agent", "slow", "1"], 2);
     assert!(said.contains("slow"), "{said}");
     let task = home.json(&["send", "--token", &token, "hello"]).remove(0)["task"]["id"].as_str().unwrap().to_owned();
     let said = home.fails(&["task", "delete", &task, "--token", &token], 4);

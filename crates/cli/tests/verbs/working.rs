@@ -152,7 +152,7 @@ fn a_program_that_stays_works_on_entry_after_entry() {
     let script = format!(
         r#"echo $$ >> {}
         while read -r line; do
-            id=$(printf '%s' "$line" | sed 's/^{{"id":"\([0-9]*\)".*/\1/')
+            id=$(printf '%s' "$line" | sed 's/^{{"id":"\([0-9a-z]*\)".*/\1/')
             echo "{{\"id\":\"$id\",\"message\":{{\"parts\":[{{\"text\":\"$$\"}}]}}}}"
         done"#,
         pids.display()

@@ -182,7 +182,7 @@ proptest! {
                 }
                 Err(error) => is_helpful(&error),
             }
-            if let Err(error) = Query::parse(Some(&text)).and_then(|query| query.cancel()) {
+            if let Err(error) = Query::parse(Some(&text)).and_then(|query| query.cancel().and_then(|_| query.children())) {
                 is_helpful(&error);
             }
         }

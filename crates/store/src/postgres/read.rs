@@ -701,7 +701,7 @@ mod tests {
             assert!(!removed, "{filter:?}: {plan}");
         }
         let before = uuid(TaskId::from_u128(u128::MAX));
-        let values: [&(dyn ToSql + Sync); 5] = [&7i64, &"one", &before, &"echo", &20i64];
+        let values: [&(dyn ToSql + Sync); 6] = [&7i64, &"one", &before, &"echo", &20i64, &i64::MAX];
         let plan = self::plan(&client, &context_query(), &values).await;
         assert!(plan.contains("a2a_tasks_context") && plan.contains("Incremental Sort"), "{plan}");
     }
