@@ -1,9 +1,7 @@
 //! Every decoder that takes bytes from outside: whatever comes in, there is a value that survives being written and read
 //! again, or an error that says where it is wrong. Never a panic.
 
-#[expect(dead_code, reason = "other tests use the rest of it")]
-#[path = "common/arbitrary.rs"]
-mod arbitrary;
+use crate::common::arbitrary;
 
 use a2a::jsonrpc::{self, Request};
 use a2a::{ErrorKind, v03};

@@ -1,8 +1,7 @@
 //! Our proto against our types, and against the descriptor of the official Python package.
 
-mod common;
-#[path = "common/types.rs"]
-mod types;
+use crate::common;
+use crate::common::types;
 
 use std::collections::BTreeSet;
 use std::path::Path;

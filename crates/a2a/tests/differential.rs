@@ -1,9 +1,8 @@
 //! Our JSON against an independent implementation of ProtoJSON, in both directions: it reads what we write, we read what it
 //! writes in every style it has, and nothing is lost or changed on the way.
 
-#[path = "common/arbitrary.rs"]
-mod arbitrary;
-mod common;
+use crate::common;
+use crate::common::arbitrary;
 
 use std::fmt::Debug;
 

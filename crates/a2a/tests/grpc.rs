@@ -1,8 +1,7 @@
 //! Our protobuf against an independent implementation, and against our own JSON: a message says the same in both.
 
-#[path = "common/arbitrary.rs"]
-mod arbitrary;
-mod common;
+use crate::common;
+use crate::common::arbitrary;
 
 use std::fmt::Debug;
 

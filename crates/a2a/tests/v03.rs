@@ -1,9 +1,7 @@
 //! The 0.3 dialect: every message in both spellings against files that were written by hand, identity of what goes down
 //! and up again, and what is carried or refused.
 
-#[expect(dead_code, reason = "other tests use the rest of it")]
-#[path = "common/arbitrary.rs"]
-mod arbitrary;
+use crate::common::arbitrary;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

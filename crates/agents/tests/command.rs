@@ -1,6 +1,6 @@
 //! Programs as agents: what they print, how they end, and that nothing of them stays.
 
-mod rig;
+use crate::rig;
 
 use std::time::{Duration, Instant};
 

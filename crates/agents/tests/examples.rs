@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod rig;
+use crate::rig;
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
 //! The directory of agent files: what comes, changes, breaks and goes.
 
-mod rig;
+use crate::rig;
 
 use std::{fs, time::Duration};
 

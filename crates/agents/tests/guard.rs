@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod rig;
+use crate::rig;
 
 use std::{
     io::{BufRead, BufReader},

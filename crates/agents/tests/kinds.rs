@@ -1,6 +1,6 @@
 //! What an agent file may hold, what is said about one that may not, older forms, and a kind that nobody knew before.
 
-mod rig;
+use crate::rig;
 
 use std::{
     path::{Path, PathBuf},

@@ -1,6 +1,6 @@
 //! Turns in bad times: agents that never wait, shutdowns, queues that others push into.
 
-mod rig;
+use crate::rig;
 
 use std::{
     sync::{Arc, Mutex},

@@ -1,7 +1,6 @@
 //! The exchange over a real journal: what operations promise, seen from inside one process.
 
-mod cost;
-mod rig;
+use crate::rig;
 
 use std::{
     sync::{

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod rig;
+use crate::rig;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -523,7 +523,7 @@ async fn child_that_accepts_until_it_is_killed() {
 /// Kills a process right after its n-th acknowledgement; returns what it acknowledged.
 fn accept_and_kill(dir: &Path, n: usize, fault: Option<&str>) -> Vec<TaskId> {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child_that_accepts_until_it_is_killed", "--nocapture"]);
+    command.args(["--exact", "journal::child_that_accepts_until_it_is_killed", "--nocapture"]);
     command.env("SB_TEST_JOURNAL", dir).env_remove("SB_FAULT").stdout(Stdio::piped()).stderr(Stdio::null());
     if let Some(fault) = fault {
         command.env("SB_FAULT", fault);

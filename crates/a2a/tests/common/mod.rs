@@ -1,5 +1,8 @@
 //! What the integration tests share: our proto, compiled, and our types by the names of their messages.
 
+pub(crate) mod arbitrary;
+pub(crate) mod types;
+
 use std::path::Path;
 use std::sync::OnceLock;
 

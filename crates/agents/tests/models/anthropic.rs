@@ -5,7 +5,7 @@ use std::time::Duration;
 use agents::model::{Content, ErrorKind, Message, Piece, Request, Role, Stop, Usage};
 use serde_json::json;
 
-use crate::{
+use crate::models::{
     rig::{Heard, Rig, hear, request},
     server::{Server, Step, chunk, end, head, json as json_answer, stream},
 };

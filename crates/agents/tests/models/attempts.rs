@@ -7,7 +7,7 @@ use std::{
 
 use agents::model::{ErrorKind, Options};
 
-use crate::{
+use crate::models::{
     rig::{Rig, hear, request},
     server::{Server, Step, answer, stream},
 };
@@ -120,7 +120,7 @@ async fn many_are_asked_at_once() {
     let asks: Vec<_> = (0..40)
         .map(|_| {
             let model = rig.model("");
-            tokio::spawn(async move { crate::rig::hear(model.ask(&request("x")).await?).await })
+            tokio::spawn(async move { crate::models::rig::hear(model.ask(&request("x")).await?).await })
         })
         .collect();
     for ask in asks {

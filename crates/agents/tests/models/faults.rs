@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agents::model::{Error, ErrorKind, Piece};
 
-use crate::{
+use crate::models::{
     rig::{Rig, request},
     server::{Server, Step, answer, chunk, end, head, head_of, stream},
 };

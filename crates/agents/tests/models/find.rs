@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use agents::model::{Api, Models, Options};
 
-use crate::{
+use crate::models::{
     rig::{Rig, options},
     server::{Server, json},
 };

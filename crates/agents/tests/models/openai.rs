@@ -4,7 +4,7 @@ use agents::model::{Content, ErrorKind, Message, Piece, Request, Role, Stop, Usa
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::{
+use crate::models::{
     rig::{Rig, hear, request},
     server::{Server, Step, chunk, head, json as json_answer, stream},
 };

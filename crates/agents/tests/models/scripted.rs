@@ -7,7 +7,7 @@ use std::{
 
 use agents::model::{ErrorKind, Message, Piece, Request, Stop, Usage};
 
-use crate::rig::{Rig, hear, request};
+use crate::models::rig::{Rig, hear, request};
 
 #[tokio::test]
 async fn the_first_reply_that_fits_answers() {

@@ -1,7 +1,6 @@
 //! An exchange over a fresh journal whose agents are files and scripts of a temporary directory.
 
 #![expect(clippy::unwrap_used, reason = "a test rig")]
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::{
     fs,

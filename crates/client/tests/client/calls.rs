@@ -8,7 +8,7 @@ use a2a::{
 };
 use client::{Binding, Connector, Error, Limits, Policy, Resume, parse_url, user_message};
 
-use crate::script::{Script, answer, collect, event, events, held, json, options, rpc};
+use crate::client::script::{Script, answer, collect, event, events, held, json, options, rpc};
 
 fn card(binding: &str, url: &str) -> String {
     let card = serde_json::json!({

@@ -10,7 +10,7 @@ use a2a::{
 use client::{Binding, Dialect, Error, Resume, parse_url, user_message};
 use serde_json::Value;
 
-use crate::script::{Script, collect, connector, event, events, held, json, options, rpc};
+use crate::client::script::{Script, collect, connector, event, events, held, json, options, rpc};
 
 fn card(url: &str, version: &str) -> String {
     let card = serde_json::json!({

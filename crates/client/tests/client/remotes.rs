@@ -9,7 +9,7 @@ use client::{
 };
 use http::{HeaderName, HeaderValue};
 
-use crate::script::{Script, connector, held, json, options, rpc};
+use crate::client::script::{Script, connector, held, json, options, rpc};
 
 const DONE: &str = r#"{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"text":"done"}]}]}}"#;
 

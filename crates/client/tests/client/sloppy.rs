@@ -5,7 +5,7 @@ use std::time::Duration;
 use a2a::{GetTaskRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, TaskState};
 use client::{Client, Dialect, Resume, parse_url, reply_text, task_text, user_message};
 
-use crate::script::{Script, collect, connector, events, held, json, options, pinging};
+use crate::client::script::{Script, collect, connector, events, held, json, options, pinging};
 
 fn client(script: &Script) -> Client {
     Client::without_card(connector(), parse_url(&script.url).unwrap(), Dialect::V03, options())

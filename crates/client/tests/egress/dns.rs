@@ -42,7 +42,7 @@ impl Dns {
     }
 
     pub(crate) async fn with(answers: &[&[&str]]) -> Arc<Self> {
-        let answers = answers.iter().map(|answer| Answer::Addresses(crate::addresses(answer)));
+        let answers = answers.iter().map(|answer| Answer::Addresses(crate::egress::addresses(answer)));
         Self::start(answers.collect()).await
     }
 

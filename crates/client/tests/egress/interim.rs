@@ -11,7 +11,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{send, url};
+use crate::egress::{send, url};
 
 const INTERIM: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
 pub(crate) const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";

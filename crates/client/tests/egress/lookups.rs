@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use client::egress::{Lookups, Resolve, for_tenant};
 use tokio::time::timeout;
 
-use crate::HANG;
+use crate::egress::HANG;
 
 /// Knows every name, except that nobody answers for those that begin with `silent`.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use client::{Connector, Error, Limits, Policy};
 use url::Url;
 
-use crate::{
+use crate::egress::{
     HANG, PUBLIC, PUBLIC_V6, check,
     dns::{Answer, Dns},
     get, guard, is_forbidden, send,

@@ -2,7 +2,7 @@
 
 use client::egress::Guard;
 
-use crate::{PUBLIC, PUBLIC_V6, check, dns::Dns, get, guard, is_forbidden, tenant, url};
+use crate::egress::{PUBLIC, PUBLIC_V6, check, dns::Dns, get, guard, is_forbidden, tenant, url};
 
 #[tokio::test]
 async fn public_addresses_are_called_on_ports_of_the_web_alone() {

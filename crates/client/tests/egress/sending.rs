@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::{
+use crate::egress::{
     dns::Dns,
     get, guard,
     site::{CLOSE, Site},
@@ -47,7 +47,7 @@ async fn proxies_of_the_environment_are_not_used() {
     let proxy = Site::start(CLOSE).await;
     let target = Site::start(CLOSE).await;
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "sending::proxies_of_the_environment_are_not_used"]);
+    command.args(["--exact", "egress::sending::proxies_of_the_environment_are_not_used"]);
     command.env(TARGET, target.port.to_string()).env_remove("NO_PROXY").env_remove("no_proxy");
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         command.env(name, format!("http://127.0.0.1:{}", proxy.port));

@@ -21,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::egress::{
     HANG, addresses, get, guard,
     interim::{ANSWER, frame, next_request_two, open_two},
     send,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use client::{Connector, Error, Limits, Policy, egress::Guard};
 use url::Url;
 
-use crate::{
+use crate::egress::{
     PUBLIC, PUBLIC_V6, check,
     dns::Dns,
     get, guard, is_forbidden,

@@ -1,7 +1,6 @@
 //! An exchange over a fresh journal, agents as closures, and the calls tests make most.
 
 #![expect(clippy::unwrap_used, reason = "a test rig")]
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use exchange::{Agent, Entry, OnCrash, Outcome, Output, Profile, ReplyMode, Turn};
 use store::TaskId;
 
-use crate::line::Steady;
+use crate::simulation::line::Steady;
 
 /// Their names, and how many turns of each an instance runs at once.
 pub(crate) const AGENTS: [(&str, usize); 6] =

@@ -27,7 +27,7 @@ use store::{
 };
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
-use crate::dice::Dice;
+use crate::simulation::dice::Dice;
 
 /// The machine's steady clock, as virtual time.
 #[derive(Clone)]

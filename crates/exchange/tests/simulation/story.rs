@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
+use crate::simulation::{
     agents::{AGENTS, script},
     dice::Dice,
     line::Weather,

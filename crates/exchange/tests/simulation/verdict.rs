@@ -9,7 +9,7 @@ use a2a::{PartContent, Task, TaskState};
 use store::{Event, EventKind, Filter, Store, TaskId, View};
 use tokio::time::sleep;
 
-use crate::{
+use crate::simulation::{
     agents::Run,
     story::Told,
     world::{LEASE, Trouble, World},

@@ -9,7 +9,7 @@ use exchange::{Agents, Call, Caller, Exchange, Options};
 use store::{Store, TenantId, Wake, scratch::Scratch};
 use tokio::runtime::Handle;
 
-use crate::{
+use crate::simulation::{
     agents::{self, Runs},
     dice::Dice,
     line::{Line, Steady, Trace, Weather, really},

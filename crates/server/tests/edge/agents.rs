@@ -11,7 +11,7 @@ use exchange::{
 use serde_json::{Value, json};
 use store::AgentId;
 
-use crate::support::{Fixture, OTHER_TOKEN, envelope, message};
+use crate::edge::support::{Fixture, OTHER_TOKEN, envelope, message};
 
 const ONE: &str = "/v1/agents/poet";
 
@@ -140,7 +140,7 @@ async fn what_cannot_be_is_refused_with_the_field() {
     }
     // What bob alone sees is no agent for alice.
     define(&fixture, json!({"id": "secret"})).await;
-    let field = |reply: &crate::wire::Reply| {
+    let field = |reply: &crate::edge::wire::Reply| {
         let details = reply.json()["error"]["details"].as_array().cloned().unwrap_or_default();
         let of = details.iter().find_map(|it| it["fieldViolations"][0]["field"].as_str().map(str::to_owned));
         (reply.status, of.unwrap_or_default())
@@ -223,7 +223,7 @@ async fn nobody_else_learns_of_an_own_agent() {
 async fn an_own_agent_is_called_like_any_other_and_its_tokens_are_told() {
     let fixture = fixture().await;
     define(&fixture, json!({"id": "poet", "role": "roses are red"})).await;
-    let version = |card: &crate::wire::Reply| card.json()["version"].as_str().unwrap().to_owned();
+    let version = |card: &crate::edge::wire::Reply| card.json()["version"].as_str().unwrap().to_owned();
     let card = fixture.get("/v1/a2a/agents/poet/agent-card.json").await;
     let sent = fixture.post("/a2a/agents/poet/message:send", &message("hello")).await.json();
     assert_eq!(sent["task"]["status"]["message"]["parts"][0]["text"], "roses are red");
@@ -258,7 +258,7 @@ async fn an_own_agent_is_called_like_any_other_and_its_tokens_are_told() {
 async fn what_an_agent_has_not_ended_goes_with_it() {
     let fixture = fixture().await;
     define(&fixture, json!({"id": "poet", "role": "waits"})).await;
-    let sent = fixture.post("/a2a/agents/poet/message:send", &crate::support::at_once("hello")).await.json();
+    let sent = fixture.post("/a2a/agents/poet/message:send", &crate::edge::support::at_once("hello")).await.json();
     let id = sent["task"]["id"].as_str().unwrap();
     assert_eq!(fixture.ask("DELETE", ONE).send().await.status, 200);
     let task = fixture.get(&format!("/a2a/tasks/{id}")).await.json();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Fixture, OTHER_TOKEN, TOKEN, envelope, message};
+use crate::edge::support::{Fixture, OTHER_TOKEN, TOKEN, envelope, message};
 
 #[tokio::test]
 async fn everything_but_the_public_needs_a_token() {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Fixture, OTHER_TOKEN, TOKEN};
+use crate::edge::support::{Fixture, OTHER_TOKEN, TOKEN};
 
 const PUBLIC: &str = "/.well-known/agent-card.json";
 

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
+use crate::edge::{
     support::{Fixture, TOKEN, message},
     wire::{PATIENCE, read_until},
 };

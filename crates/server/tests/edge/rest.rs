@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Fixture, OTHER_TOKEN, message};
+use crate::edge::support::{Fixture, OTHER_TOKEN, message};
 
 #[tokio::test]
 async fn a_message_is_sent_and_its_task_is_found() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, envelope, message};
+use crate::edge::support::{Fixture, envelope, message};
 
 #[tokio::test]
 async fn every_method_answers_in_its_envelope() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::edge::{
     support::{Fixture, envelope, message},
     wire::read_until,
 };

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::{Ask, Reply};
+use crate::edge::wire::{Ask, Reply};
 
 pub(crate) const TOKEN: &str = "sb_test_of_alice";
 pub(crate) const OTHER_TOKEN: &str = "sb_test_of_bob";

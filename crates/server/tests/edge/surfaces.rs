@@ -1,6 +1,6 @@
 //! What all surfaces have in common: who learns what, and in which order.
 
-use crate::support::{Fixture, TOKEN};
+use crate::edge::support::{Fixture, TOKEN};
 
 const ADMIN: &str = "sba_test_of_an_administrator";
 

@@ -8,7 +8,7 @@ use std::{
 
 use store::{Store, TaskId, scratch::Database};
 
-use crate::rig::*;
+use crate::postgres_instances::rig::*;
 
 /// The other half of the tests: a process that accepts tasks and prints each one that was acknowledged.
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn child_that_accepts_until_it_is_killed() {
 /// Kills a process right after its n-th acknowledgement; returns what it acknowledged.
 fn accept_and_kill(url: &str, n: usize, fault: Option<&str>) -> Vec<TaskId> {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "crashing::child_that_accepts_until_it_is_killed", "--nocapture"]);
+    command.args(["--exact", "postgres_instances::crashing::child_that_accepts_until_it_is_killed", "--nocapture"]);
     command.env("SB_TEST_JOURNAL", url).env_remove("SB_FAULT").stdout(Stdio::piped()).stderr(Stdio::null());
     if let Some(fault) = fault {
         command.env("SB_FAULT", fault);

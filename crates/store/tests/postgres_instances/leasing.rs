@@ -10,7 +10,7 @@ use store::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::{
+use crate::postgres_instances::{
     proxy::{Loss, Proxy},
     rig::*,
 };

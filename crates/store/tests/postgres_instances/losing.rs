@@ -10,7 +10,7 @@ use store::{
 };
 use tokio::time::{Instant, timeout};
 
-use crate::{
+use crate::postgres_instances::{
     proxy::{Loss, Proxy},
     rig::*,
 };

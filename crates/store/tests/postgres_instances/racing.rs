@@ -6,7 +6,7 @@ use a2a::TaskState::{Canceled, Completed, InputRequired};
 use store::{Accept, CancelMark, Error, EventKind, Quota, Recent, TaskId, scratch::Database};
 use tokio::time::timeout;
 
-use crate::{
+use crate::postgres_instances::{
     proxy::{Loss, Proxy},
     rig::*,
 };

@@ -12,7 +12,7 @@ use a2a::TaskState::Completed;
 use store::{Error, Prune, PruneStep, PruneWalk, Removal, Store, TaskId, Whose, scratch::Database};
 use tokio_postgres::Client;
 
-use crate::rig::*;
+use crate::postgres_instances::rig::*;
 
 fn step(what: Prune) -> PruneStep {
     let (whose, older_than, walk) = (Whose::AllBut(Vec::new()), Duration::ZERO, PruneWalk::default());

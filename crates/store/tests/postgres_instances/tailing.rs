@@ -6,7 +6,7 @@ use a2a::TaskState::Completed;
 use store::{Position, Store, TaskId, scratch::Database};
 use tokio::time::Instant;
 
-use crate::rig::*;
+use crate::postgres_instances::rig::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tail_waits_for_transactions_that_are_out_of_order() {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use server::{Cors, Rate};
 
-use crate::{
+use crate::edge::{
     support::{Fixture, envelope, message},
     wire::Ask,
 };

@@ -6,7 +6,7 @@ use hyper::{Response, body::Incoming, client::conn::http2::SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::TcpStream, time::timeout};
 
-use crate::{support::Fixture, wire::PATIENCE};
+use crate::edge::{support::Fixture, wire::PATIENCE};
 
 /// SERVING, as a gRPC message.
 const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];

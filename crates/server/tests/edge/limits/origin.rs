@@ -4,7 +4,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use server::Cors;
 use tokio::net::TcpStream;
 
-use crate::support::{Fixture, message};
+use crate::edge::support::{Fixture, message};
 
 async fn open() -> Fixture {
     Fixture::with(|options| {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use store::Quota;
 use tokio::time::{Instant, sleep};
 
-use crate::{
+use crate::edge::{
     support::{Fixture, OTHER_TOKEN, at_once, envelope, message},
     wire::read_until,
 };

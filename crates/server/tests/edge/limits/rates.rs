@@ -7,7 +7,7 @@ use serde_json::json;
 use server::Rate;
 use tokio::time::sleep;
 
-use crate::support::{Fixture, OTHER_TOKEN, envelope, message};
+use crate::edge::support::{Fixture, OTHER_TOKEN, envelope, message};
 
 const FREE: Rate = Rate { per_second: 0, burst: 0 };
 

@@ -1,6 +1,6 @@
 //! What is looked at in the replies of a server with bounds.
 
-use crate::wire::Reply;
+use crate::edge::wire::Reply;
 
 impl Reply {
     /// The headers whose names begin like this.

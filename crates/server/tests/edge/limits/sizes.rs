@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{
+use crate::edge::{
     support::{Fixture, message},
     wire::read_until,
 };

@@ -134,7 +134,7 @@ fn stories(first: u64, count: u64) {
         }
         assert!(
             findings.is_empty(),
-            "story {seed}:\n  {}\nplay it again: SB_SEED={seed} cargo nextest run -p exchange --test simulation --no-capture part_{}",
+            "story {seed}:\n  {}\nplay it again: SB_SEED={seed} cargo nextest run -p exchange --no-capture simulation::part_{}",
             findings.join("\n  "),
             first / count,
         );
@@ -250,7 +250,7 @@ fn what_the_journal_can_never_take_fails_the_turn() {
 /// The same stories with one promise broken on purpose must go wrong.
 fn control(fault: &str, finding: &str) {
     let test = std::env::current_exe().unwrap();
-    for seed in ["part_0", "part_1"] {
+    for seed in ["simulation::part_0", "simulation::part_1"] {
         let mut command = Command::new(&test);
         command
             .args(["--exact", seed, "--nocapture"])

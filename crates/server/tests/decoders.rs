@@ -4,12 +4,12 @@
 //! They are no part of the crate's interface; the files themselves are compiled in here.
 
 #[expect(dead_code, reason = "the crate uses the rest of it")]
-#[path = "../../src/headers.rs"]
+#[path = "../src/headers.rs"]
 mod headers;
-#[path = "../../src/path.rs"]
+#[path = "../src/path.rs"]
 mod path;
-#[path = "../../src/query.rs"]
-mod query;
+#[path = "../src/query.rs"]
+pub(crate) mod query;
 
 use a2a::{Error, ErrorKind, ListTasksRequest, TaskState, Timestamp};
 use headers::Media;

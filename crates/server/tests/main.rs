@@ -1,0 +1,8 @@
+//! Tests of the HTTP server in this process.
+//! All suites are one program, so that what they share is compiled and linked once.
+
+mod decoders;
+mod edge;
+
+// The decoder of headers names it so.
+use decoders::query;
