@@ -172,6 +172,12 @@ pub(crate) async fn migrate(url: &Url) -> Result<()> {
     schema::migrate(&Connector::new(url, &Limits::default())?).await
 }
 
+/// A digest of all migrations: databases with the same one have the same tables.
+#[cfg(feature = "testing")]
+pub(crate) fn schema_digest() -> String {
+    schema::digest()
+}
+
 /// One session for whoever reads or writes the tables by itself, without a bound on time. Nothing is migrated.
 pub(crate) async fn session(url: &Url) -> Result<tokio_postgres::Client> {
     Connector::new(url, &Limits::default())?.open(Role::Session).await

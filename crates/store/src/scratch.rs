@@ -36,7 +36,7 @@ pub struct Scratch {
 /// What a query found.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// An empty PostgreSQL database. Dropping it drops it.
+/// A PostgreSQL database of its own. Dropping it drops it.
 pub struct Database {
     name: String,
     url: String,
@@ -175,16 +175,28 @@ impl Scratch {
 }
 
 impl Database {
-    /// A new one on the server of the test run.
+    /// Creates a database that has the tables of the present schema and no rows, as a copy of the server's template.
     ///
     /// # Panics
     /// When there is no server.
     pub fn create() -> Self {
         let server = server();
+        let template = template(&server);
+        Self::on(&server, &format!(" TEMPLATE {template}"))
+    }
+
+    /// Creates a database without tables.
+    ///
+    /// # Panics
+    /// When there is no server.
+    pub fn empty() -> Self {
+        Self::on(&server(), "")
+    }
+
+    fn on(server: &str, options: &str) -> Self {
         let name = format!("sb_test_{}", Uuid::new_v4().simple());
-        administer(&server, &format!("CREATE DATABASE {name}"));
-        let (base, _) = server.rsplit_once('/').expect("the server's URL names a database");
-        Self { url: format!("{base}/{name}"), name }
+        administer(server, &format!("CREATE DATABASE {name}{options}"));
+        Self { url: url_of(server, &name), name }
     }
 
     /// How to connect to it.
@@ -252,6 +264,34 @@ pub async fn add_tenant(store: &dyn Store, name: &str, token: &str) -> TenantId 
 fn server() -> String {
     std::env::var("SB_TEST_POSTGRES")
         .unwrap_or_else(|_| panic!("SB_TEST_POSTGRES is not set; start a server: eval \"$(scripts/postgres start)\""))
+}
+
+fn url_of(server: &str, database: &str) -> String {
+    let (base, _) = server.rsplit_once('/').expect("the server's URL names a database");
+    format!("{base}/{database}")
+}
+
+/// The name of a database with the tables of the present schema. The first test that asks a server for it makes it; it is
+/// renamed when it is complete, so a test that is killed on the way leaves none that others would copy.
+fn template(server: &str) -> String {
+    let template = format!("sb_template_{}", postgres::schema_digest());
+    let session = Session::open(server).expect("the server answers");
+    session
+        .run(async {
+            let client = &session.client;
+            // Until this session ends.
+            client.execute("SELECT pg_advisory_lock(hashtext('sb_template'))", &[]).await?;
+            if client.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&template]).await?.is_some() {
+                return Ok(());
+            }
+            let draft = format!("{template}_{}", Uuid::new_v4().simple());
+            client.batch_execute(&format!("CREATE DATABASE {draft}")).await?;
+            let url = url_of(server, &draft).parse().expect("it is a URL");
+            postgres::migrate(&url).await.expect("the tables can be made");
+            client.batch_execute(&format!("ALTER DATABASE {draft} RENAME TO {template}")).await
+        })
+        .expect("the template can be made");
+    template
 }
 
 /// Runs a statement on the server itself.

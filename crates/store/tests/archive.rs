@@ -217,7 +217,7 @@ async fn source() -> (tempfile::TempDir, Location, TenantId, Vec<TaskId>) {
 
 /// An empty database, and where it is.
 fn database() -> (Database, Location) {
-    let database = Database::create();
+    let database = Database::empty();
     let location = Location::parse(database.url()).unwrap();
     (database, location)
 }

@@ -238,7 +238,7 @@ fn attempt(name: &'static str, file: Vec<u8>, says: &'static str) -> Attempt {
 
 /// Tries each on an empty store, which must stay one, and that what was not tampered with is taken there at last.
 fn refuse_all(loot: &Loot, verb: &str, attempts: &[Attempt], good: &[u8]) {
-    let database = Database::create();
+    let database = Database::empty();
     let directory = loot.home.path("new");
     let here = format!("sqlite:{}", directory.display());
     for target in [here.as_str(), database.url()] {

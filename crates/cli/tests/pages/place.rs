@@ -101,7 +101,7 @@ impl Place {
         }
         for url in ["postgres://switchboard@db/switchboard", "postgres://db/switchboard"] {
             if text.contains(url) {
-                let database = Database::create();
+                let database = Database::empty();
                 text = text.replace(url, database.url());
                 self.databases.borrow_mut().push(database);
             }

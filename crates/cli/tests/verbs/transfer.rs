@@ -56,7 +56,7 @@ fn seen(server: &Server, token: &str, task: &str) -> Value {
 #[test]
 fn a_move_to_postgres_and_back_changes_nothing() {
     let home = Home::new();
-    let database = Database::create();
+    let database = Database::empty();
     let (here, there) = (store(&home, "data"), database.url());
     let (token, tasks) = work(&home, &here, "data");
     let first = exported(&home, &here, "first");
@@ -147,7 +147,7 @@ fn archives_go_through_pipes() {
 #[test]
 fn a_database_that_cannot_be_used_is_explained() {
     let home = Home::new();
-    let database = Database::create();
+    let database = Database::empty();
     let (server, _) = database.url().rsplit_once('/').unwrap();
     let missing = format!("{server}/not_there");
     for args in [["serve", "--listen", "127.0.0.1:0"], ["tenant", "list", "--timeout=20s"], ["export", "-", "-otext"]] {
@@ -180,7 +180,7 @@ fn a_database_that_cannot_be_used_is_explained() {
 #[test]
 fn administration_and_the_doctor_work_on_postgres() {
     let home = Home::new();
-    let database = Database::create();
+    let database = Database::empty();
     let place = ["--store", database.url()];
     let with = |args: &[&str]| home.ok(&[args, &place[..]].concat());
     // Without a server, on the journal itself.

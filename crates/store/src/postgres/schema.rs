@@ -93,6 +93,14 @@ enum Failure {
     Other(Error),
 }
 
+/// See [`super::schema_digest`].
+#[cfg(feature = "testing")]
+pub(super) fn digest() -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(MIGRATIONS.concat());
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Brings the schema up to date. Who comes while another is at it waits and finds it done.
 pub(super) async fn migrate(connector: &Connector) -> Result<()> {
     migrate_to(connector, MIGRATIONS, Waits::default()).await

@@ -2,7 +2,6 @@
 
 use super::{
     pool::{Connector, Limits, Pool, Role},
-    schema,
     url::Url,
 };
 use crate::scratch;
@@ -15,13 +14,14 @@ pub(super) struct Database {
 
 /// With the tables.
 pub(super) async fn database() -> Database {
-    let database = empty_database();
-    schema::migrate(&database.connector()).await.unwrap();
-    database
+    of(scratch::Database::create())
 }
 
 pub(super) fn empty_database() -> Database {
-    let database = scratch::Database::create();
+    of(scratch::Database::empty())
+}
+
+fn of(database: scratch::Database) -> Database {
     Database { url: database.url().parse().unwrap(), _database: database }
 }
 
