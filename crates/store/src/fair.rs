@@ -57,6 +57,7 @@ pub(crate) struct FairQueue<T> {
     arrived_bytes: usize,
     /// What did not fit into a batch, by finish tag.
     sorted: BinaryHeap<Reverse<Operation<T>>>,
+    sorted_bytes: usize,
     /// The tag that was served last.
     served: u64,
     /// The last tag of each tenant that has had more than its share so far.
@@ -79,6 +80,7 @@ impl<T> FairQueue<T> {
             arrived: Vec::new(),
             arrived_bytes: 0,
             sorted: BinaryHeap::new(),
+            sorted_bytes: 0,
             served: 0,
             tags: HashMap::new(),
             arrivals: 0,
@@ -101,8 +103,7 @@ impl<T> FairQueue<T> {
 
     /// Whether more bytes wait than one batch takes.
     pub(crate) fn is_heavy(&self) -> bool {
-        let sorted: usize = self.sorted.iter().map(|Reverse(operation)| operation.cost.bytes).sum();
-        self.arrived_bytes.saturating_add(sorted) > self.limit.bytes
+        self.arrived_bytes.saturating_add(self.sorted_bytes) > self.limit.bytes
     }
 
     /// The next batch; empty only when nothing waits.
@@ -116,6 +117,7 @@ impl<T> FairQueue<T> {
             let last = self.tags.entry(operation.cost.tenant).or_default();
             operation.tag = (*last).max(self.served) + BASE + operation.cost.bytes as u64;
             *last = operation.tag;
+            self.sorted_bytes = self.sorted_bytes.saturating_add(operation.cost.bytes);
             self.sorted.push(Reverse(operation));
         }
         let mut batch = Vec::new();
@@ -128,6 +130,7 @@ impl<T> FairQueue<T> {
             }
             if let Some(Reverse(next)) = self.sorted.pop() {
                 bytes = bytes.saturating_add(next.cost.bytes);
+                self.sorted_bytes = self.sorted_bytes.saturating_sub(next.cost.bytes);
                 self.served = next.tag;
                 batch.push(next.item);
             }
@@ -262,7 +265,10 @@ mod tests {
                 add(&mut queue, [(id, bytes, sent[tenant])]);
                 sent[tenant] += 1;
             }
-            for (tenant, n) in queue.take() {
+            let batch = queue.take();
+            let sorted: usize = queue.sorted.iter().map(|Reverse(operation)| operation.cost.bytes).sum();
+            assert_eq!(queue.sorted_bytes, sorted);
+            for (tenant, n) in batch {
                 let tenant = usize::try_from(tenant.0).unwrap();
                 assert_eq!(n, taken[tenant]);
                 taken[tenant] += 1;
@@ -275,5 +281,6 @@ mod tests {
         }
         assert_eq!(sent, taken, "nothing is lost");
         assert!(queue.tags.is_empty() && queue.served == 0, "nothing is remembered when nothing waits");
+        assert_eq!(queue.sorted_bytes, 0);
     }
 }

@@ -205,7 +205,7 @@ impl Needs {
 const STEP: u64 = 64;
 
 /// Makes the locks of tenants at their bound different from other advisory locks.
-const QUOTA_LOCKS: i64 = 0x5357_5155_4f54_0000;
+pub(super) const QUOTA_LOCKS: i64 = 0x5357_5155_4f54_0000;
 
 /// What the keys `$2, $3` stand for, beside the tasks `$1`.
 macro_rules! tasks_and_keys {
@@ -801,13 +801,13 @@ fn count(n: i32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::{super::testing, *};
     use crate::{Draft, Holder, Post, Term, clock};
 
-    fn bounded(task: TaskId) -> Accept {
+    pub(in super::super) fn bounded(task: TaskId) -> Accept {
         let agent = "echo".parse().unwrap();
         let at = clock::now();
         Accept {

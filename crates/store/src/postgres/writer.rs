@@ -4,7 +4,9 @@
 //!
 //! An operation decides whether it is refused before its first write, so a refusal costs the batch nothing. Whatever
 //! fails otherwise rolls the batch back, and each operation runs again in a transaction of its own: only the guilty one
-//! fails.
+//! fails. After a batch that has waited for a lock in vain its operations wait for locks briefly only, and those of a tenant
+//! that has met a lock again hardly at all: the others do not wait once more for each of them (test:
+//! `one_tenants_lock_holds_the_others_up_once`).
 //!
 //! **A lost database.** A batch whose connection breaks before its COMMIT was sent has changed nothing and runs again on
 //! a new connection. One that breaks after it is looked up first ([`flush::settle`]): it is neither repeated nor
@@ -18,7 +20,7 @@
 //! leases taken over (test: `an_instance_that_stood_still_cannot_write`).
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst},
@@ -79,6 +81,11 @@ const SET_UP: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET e
      SET plan_cache_mode = force_generic_plan; SET lock_timeout = '3s'; SET statement_timeout = '15s';
      SET idle_in_transaction_session_timeout = '5s'";
 
+/// How long an operation waits for a lock after its batch has waited in vain.
+const WAIT_AGAIN: &str = "500ms";
+/// The same for an operation of a tenant that has met a lock since.
+const WAIT_LEAST: &str = "5ms";
+
 const SWEEP_KEYS: &str = "DELETE FROM idempotency WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM idempotency WHERE expires <= lease_now() LIMIT $1 FOR UPDATE SKIP LOCKED))";
 const SWEEP_COMMITS: &str = "DELETE FROM commits WHERE ctid = ANY (ARRAY(
@@ -110,6 +117,7 @@ pub(super) struct Setting {
 pub(super) struct Session {
     pub(super) client: Client,
     statements: HashMap<&'static str, Statement>,
+    begin: String,
 }
 
 /// An operation with someone who waits for its outcome. It can run several times; the last run counts.
@@ -146,6 +154,8 @@ enum Failure {
     Doubt(Uuid, Box<Batch>),
     /// It collided with another transaction and may well succeed the next time.
     Collision(Error),
+    /// A lock was not free in time.
+    Locked(Error),
     /// One of the operations, or the whole of it, does not work.
     Batch(Error),
 }
@@ -158,6 +168,8 @@ struct Task {
     room: usize,
     stop: Arc<Notify>,
     session: Option<Session>,
+    /// How long a transaction waits for a lock, if not for as long as the session says.
+    lock_wait: Option<&'static str>,
     /// Negative control for crash tests: callers are told before the commit.
     ack_before_commit: bool,
     /// Lives as long as the writer does.
@@ -178,6 +190,7 @@ impl Writer {
             room: queue.max(BATCH.operations),
             stop: Arc::clone(&stop),
             session: None,
+            lock_wait: None,
             ack_before_commit,
             _alive: alive,
         };
@@ -250,11 +263,16 @@ impl Session {
         for sql in fetch::statements().into_iter().chain(flush::statements()).chain([SWEEP_KEYS, SWEEP_COMMITS]) {
             statements.insert(sql, client.prepare(sql).await?);
         }
-        Ok(Self { client, statements })
+        Ok(Self { client, statements, begin: "BEGIN".into() })
     }
 
     pub(super) async fn begin(&self) -> Result<(), tokio_postgres::Error> {
-        self.client.batch_execute("BEGIN").await
+        self.client.batch_execute(&self.begin).await
+    }
+
+    /// Sets how long the transactions that follow wait for a lock.
+    fn set_lock_wait(&mut self, wait: Option<&str>) {
+        self.begin = wait.map_or_else(|| "BEGIN".into(), |wait| format!("BEGIN; SET LOCAL lock_timeout = '{wait}'"));
     }
 
     /// Runs one of the statements that were prepared.
@@ -321,13 +339,16 @@ impl Task {
         self.process(jobs).await;
     }
 
-    /// Brings every job to its end, whatever it takes.
-    async fn process(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+    /// Brings every job to its end, whatever it takes. Returns whether a single one failed because of a lock.
+    async fn process(&mut self, mut jobs: Vec<Box<dyn Job>>) -> bool {
         let mut pause = FIRST_PAUSE;
         let mut collisions = 0;
         while !jobs.is_empty() {
             match self.attempt(&mut jobs).await {
-                Ok(()) => return finish(&mut jobs, None),
+                Ok(()) => {
+                    finish(&mut jobs, None);
+                    return false;
+                }
                 Err(Failure::Lost(error)) => {
                     self.session = None;
                     // Nothing is in doubt here: who has no more time can be refused.
@@ -345,18 +366,40 @@ impl Task {
                 Err(Failure::Doubt(id, batch)) => match self.settle(id, batch.now).await {
                     Some(Settled::Committed) => {
                         self.publish(&batch);
-                        return finish(&mut jobs, None);
+                        finish(&mut jobs, None);
+                        return false;
                     }
                     Some(Settled::Void) => {}
-                    None => return finish(&mut jobs, Some(&silent())),
+                    None => {
+                        finish(&mut jobs, Some(&silent()));
+                        return false;
+                    }
                 },
                 Err(Failure::Collision(error)) if collisions < TRIES => {
                     tracing::debug!(%error, "a transaction runs again");
                     collisions += 1;
                 }
+                Err(Failure::Locked(error)) if jobs.len() == 1 => {
+                    self.setting.in_trouble.store(true, Relaxed);
+                    jobs[0].finish(Some(error));
+                    return true;
+                }
                 Err(Failure::Collision(error) | Failure::Batch(error)) if jobs.len() == 1 => {
                     self.setting.in_trouble.store(true, Relaxed);
-                    return jobs[0].finish(Some(error));
+                    jobs[0].finish(Some(error));
+                    return false;
+                }
+                Err(Failure::Locked(error)) => {
+                    tracing::warn!(%error, jobs = jobs.len(), "a transaction waited for a lock in vain, running its operations one by one");
+                    let mut locked = HashSet::new();
+                    for job in jobs.drain(..) {
+                        let tenant = job.need().cost.tenant;
+                        self.lock_wait = Some(if locked.contains(&tenant) { WAIT_LEAST } else { WAIT_AGAIN });
+                        if Box::pin(self.process(vec![job])).await {
+                            locked.insert(tenant);
+                        }
+                    }
+                    self.lock_wait = None;
                 }
                 Err(Failure::Collision(error) | Failure::Batch(error)) => {
                     tracing::warn!(%error, jobs = jobs.len(), "a transaction failed, running its operations one by one");
@@ -366,6 +409,7 @@ impl Task {
                 }
             }
         }
+        false
     }
 
     /// One transaction. After an error other than [`Failure::Doubt`] nothing of it is left.
@@ -373,6 +417,9 @@ impl Task {
         if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
             let opened = timeout(OPEN, Session::open(&self.setting.connector)).await;
             self.session = Some(opened.unwrap_or_else(|_| Err(silent())).map_err(Failure::Lost)?);
+        }
+        if let Some(session) = &mut self.session {
+            session.set_lock_wait(self.lock_wait);
         }
         let Some(session) = &self.session else { return Err(Failure::Lost(silent())) };
         let mut needs = Needs::default();
@@ -491,10 +538,10 @@ fn sort(error: tokio_postgres::Error) -> Failure {
     }
     let code = error.code().cloned();
     let error = Error::from(error);
-    if code.is_some_and(|code| matches!(code, SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE)) {
-        Failure::Collision(error)
-    } else {
-        Failure::Batch(error)
+    match code {
+        Some(SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE) => Failure::Collision(error),
+        Some(SqlState::LOCK_NOT_AVAILABLE) => Failure::Locked(error),
+        _ => Failure::Batch(error),
     }
 }
 
@@ -556,5 +603,35 @@ mod tests {
         // And the batch that comes too late cannot be committed any more.
         let late = session.client.execute("INSERT INTO commits VALUES ($1, $2)", &[&never, &now]).await;
         assert!(late.is_err());
+    }
+
+    /// Several operations of one tenant wait for its lock, and another tenant's operation stands behind them.
+    #[tokio::test]
+    async fn one_tenants_lock_holds_the_others_up_once() {
+        let database = testing::database().await;
+        let store = crate::postgres::open(&database.url, crate::postgres::Options::default()).await.unwrap();
+        let blocked = store.create_tenant("blocked").await.unwrap().id;
+        let other = store.create_tenant("other").await.unwrap().id;
+        let holder = database.client().await;
+        holder.execute("SELECT pg_advisory_lock($1)", &[&(blocked.0 ^ fetch::QUOTA_LOCKS)]).await.unwrap();
+        let accept = |tenant| {
+            let store = Arc::clone(&store);
+            async move { store.accept(tenant, fetch::tests::bounded(crate::TaskId::mint())).await }
+        };
+        // It occupies the writer until the others have come.
+        let first = tokio::spawn(accept(blocked));
+        sleep(Duration::from_millis(300)).await;
+        let begun = Instant::now();
+        let mut waiting: Vec<_> = (0..5).map(|_| tokio::spawn(accept(blocked))).collect();
+        tokio::task::yield_now().await;
+        let others = tokio::spawn(accept(other));
+        others.await.unwrap().unwrap();
+        // A wait for the first one and one for the batch. Five more would be another 15 s.
+        assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+        waiting.push(first);
+        for waiting in waiting {
+            let refused = waiting.await.unwrap().unwrap_err();
+            assert!(matches!(&refused, Error::Unavailable(why) if why.contains("55P03")), "{refused}");
+        }
     }
 }
