@@ -16,6 +16,7 @@ use std::{sync::Arc, time::Duration};
 use a2a::{Timestamp, v03::arbiter};
 use async_trait::async_trait;
 use bytes::Bytes;
+use client::egress::for_tenant;
 use exchange::{Agent, Agents, Delivery, Entry, Errands, OnCrash, Outcome, Output, Profile, Turn};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -207,7 +208,8 @@ impl Agent for Mind {
             biased;
             // With it the model's answer is dropped, and with that the call.
             () = turn.cancel.cancelled() => Outcome::Canceled,
-            outcome = thinking.run() => outcome,
+            // Names of providers and remotes are looked up in the tenant's share.
+            outcome = for_tenant(caller.tenant.0, thinking.run()) => outcome,
         }
     }
 

@@ -27,6 +27,7 @@ use a2a::{AgentSkill, Part};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
+use client::egress::for_tenant;
 use exchange::{Agent, Agents, Caller, Delivery, Elsewhere, Entry, Errands, OnCrash, Outcome, Output, Profile, Turn};
 use futures_util::future::join_all;
 use store::{AgentId, TaskId, TenantId};
@@ -513,7 +514,14 @@ impl Agent for RemoteAgent {
     async fn run(&self, turn: Turn, out: Output) -> Outcome {
         let peer = self.peer().filter(|_| self.options.enabled);
         match peer {
-            Some(peer) => Box::pin(follow::run(&peer, &self.options, turn, out)).await,
+            Some(peer) => {
+                let tenant = turn.tenant();
+                let run = Box::pin(follow::run(&peer, &self.options, turn, out));
+                match tenant {
+                    Some(tenant) => for_tenant(tenant.0, run).await,
+                    None => run.await,
+                }
+            }
             // Somebody works on it, and can be asked when they are known again.
             None if follow::is_under_way(&turn) => follow::wait_for_remote(&turn, &out, &self.options, REST).await,
             None if !self.options.enabled => {

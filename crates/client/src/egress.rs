@@ -23,7 +23,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::dns::GaiResolver;
 use percent_encoding::percent_decode_str;
 use tokio::time::{Instant, timeout_at};
 use url::{Host, Url};
@@ -264,7 +263,7 @@ impl Connector {
             return Ok(client);
         }
         let resolver = match &self.inner.policy {
-            Policy::Operator => Resolver::System(GaiResolver::new()),
+            Policy::Operator => Resolver::Any(Guard::default().resolver),
             Policy::Remote(steady) => Resolver::Steady(steady::Watched(Arc::clone(steady))),
             Policy::Tenant(guard) => Resolver::Checked(Checked::new(guard, reach)),
         };

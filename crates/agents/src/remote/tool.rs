@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use a2a::{CancelTaskRequest, GetTaskRequest, SendMessageRequest, SendMessageResponse, Task, TaskState};
-use client::{Client, Error};
+use client::{Client, Error, egress::for_tenant};
 use exchange::{Caller, Ledger};
 use tokio::{task::JoinSet, time::Instant};
 
@@ -95,7 +95,8 @@ impl<'a> Session<'a> {
     pub async fn run(&mut self, line: &str) -> String {
         let line = line.trim();
         let args = line.strip_prefix("/a2a").map_or(line, str::trim);
-        let body = self.answer(args).await.unwrap_or_else(|error| format!("ERR: {error}"));
+        let answer = for_tenant(self.caller.tenant.0, self.answer(args)).await;
+        let body = answer.unwrap_or_else(|error| format!("ERR: {error}"));
         frame::framed(&format!("/a2a {args}"), "A2A", &body)
     }
 

@@ -17,10 +17,7 @@ use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::{
     client::legacy::{
         self,
-        connect::{
-            HttpConnector,
-            dns::{GaiResolver, Name},
-        },
+        connect::{HttpConnector, dns::Name},
     },
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
@@ -29,7 +26,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use tower::Service;
 
-use super::{guard::Checked, interim::Bounded, steady::Watched};
+use super::{
+    guard::{Checked, Resolve, with_port_of_url},
+    interim::Bounded,
+    steady::Watched,
+};
 
 /// How long a connection without a request is kept.
 const IDLE: Duration = Duration::from_secs(90);
@@ -64,7 +65,8 @@ pub(super) struct Connect {
 /// How the names of a policy are resolved.
 #[derive(Clone)]
 pub(super) enum Resolver {
-    System(GaiResolver),
+    /// Every address of a name is as good as another.
+    Any(Arc<dyn Resolve>),
     Checked(Checked),
     Steady(Watched),
     /// All names lead to this IP address, at the port of the URL.
@@ -142,9 +144,9 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         match self {
-            Self::System(system) => {
-                let found = system.call(name);
-                Box::pin(async move { Ok(found.await?.collect::<Vec<_>>().into_iter()) })
+            Self::Any(resolver) => {
+                let resolver = Arc::clone(resolver);
+                Box::pin(async move { Ok(with_port_of_url(resolver.resolve(name.as_str()).await?).into_iter()) })
             }
             Self::Checked(checked) => {
                 let checked = checked.clone();
