@@ -33,6 +33,16 @@ struct State {
     trying: bool,
 }
 
+/// A call that was admitted. When it is dropped without having been reported, the next one may try as if there had been none.
+#[derive(Debug)]
+pub(crate) struct Attempt<'a>(&'a Breaker);
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.0.state().trying = false;
+    }
+}
+
 impl Breaker {
     /// A closed one, which stays open for so long once it opens.
     pub(crate) fn new(open: Duration) -> Self {
@@ -47,6 +57,11 @@ impl Breaker {
     /// Asks for a call, which has to be reported. `false` when it is open.
     pub(crate) fn admit(&self) -> bool {
         self.admit_at(Instant::now())
+    }
+
+    /// The same for a call that may end without a report.
+    pub(crate) fn attempt(&self) -> Option<Attempt<'_>> {
+        self.admit().then_some(Attempt(self))
     }
 
     /// Whether a call would be admitted, without asking for it.
@@ -237,5 +252,17 @@ mod tests {
         fail(&breaker, start);
         let admitted = (0..120).filter(|n| breaker.admit_at(start + second * *n)).count();
         assert!((5..=9).contains(&admitted), "{admitted}");
+    }
+
+    #[test]
+    fn an_attempt_that_is_dropped_does_not_prolong_the_time() {
+        let second = Duration::from_secs(1);
+        let breaker = Breaker::growing(second, OPEN);
+        let start = Instant::now();
+        fail(&breaker, start);
+        for n in 1..10 {
+            assert!(breaker.admit_at(start + second * n), "{n}");
+            drop(Attempt(&breaker));
+        }
     }
 }

@@ -173,9 +173,9 @@ impl<'a> Session<'a> {
         self.ledger.delegate(None).map_err(|refusal| refusal.to_string())?;
         let share = peer.share(Some(self.caller.tenant));
         let begun = std::time::Instant::now();
-        if !share.breaker.admit() {
+        let Some(_attempt) = share.breaker.attempt() else {
             return Err(format!("circuit breaker a2a:{name}: circuit OPEN — call rejected"));
-        }
+        };
         if let Err(refused) = self.look_at(&peer).await {
             // Whoever is refused the card for want of a token will be refused the call.
             if let Refused::Card(error) = &refused
