@@ -44,6 +44,7 @@ use crate::{
 /// What all handlers share.
 pub(crate) struct App {
     pub(crate) exchange: Exchange,
+    pub(crate) readiness: Arc<open::Readiness>,
     pub(crate) auth: Arc<Auth>,
     pub(crate) cards: Cards,
     pub(crate) bounds: Bounds,
@@ -226,7 +227,7 @@ async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) 
     } else {
         tracing::debug!(%method, path, status, duration_ms, "{method} {path} answered {status}");
     }
-    if let Some(evicted) = slot.as_deref().and_then(RequestSlot::anonymous) {
+    if let Some(evicted) = slot.as_deref().and_then(RequestSlot::pooled) {
         progress::end_when(evicted);
     }
     // HTTP/1 has a queue of its own for what is large; see `progress` for HTTP/2.
@@ -259,7 +260,7 @@ fn enter(app: &App, request: &Request) -> Result<Option<Arc<RequestSlot>>, Error
     }
     let path = request.uri().path();
     // The check of gRPC has a body, which may take its time.
-    Ok(Some(wire.begin(*peer, is_for_operators(path) && !path.starts_with(grpc::Health::PATH))))
+    wire.begin(*peer, is_for_operators(path) && !path.starts_with(grpc::Health::PATH)).map(Some)
 }
 
 /// What is answered when there is no place for anything else: health and administration.

@@ -235,6 +235,7 @@ impl Server {
         };
         let cards = cards::Cards::new(addresses, terms, signing);
         let app = Arc::new(app::App {
+            readiness: Arc::new(open::Readiness::new(exchange.clone())),
             exchange,
             auth,
             cards,

@@ -1,12 +1,20 @@
 //! What is open to everybody: whether the process lives, whether it takes work, the gateway's public card and the
 //! keys that cards are verified with.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use a2a::{Error, ErrorKind};
 use axum::response::Response;
 use exchange::Exchange;
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared, WeakShared},
+};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     reply::{self, Status},
@@ -67,7 +75,7 @@ impl Surface for Open {
         let app = visit.app;
         let (status, said) = match self {
             Self::Live => (Status::Ok, "ok"),
-            Self::Ready => match unready(&app.exchange).await {
+            Self::Ready => match app.readiness.unready().await {
                 None => (Status::Ok, "ok"),
                 Some(why) => (Status::Error(ErrorKind::Unavailable), why),
             },
@@ -87,8 +95,46 @@ impl Surface for Open {
     }
 }
 
+/// Whether the server takes work. Those who ask at the same time share one look at the journal.
+pub(crate) struct Readiness {
+    exchange: Exchange,
+    looks: SharedRun<Option<&'static str>>,
+}
+
+/// A computation that those who want its result at the same time share.
+struct SharedRun<T: Clone>(Mutex<Option<WeakShared<BoxFuture<'static, T>>>>);
+
+impl Readiness {
+    pub(crate) fn new(exchange: Exchange) -> Self {
+        Self { exchange, looks: SharedRun(Mutex::default()) }
+    }
+
+    /// Why the server takes no work, if it takes none.
+    pub(crate) async fn unready(&self) -> Option<&'static str> {
+        let exchange = self.exchange.clone();
+        self.looks.join(async move { unready(&exchange).await }).await
+    }
+
+    pub(crate) fn draining(&self) -> &CancellationToken {
+        self.exchange.draining()
+    }
+}
+
+impl<T: Clone> SharedRun<T> {
+    /// The run that is under way, or this one.
+    fn join(&self, run: impl Future<Output = T> + Send + 'static) -> Shared<BoxFuture<'static, T>> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = running.as_ref().and_then(WeakShared::upgrade).filter(|run| run.peek().is_none());
+        under_way.unwrap_or_else(|| {
+            let run = run.boxed().shared();
+            *running = run.downgrade();
+            run
+        })
+    }
+}
+
 /// Why the server takes no work, if it takes none.
-pub(crate) async fn unready(exchange: &Exchange) -> Option<&'static str> {
+async fn unready(exchange: &Exchange) -> Option<&'static str> {
     if exchange.is_outdated() {
         return Some(OUTDATED);
     }
@@ -107,4 +153,32 @@ pub(crate) async fn unready(exchange: &Exchange) -> Option<&'static str> {
         Err(_elapsed) => tracing::error!("the journal does not answer"),
     }
     Some("unavailable")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_ask_at_the_same_time_share_a_run() {
+        let (shared, runs) = (SharedRun(Mutex::default()), Arc::new(AtomicUsize::new(0)));
+        let join = || {
+            let runs = Arc::clone(&runs);
+            shared.join(async move {
+                tokio::task::yield_now().await;
+                runs.fetch_add(1, Relaxed)
+            })
+        };
+        assert_eq!(tokio::join!(join(), join(), join()), (0, 0, 0));
+        assert_eq!(join().await, 1, "a later one asks anew");
+        // The one who began it goes away.
+        let (first, second) = (join(), join());
+        drop(first);
+        assert_eq!(second.await, 2);
+    }
 }

@@ -1,10 +1,9 @@
 //! The standard health service, open to everybody: what `/readyz` says, in gRPC.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use a2a::{Error, ErrorKind, grpc};
 use axum::response::Response;
-use exchange::Exchange;
 use futures_util::{Stream, stream};
 use http::request::Parts;
 use tokio::time::timeout;
@@ -15,7 +14,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_res
 use super::{answer, call};
 use crate::{
     limits::gave_way,
-    open::unready,
+    open::Readiness,
     surface::{Anybody, Surface, Visit},
 };
 
@@ -52,12 +51,14 @@ impl Surface for Health {
         let request: HealthCheckRequest = grpc::parse(call::short_message(&mut visit).await?)?;
         let is_known = ["", grpc::SERVICE, grpc::STRUCT_SERVICE].contains(&request.service.as_str());
         Ok(match (self, is_known) {
-            (Self::Check, true) => answer::message(&said(status(&visit.app.exchange).await)),
+            (Self::Check, true) => answer::message(&said(status(&visit.app.readiness).await)),
             (Self::Check, false) => {
                 let error = Error::new(ErrorKind::NotFound, "there is no such service");
                 return Err(error.with_reason("SERVICE_NOT_FOUND"));
             }
-            (Self::Watch, is_known) => answer::stream(watch(visit.app.exchange.clone(), is_known, visit.evicted())),
+            (Self::Watch, is_known) => {
+                answer::stream(watch(Arc::clone(&visit.app.readiness), is_known, visit.evicted()))
+            }
         })
     }
 
@@ -74,8 +75,8 @@ enum Watch {
     Over,
 }
 
-async fn status(exchange: &Exchange) -> ServingStatus {
-    match unready(exchange).await {
+async fn status(readiness: &Readiness) -> ServingStatus {
+    match readiness.unready().await {
         None => ServingStatus::Serving,
         Some(_) => ServingStatus::NotServing,
     }
@@ -83,23 +84,23 @@ async fn status(exchange: &Exchange) -> ServingStatus {
 
 /// The status, and again whenever it is another one, until the server stops or the request has to give way to a newer one.
 fn watch(
-    exchange: Exchange,
+    readiness: Arc<Readiness>,
     is_known: bool,
     evicted: CancellationToken,
 ) -> impl Stream<Item = Result<HealthCheckResponse, Status>> + Send + 'static {
     stream::unfold(Watch::Begins, move |last| {
-        let (exchange, evicted) = (exchange.clone(), evicted.clone());
+        let (readiness, evicted) = (Arc::clone(&readiness), evicted.clone());
         async move {
             if last == Watch::Over {
                 return None;
             }
-            let draining = exchange.draining();
+            let draining = readiness.draining();
             loop {
                 if evicted.is_cancelled() {
                     return Some((Err(answer::status(&gave_way())), Watch::Over));
                 }
                 let is_over = draining.is_cancelled();
-                let now = if is_known { status(&exchange).await } else { ServingStatus::ServiceUnknown };
+                let now = if is_known { status(&readiness).await } else { ServingStatus::ServiceUnknown };
                 if last != Watch::Told(now) {
                     return Some((Ok(said(now)), Watch::Told(now)));
                 }

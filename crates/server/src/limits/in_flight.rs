@@ -1,9 +1,10 @@
-//! Counts requests that are under way: those of authenticated callers by tenant and by address, all others in a small pool of their own.
+//! Counts requests that are under way: those of authenticated callers by tenant and by address, all others in small pools.
 //!
-//! On HTTP/2 a connection has many requests at once, and each takes memory until its answer is read. A request is counted once its
-//! caller is known or refused, so that a crowd without tokens never takes the room of callers with one. When the pool of anonymous
-//! requests is full, the oldest of them is told to end. A request that was told so counts until it is gone; no more than twice the
-//! size of the pool is ever under way.
+//! On HTTP/2 a connection has many requests at once, and each takes memory until its answer is read. A request begins in the pool of
+//! those whose caller is looked up, and goes from there to its tenant or to the pool of anonymous ones, so that a crowd without tokens
+//! never takes the room of callers with one. Health checks and administration begin in a pool that refuses nothing. When a pool is full,
+//! the oldest request in it is told to end. A request that was told so counts until it is gone; no more than twice the size of a pool is
+//! ever under way, except of health checks, which end at once.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -52,11 +53,19 @@ pub(crate) enum Sender {
 struct State {
     authenticated: Counts,
     tenants: HashMap<TenantId, usize>,
-    anonymous: Counts,
-    /// Anonymous requests that have not been told to end, the oldest first.
-    evictable: BTreeMap<u64, (IpAddr, CancellationToken)>,
+    admission: Pool,
+    operators: Pool,
+    anonymous: Pool,
     next: u64,
     logged: HashMap<&'static str, Instant>,
+}
+
+/// Requests of which the oldest gives way to a newer one.
+#[derive(Default)]
+struct Pool {
+    counts: Counts,
+    /// Those that have not been told to end, the oldest first.
+    evictable: BTreeMap<u64, (IpAddr, CancellationToken)>,
 }
 
 #[derive(Default)]
@@ -79,25 +88,65 @@ pub(crate) struct RequestSlot {
 /// How a request is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Not yet: its caller is not known.
-    Undecided,
-    /// Never: it is for operators.
-    Exempt,
+    /// With its number in a pool.
+    Pooled(PoolName, u64),
     /// With its tenant, unless it is an operator's.
     Authenticated(Option<TenantId>),
-    /// With its number in the pool.
-    Anonymous(u64),
+    /// Not: it is a call of an operator that was begun as one.
+    Exempt,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PoolName {
+    /// Its caller is not known yet.
+    Admission,
+    /// Health checks and administration.
+    Operators,
+    Anonymous,
+}
+
+/// What the log and the errors say of a full pool.
+struct Messages {
+    all: &'static str,
+    address: &'static str,
+    all_evicts: &'static str,
+    address_evicts: &'static str,
+}
+
+impl PoolName {
+    fn messages(self) -> Messages {
+        match self {
+            Self::Anonymous => Messages {
+                all: "too many requests without a token are under way at this server",
+                address: "too many requests without a token are under way from this address",
+                all_evicts: "the pool of requests without a token is full; the oldest ones are ended",
+                address_evicts: "the share of an address in the requests without a token is taken; its oldest ones are ended",
+            },
+            Self::Admission => Messages {
+                all: "too many requests wait for their tokens to be checked at this server",
+                address: "too many requests of this address wait for their tokens to be checked",
+                all_evicts: "the pool of requests whose tokens are checked is full; the oldest ones are ended",
+                address_evicts: "the share of an address in the requests whose tokens are checked is taken; its oldest ones are ended",
+            },
+            Self::Operators => Messages {
+                all: "too many health checks are under way at this server",
+                address: "too many health checks are under way from this address",
+                all_evicts: "the pool of health checks is full; the oldest ones are ended",
+                address_evicts: "the share of an address in the health checks is taken; its oldest ones are ended",
+            },
+        }
+    }
 }
 
 impl Maximum {
-    /// Size of the pool of anonymous requests.
-    fn anonymous(self) -> usize {
+    /// Size of a pool.
+    fn pool(self) -> usize {
         (self.all / 8).clamp(64, 1024)
     }
 
-    /// Anonymous requests of one address.
-    fn anonymous_per_address(self) -> usize {
-        self.anonymous() / 4
+    /// Requests of one address in a pool.
+    fn pool_per_address(self) -> usize {
+        self.pool() / 4
     }
 
     /// Requests of one tenant. A tenant never has all, wherever it sends them from.
@@ -117,22 +166,26 @@ impl InFlight {
         Arc::new(Self { maximum, state: Mutex::default() })
     }
 
-    /// A request on this connection. It is counted by [`RequestSlot::count`], unless it is exempt.
+    /// A request on this connection: one whose caller is not known, or of a kind that operators send. [`RequestSlot::count`] says later whose
+    /// it is.
     pub(crate) fn begin(
         self: &Arc<Self>,
         seat: &Arc<Seat>,
         address: IpAddr,
         is_proxied: bool,
-        is_exempt: bool,
-    ) -> Arc<RequestSlot> {
-        Arc::new(RequestSlot {
+        is_for_operators: bool,
+    ) -> Result<Arc<RequestSlot>, Error> {
+        let (address, evicted) = (network(address), CancellationToken::new());
+        let pool = if is_for_operators { PoolName::Operators } else { PoolName::Admission };
+        let number = self.state().add_pooled(pool, address, self.maximum, &evicted)?;
+        Ok(Arc::new(RequestSlot {
             busy: Busy::new(seat),
-            address: network(address),
+            address,
             in_flight: Arc::clone(self),
             is_proxied,
-            class: Mutex::new(if is_exempt { Class::Exempt } else { Class::Undecided }),
-            evicted: CancellationToken::new(),
-        })
+            class: Mutex::new(Class::Pooled(pool, number)),
+            evicted,
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -172,44 +225,52 @@ impl State {
         Ok(())
     }
 
-    fn add_anonymous(&mut self, address: IpAddr, maximum: Maximum, end: &CancellationToken) -> Result<u64, Error> {
-        let (all, per_address) = (maximum.anonymous(), maximum.anonymous_per_address());
-        if self.anonymous.all >= 2 * all {
-            let message = "too many requests without a token are under way at this server";
-            self.log(message, all, None);
-            return Err(too_many(message, all));
+    fn pool(&mut self, pool: PoolName) -> &mut Pool {
+        match pool {
+            PoolName::Admission => &mut self.admission,
+            PoolName::Operators => &mut self.operators,
+            PoolName::Anonymous => &mut self.anonymous,
         }
-        if self.anonymous.of(address) >= 2 * per_address {
-            let message = "too many requests without a token are under way from this address";
-            self.log(message, per_address, Some(address));
-            return Err(too_many(message, per_address));
-        }
-        if self.anonymous.of(address) >= per_address {
-            let message = "the share of an address in the requests without a token is taken; its oldest ones are ended";
-            self.log(message, per_address, Some(address));
-            let oldest = self.evictable.iter().find(|(_, (other, _))| *other == address).map(|(number, _)| *number);
-            self.evict(oldest);
-        } else if self.anonymous.all >= all {
-            self.log("the pool of requests without a token is full; the oldest ones are ended", all, None);
-            let oldest = self.evictable.keys().next().copied();
-            self.evict(oldest);
-        }
-        self.anonymous.add(address);
-        let number = self.next;
-        self.next += 1;
-        self.evictable.insert(number, (address, end.clone()));
-        Ok(number)
     }
 
-    fn evict(&mut self, number: Option<u64>) {
-        if let Some((_, end)) = number.and_then(|number| self.evictable.remove(&number)) {
-            end.cancel();
+    fn add_pooled(
+        &mut self,
+        pool: PoolName,
+        address: IpAddr,
+        maximum: Maximum,
+        end: &CancellationToken,
+    ) -> Result<u64, Error> {
+        let (all, per_address) = (maximum.pool(), maximum.pool_per_address());
+        let messages = pool.messages();
+        let counts = &self.pool(pool).counts;
+        let (of_all, of_address) = (counts.all, counts.of(address));
+        let may_refuse = pool != PoolName::Operators;
+        if may_refuse && of_all >= 2 * all {
+            self.log(messages.all, all, None);
+            return Err(too_many(messages.all, all));
         }
+        if may_refuse && of_address >= 2 * per_address {
+            self.log(messages.address, per_address, Some(address));
+            return Err(too_many(messages.address, per_address));
+        }
+        if of_address >= per_address {
+            self.log(messages.address_evicts, per_address, Some(address));
+            self.pool(pool).evict_oldest(Some(address));
+        } else if of_all >= all {
+            self.log(messages.all_evicts, all, None);
+            self.pool(pool).evict_oldest(None);
+        }
+        let number = self.next;
+        self.next += 1;
+        let pool = self.pool(pool);
+        pool.counts.add(address);
+        pool.evictable.insert(number, (address, end.clone()));
+        Ok(number)
     }
 
     fn remove(&mut self, class: Class, address: IpAddr) {
         match class {
-            Class::Undecided | Class::Exempt => {}
+            Class::Exempt => {}
             Class::Authenticated(tenant) => {
                 self.authenticated.remove(address);
                 if let Some(tenant) = tenant
@@ -221,9 +282,10 @@ impl State {
                     }
                 }
             }
-            Class::Anonymous(number) => {
-                self.evictable.remove(&number);
-                self.anonymous.remove(address);
+            Class::Pooled(pool, number) => {
+                let pool = self.pool(pool);
+                pool.evictable.remove(&number);
+                pool.counts.remove(address);
             }
         }
     }
@@ -240,9 +302,20 @@ impl State {
             peer.address = address,
             limit,
             authenticated = self.authenticated.all,
-            anonymous = self.anonymous.all,
+            anonymous = self.anonymous.counts.all,
             "{message}"
         );
+    }
+}
+
+impl Pool {
+    /// Ends the oldest request that has not been told to end, of one address or of all.
+    fn evict_oldest(&mut self, address: Option<IpAddr>) {
+        let is_meant = |other: &IpAddr| address.is_none_or(|address| address == *other);
+        let oldest = self.evictable.iter().find(|(_, (other, _))| is_meant(other)).map(|(number, _)| *number);
+        if let Some((_, end)) = oldest.and_then(|number| self.evictable.remove(&number)) {
+            end.cancel();
+        }
     }
 }
 
@@ -268,24 +341,32 @@ impl Counts {
 }
 
 impl RequestSlot {
-    /// Counts the request as one of its sender, or refuses it.
+    /// Counts the request as one of its sender, or refuses it. What is said first stays.
     pub(crate) fn count(&self, sender: Sender) -> Result<(), Error> {
         let mut class = self.class.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.in_flight.state();
         let maximum = self.in_flight.maximum;
-        if *class != Class::Undecided {
-            return Ok(());
-        }
-        let tenant = match sender {
-            Sender::Tenant(tenant) => Some(tenant),
-            Sender::Operator => None,
-            Sender::Anonymous => {
-                *class = Class::Anonymous(state.add_anonymous(self.address, maximum, &self.evicted)?);
-                return Ok(());
+        let now = match (*class, sender) {
+            (Class::Pooled(PoolName::Operators, _), Sender::Anonymous) => return Ok(()),
+            (Class::Pooled(PoolName::Admission | PoolName::Operators, _), _) if self.evicted.is_cancelled() => {
+                return Err(gave_way());
             }
+            (Class::Pooled(PoolName::Operators, _), Sender::Operator) => Class::Exempt,
+            (Class::Pooled(PoolName::Admission | PoolName::Operators, _), Sender::Tenant(tenant)) => {
+                state.add_authenticated(Some(tenant), self.address, maximum, self.is_proxied)?;
+                Class::Authenticated(Some(tenant))
+            }
+            (Class::Pooled(PoolName::Admission, _), Sender::Operator) => {
+                state.add_authenticated(None, self.address, maximum, self.is_proxied)?;
+                Class::Authenticated(None)
+            }
+            (Class::Pooled(PoolName::Admission, _), Sender::Anonymous) => {
+                let pool = PoolName::Anonymous;
+                Class::Pooled(pool, state.add_pooled(pool, self.address, maximum, &self.evicted)?)
+            }
+            (Class::Pooled(PoolName::Anonymous, _) | Class::Authenticated(_) | Class::Exempt, _) => return Ok(()),
         };
-        state.add_authenticated(tenant, self.address, maximum, self.is_proxied)?;
-        *class = Class::Authenticated(tenant);
+        state.remove(std::mem::replace(&mut *class, now), self.address);
         Ok(())
     }
 
@@ -294,10 +375,10 @@ impl RequestSlot {
         &self.evicted
     }
 
-    /// The same of a request that is counted as anonymous: no other one ever has to end.
-    pub(crate) fn anonymous(&self) -> Option<&CancellationToken> {
+    /// The same of a request that is counted in a pool: no other one ever has to end.
+    pub(crate) fn pooled(&self) -> Option<&CancellationToken> {
         let class = *self.class.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(class, Class::Anonymous(_)).then_some(&self.evicted)
+        matches!(class, Class::Pooled(..)).then_some(&self.evicted)
     }
 
     /// Whether the connection is there for this request alone.
@@ -313,7 +394,7 @@ impl Drop for RequestSlot {
     }
 }
 
-/// The error of an anonymous request that gave way to a newer one.
+/// The error of a request in a pool that gave way to a newer one.
 pub(crate) fn gave_way() -> Error {
     let message = "too many requests without a token are under way; this one gave way to a newer one; try again in 1 s";
     Error::new(ErrorKind::ResourceExhausted, message).with_retry_after(1)
@@ -350,7 +431,7 @@ mod tests {
         }
 
         fn begin(&self, address: &str, is_proxied: bool, sender: Sender) -> Result<Arc<RequestSlot>, Error> {
-            let slot = self.in_flight.begin(&self.place.seat, address.parse().unwrap(), is_proxied, false);
+            let slot = self.in_flight.begin(&self.place.seat, address.parse().unwrap(), is_proxied, false)?;
             slot.count(sender).map(|()| slot)
         }
 
@@ -371,7 +452,7 @@ mod tests {
     fn anonymous_requests_never_refuse_authenticated_ones() {
         let fixture = Fixture::new(10, 2);
         let crowd: Vec<_> = (0..1000).filter_map(|n| fixture.anonymous(&format!("192.0.2.{}", n % 250)).ok()).collect();
-        assert!(crowd.len() <= 2 * fixture.in_flight.maximum.anonymous(), "{}", crowd.len());
+        assert!(crowd.len() <= 2 * fixture.in_flight.maximum.pool(), "{}", crowd.len());
         assert!(fixture.anonymous("192.0.2.251").is_err(), "the crowd does not end although it was told to");
         let known: Vec<_> = (0..PER_CONNECTION).map(|_| fixture.known(HERE).unwrap()).collect();
         assert!(fixture.known(HERE).is_err());
@@ -382,7 +463,7 @@ mod tests {
     #[test]
     fn oldest_anonymous_request_gives_way() {
         let fixture = Fixture::new(10, 2);
-        let pool = fixture.in_flight.maximum.anonymous();
+        let pool = fixture.in_flight.maximum.pool();
         let mut open: Vec<_> = (0..pool).map(|n| fixture.anonymous(&format!("192.0.2.{n}")).unwrap()).collect();
         assert!(open.iter().all(|slot| !slot.evicted().is_cancelled()));
         let newer = fixture.anonymous("198.51.100.1").unwrap();
@@ -398,7 +479,7 @@ mod tests {
     fn an_address_at_its_share_ends_its_own_oldest_anonymous_request() {
         let fixture = Fixture::new(10, 2);
         let other = fixture.anonymous("192.0.2.2").unwrap();
-        let share = fixture.in_flight.maximum.anonymous_per_address();
+        let share = fixture.in_flight.maximum.pool_per_address();
         let open: Vec<_> = (0..=share).map(|_| fixture.anonymous(HERE).unwrap()).collect();
         assert!(open[0].evicted().is_cancelled() && !open[1].evicted().is_cancelled());
         assert!(!other.evicted().is_cancelled());
@@ -444,5 +525,38 @@ mod tests {
         assert!(refused.message.contains("at this server (limit 300)"), "{}", refused.message);
         drop((own, others));
         assert!(fixture.known(HERE).is_ok());
+    }
+
+    #[test]
+    fn requests_whose_caller_is_not_known_yet_are_bounded() {
+        let fixture = Fixture::new(10, 2);
+        let begin =
+            |address: &str| fixture.in_flight.begin(&fixture.place.seat, address.parse().unwrap(), false, false);
+        let share = fixture.in_flight.maximum.pool_per_address();
+        let waiting: Vec<_> = (0..10 * share).filter_map(|_| begin(HERE).ok()).collect();
+        assert_eq!(waiting.len(), 2 * share, "those that do not end keep others of the address out");
+        assert!(waiting[0].evicted().is_cancelled() && !waiting[2 * share - 1].evicted().is_cancelled());
+        assert!(waiting[0].count(Sender::Tenant(TenantId(1))).is_err(), "it has given way");
+        assert!(waiting[2 * share - 1].count(Sender::Tenant(TenantId(1))).is_ok());
+        assert!(begin(HERE).is_ok() && begin("192.0.2.2").is_ok());
+        drop(waiting);
+        let state = fixture.in_flight.state();
+        assert!(state.admission.counts.all == 0 && state.admission.evictable.is_empty());
+    }
+
+    #[test]
+    fn checks_of_health_are_never_refused_and_administration_never_gives_way() {
+        let fixture = Fixture::new(10, 2);
+        let begin = || fixture.in_flight.begin(&fixture.place.seat, HERE.parse().unwrap(), false, true).unwrap();
+        let admin = begin();
+        admin.count(Sender::Operator).unwrap();
+        let share = fixture.in_flight.maximum.pool_per_address();
+        let checks: Vec<_> = (0..3 * share).map(|_| begin()).collect();
+        assert!(checks.iter().all(|check| check.count(Sender::Anonymous).is_ok()));
+        let evicted = checks.iter().filter(|check| check.evicted().is_cancelled()).count();
+        assert_eq!(evicted, 2 * share);
+        assert!(!admin.evicted().is_cancelled() && admin.pooled().is_none());
+        drop((checks, admin));
+        assert_eq!(fixture.in_flight.state().operators.counts.all, 0);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use a2a::Network;
+use a2a::{Error, Network};
 use axum::Router;
 use http::{HeaderMap, Request};
 use tower::Service;
@@ -46,12 +46,10 @@ impl Peered {
 }
 
 impl Wire {
-    /// A request of this sender. Requests for operators are not counted on a connection that counts for its address, nor on one that
-    /// is reserved for them.
-    pub(crate) fn begin(&self, Peer(address): Peer, is_for_operators: bool) -> Arc<RequestSlot> {
-        let is_proxied = !self.seat.is_counted();
-        let is_exempt = self.seat.is_reserved() || (is_for_operators && !is_proxied);
-        self.places.in_flight.begin(&self.seat, address, is_proxied, is_exempt)
+    /// A request of this sender, or of a kind that operators send: what comes on a connection that is reserved for them always is.
+    pub(crate) fn begin(&self, Peer(address): Peer, is_for_operators: bool) -> Result<Arc<RequestSlot>, Error> {
+        let is_for_operators = is_for_operators || self.seat.is_reserved();
+        self.places.in_flight.begin(&self.seat, address, !self.seat.is_counted(), is_for_operators)
     }
 }
 

@@ -206,6 +206,32 @@ fn from(source: &str, rig: &Rig) -> TcpStream {
     stream
 }
 
+/// Watches of health without a token, from four addresses at once. `SB_LONG=1` opens 11,000 of them for a minute.
+#[test]
+fn watches_of_anybody_refuse_no_tenant() {
+    const EACH: u32 = 250;
+    let is_long = std::env::var_os("SB_LONG").is_some();
+    let (connections, lasts) = if is_long { (44, Duration::from_secs(60)) } else { (8, Duration::from_secs(2)) };
+    let rig = Rig::start(&[], &[]);
+    let mut crowd = Vec::new();
+    for n in 0..connections {
+        let mut client = Client::over(from(&format!("127.0.0.{}", n % 4 + 1), &rig), 65_535);
+        let asked: Vec<u8> = (0..EACH).flat_map(|n| watch(2 * n + 1)).collect();
+        assert!(client.write(&asked));
+        client.is_heard();
+        crowd.push(client);
+    }
+    let (begun, mut calls, mut refused, mut longest) = (Instant::now(), 0, Vec::new(), Duration::ZERO);
+    while begun.elapsed() < lasts {
+        let called = Instant::now();
+        refused.extend(rig.echo().err());
+        longest = longest.max(called.elapsed());
+        calls += 1;
+    }
+    println!("{connections} connections: {} of {calls} calls refused, the longest took {longest:?}", refused.len());
+    assert!(refused.is_empty(), "{} of {calls} calls refused: {:.300}", refused.len(), refused[0]);
+}
+
 #[test]
 fn an_address_has_its_share_and_no_more() {
     let rig = Rig::start(&[], &[("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "10")]);

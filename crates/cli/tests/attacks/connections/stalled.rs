@@ -101,6 +101,32 @@ fn requests_of_anybody_that_stand_still_give_way() {
     }
 }
 
+/// Checks of health are let in always, and those that stand still give way to newer ones as well.
+#[test]
+fn checks_of_health_that_nobody_takes_give_way() {
+    const EACH: u32 = 200;
+    let rig = Rig::start(&[], &[]);
+    let mut crowd: Vec<Client> = (0..4).map(|_| Client::open(&rig, 0)).collect();
+    for client in &mut crowd {
+        let asked: Vec<u8> = (0..EACH).flat_map(|n| request(2 * n + 1, "/healthz", &[])).collect();
+        assert!(client.write(&asked));
+    }
+    // An address has 256: what the first client asked for is ended, long before it has stood still for too long.
+    let first = &mut crowd[0];
+    let resets = std::iter::from_fn(|| first.read()).filter(|frame| frame.kind == RST_STREAM);
+    assert_eq!(resets.take(EACH as usize).count(), EACH as usize);
+    let admin = format!("Connection: close\r\nAuthorization: Bearer {}\r\n", rig.home.admin_token());
+    for (path, headers) in
+        [("/healthz", "Connection: close\r\n"), ("/readyz", "Connection: close\r\n"), ("/v1/admin/tenants", &admin)]
+    {
+        for _ in 0..5 {
+            let heard = ask(rig.connect(), &get(path, headers)).expect("an end");
+            assert_eq!(heard.status(), Some(200), "{path}: {:.200}", heard.0);
+        }
+    }
+    assert_eq!(rig.echo(), Ok(()));
+}
+
 #[test]
 fn a_reader_of_http_1_that_stops_is_shown_out() {
     let rig = Rig::start(&[], &SHORT);
