@@ -360,10 +360,21 @@ impl Exchange {
     }
 
     pub(crate) async fn snapshot(&self, call: &Call, id: TaskId, view: View) -> Result<Snapshot, Error> {
-        let tenant = call.caller.tenant;
+        self.snapshot_with(call, id, view, false).await
+    }
+
+    /// The snapshot that answers a call which has done something already: it waits until there is room and is never refused.
+    pub(crate) async fn patient_snapshot(&self, call: &Call, id: TaskId, view: View) -> Result<Snapshot, Error> {
+        self.snapshot_with(call, id, view, true).await
+    }
+
+    async fn snapshot_with(&self, call: &Call, id: TaskId, view: View, is_patient: bool) -> Result<Snapshot, Error> {
+        let (tenant, flight) = (call.caller.tenant, &self.inner.flight);
         let mut room = if view.history == Some(0) && !view.artifacts { BARE } else { SNAPSHOT };
         loop {
-            let mut load = self.inner.flight.take(tenant, call.luggage.room(room)).await?;
+            let bytes = call.luggage.room(room);
+            let mut load =
+                if is_patient { flight.wait(tenant, bytes).await } else { flight.take(tenant, bytes).await? };
             match self.inner.store.task(tenant, id, View { most: room, ..view }).await {
                 Err(store::Error::Heavy { bytes }) => room = bytes,
                 Err(error) => return Err(Error::of_task(error, id)),

@@ -461,6 +461,115 @@ async fn what_is_refused_for_want_of_room_was_not_taken() {
     assert_eq!(shop.one("other").await.entry.task, other.task);
 }
 
+/// What belongs to an entry beside its message: what was said before in its context, and the state that was kept.
+#[tokio::test]
+async fn what_belongs_to_an_entry_has_room_before_it_is_read() {
+    let shop = Shop::new(vec![queue_agent("keeps", |_| {})]).await;
+    let in_context = |text: &str| Publish { correlation_id: Some("c".into()), ..work("talks", text) };
+    shop.rig.exchange.publish(&shop.rig.call, in_context(&long())).await.unwrap();
+    shop.ack(&shop.one("talks").await, Ack::default()).await.unwrap();
+    let talks = shop.rig.exchange.publish(&shop.rig.call, in_context("hello")).await.unwrap().entry;
+    let mut keeps = Vec::new();
+    for _ in 0..3 {
+        let entry = shop.publish("keeps", "hello").await;
+        let asks = serde_json::json!({"statusUpdate": {"status": {"state": "TASK_STATE_INPUT_REQUIRED"}}});
+        let said = vec![word(&serde_json::json!({"keep": {"n": long()}})), word(&asks)];
+        shop.say(&shop.one("keeps").await, None, said).await.unwrap();
+        keeps.push(entry);
+    }
+    for entry in &keeps {
+        let more = a2a::Message { task_id: entry.task.to_string(), ..message("more") };
+        shop.rig.start("keeps", more).await;
+    }
+    let all = [&keeps[..], std::slice::from_ref(&talks)].concat();
+    let mut attempts = Vec::new();
+    for entry in &all {
+        attempts.push(shop.entry(entry).await.attempts);
+    }
+    let exchange = &shop.rig.exchange;
+    let none = Luggage::default();
+    let full = exchange.flight().take(shop.rig.call.caller.tenant, u64::MAX).await.unwrap();
+    let id = talks.task.to_string();
+    let (told, kept, claimed) = tokio::join!(
+        exchange.consume(&shop.worker, "talks", Consume::default(), &none),
+        exchange.consume(&shop.worker, "keeps", Consume { max: Some(100), ..Consume::default() }, &none),
+        exchange.claim_entry(&shop.worker, &id, Consume::default(), &none),
+    );
+    let refused: Vec<ErrorKind> =
+        [told.err(), kept.err(), claimed.err()].into_iter().flatten().map(|error| error.kind()).collect();
+    // One of the two that asked for the same entry has had it while the other looked.
+    assert!(refused.contains(&ErrorKind::ResourceExhausted), "{refused:?}");
+    assert_eq!(refused.len(), 3, "{refused:?}");
+    drop(full);
+    for (entry, attempts) in all.iter().zip(attempts) {
+        let entry = shop.entry(entry).await;
+        assert!(entry.lease.is_none(), "it was given back before the answer");
+        assert_eq!((entry.state, entry.attempts), (TaskState::Submitted, attempts), "no attempt that counts");
+    }
+    assert_eq!(shop.one("talks").await.context_history.len(), 1);
+    let luggage = Luggage::default();
+    let many = Consume { max: Some(100), ..Consume::default() };
+    let handed = exchange.consume(&shop.worker, "keeps", many, &luggage).await.unwrap();
+    assert_eq!(handed.len(), 1, "two states of this length are more than one call reads");
+    assert!(handed[0].state.is_some() && !luggage.is_empty());
+}
+
+#[tokio::test]
+async fn what_has_acted_is_answered_and_not_refused_for_want_of_room() {
+    let shop = Arc::new(Shop::new(vec![echo(), queue_agent("far", |entry| entry.profile.max_attempts = 1)]).await);
+    let (caller, exchange) = (&shop.rig.call.caller, &shop.rig.exchange);
+    let mut dead = Vec::new();
+    for text in ["small", &long(), "small too"] {
+        let entry = shop.publish("far", text).await;
+        assert!(shop.nack(&shop.one("far").await, "no").await.dead);
+        dead.push(entry.task.to_string());
+    }
+    let replay = async |id: &String| exchange.replay_letter(&shop.rig.call, id, Some("echo")).await.unwrap().entry;
+    let (small, large) = (replay(&dead[0]).await, replay(&dead[1]).await);
+    for text in [&long(), "small"] {
+        shop.publish("far", text).await;
+        assert!(shop.nack(&shop.one("far").await, "no").await.dead);
+    }
+    assert_eq!(shop.letters().await.len(), 3);
+
+    let full = exchange.flight().take(caller.tenant, u64::MAX).await.unwrap();
+    let execute = |entry: &QueueEntry| {
+        let (shop, id) = (Arc::clone(&shop), entry.task.to_string());
+        tokio::spawn(async move { shop.rig.exchange.execute(&shop.rig.call, &id).await })
+    };
+    let executing = execute(&small);
+    let (refused, replayed) = tokio::join!(execute(&large), exchange.replay_letters(&shop.rig.call, None));
+    let refused = refused.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ResourceExhausted, "{refused}");
+    // The oldest letter is small and the next one has no room.
+    assert_eq!(replayed.unwrap().len(), 1);
+    assert!(!executing.is_finished(), "it waits for room for its answer");
+    drop(full);
+    assert_eq!(executing.await.unwrap().unwrap().state, TaskState::Completed);
+    assert_eq!((shop.entry(&large).await.state, shop.letters().await.len()), (TaskState::Submitted, 2));
+}
+
+/// A worker's report is refused before any of it is written.
+#[tokio::test]
+async fn a_report_without_room_for_the_state_changes_nothing() {
+    let shop = Shop::new(vec![]).await;
+    let entry = shop.publish("far", "go").await;
+    let handed = shop.one("far").await;
+    shop.say(&handed, None, vec![word(&serde_json::json!({"keep": {"n": long()}}))]).await.unwrap();
+    let full = shop.rig.exchange.flight().take(shop.rig.call.caller.tenant, u64::MAX).await.unwrap();
+    let before = shop.entry(&entry).await;
+    let (said, acked) =
+        tokio::join!(shop.say(&handed, None, vec![chunk("more", false)]), shop.ack(&handed, Ack::default()));
+    for refused in [said.unwrap_err(), acked.unwrap_err()] {
+        assert_eq!(refused.kind(), ErrorKind::ResourceExhausted, "{refused}");
+    }
+    drop(full);
+    let after = shop.entry(&entry).await;
+    assert_eq!((after.state, after.status_at), (TaskState::Working, before.status_at));
+    assert!(after.lease.is_some());
+    shop.ack(&handed, Ack::default()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_tenant_has_so_many_calls_that_wait() {
     let options = Options { max_streams: Some(2), ..quick() };

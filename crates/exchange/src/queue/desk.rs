@@ -67,6 +67,12 @@ impl Undelivered {
     pub(super) fn new(inner: &Arc<Inner>, leases: Vec<Lease>) -> Self {
         Self { inner: Arc::clone(inner), leases }
     }
+
+    /// Gives all of them back and waits until that is done, on a task of its own: the caller may go away meanwhile.
+    pub(super) async fn give_back(mut self) {
+        let (inner, leases) = (Arc::clone(&self.inner), std::mem::take(&mut self.leases));
+        let _ = self.inner.tracker.spawn(async move { give_back(&inner, leases).await }).await;
+    }
 }
 
 impl Drop for Undelivered {

@@ -6,7 +6,10 @@ use std::{
 };
 
 use a2a::{Message, PartContent, TaskState};
-use store::{AgentId, Append, Claim, EventKind, Holder, LeasedTurn, Most, Room, Snapshot, TaskId, Term, View, Wish};
+use store::{
+    AgentId, Append, Claim, Event, EventKind, Holder, Lease, LeasedTurn, Most, Room, Snapshot, TaskId, TenantId, Term,
+    View, Wish,
+};
 use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
@@ -155,7 +158,8 @@ impl Exchange {
     }
 
     /// What a worker is told of entries. Until it knows of all of them they are given back when it goes away, or when something cannot be
-    /// read; one that never can be is an attempt that failed, and keeps nobody from the others.
+    /// read; one that never can be is an attempt that failed, and keeps nobody from the others. The first entry may be as long as it is, once
+    /// there is room for it; the others may only fill up the answer. Those that do not fit wait for the next call.
     async fn hand_all(
         &self,
         worker: &Worker,
@@ -168,14 +172,14 @@ impl Exchange {
         let mut bytes = 0;
         for turn in leased {
             let (task, lease) = (turn.lease.task, turn.lease.clone());
-            if bytes > MOST_BYTES {
-                break;
-            }
-            match self.hand(worker, turn, lasts, luggage).await {
+            let most = if handed.is_empty() { u64::MAX } else { MOST_BYTES.saturating_sub(bytes) };
+            let mut beside = Beside { exchange: self, tenant: worker.counts_for(), most, luggage };
+            match beside.hand(turn, lasts).await {
                 Ok(entry) => {
                     bytes += entry.bytes() as u64;
                     handed.push(entry);
                 }
+                Err(Error::Store(store::Error::Heavy { .. })) => break,
                 Err(Error::Store(error)) if error.is_permanent() => {
                     tracing::error!(task.id = %task, %error, "an entry cannot be read");
                     promised.leases.retain(|lease| lease.task != task);
@@ -185,10 +189,14 @@ impl Exchange {
                     let append = Append { end: Some(end), ..Append::default() };
                     tell(&lease, trouble, self.inner.store.append(&lease, append).await?.state, why);
                 }
-                Err(error) => return Err(error),
+                Err(_) if !handed.is_empty() => break,
+                Err(error) => {
+                    // A caller that tries again after the error finds them.
+                    promised.give_back().await;
+                    return Err(error);
+                }
             }
         }
-        // What would make the answer too long waits for the next call.
         promised.leases.retain(|lease| !handed.iter().any(|entry| entry.entry.task == lease.task));
         Ok(handed)
     }
@@ -230,6 +238,8 @@ impl Exchange {
         };
         let slot = agent.lane.give(slot, call.caller.tenant);
         let head = self.head(call, task).await?;
+        // A tenant that has no room for an answer is told so before anything is done.
+        let room = inner.flight.take(call.caller.tenant, call.luggage.room(entry.message_bytes)).await?;
         let mut cursor = inner.cursor(call.caller.tenant, task, head.seq);
         // On a task of its own: whoever asked may go away, and the entry is run all the same.
         let (reply, started) = oneshot::channel();
@@ -251,6 +261,7 @@ impl Exchange {
             worker::run(Arc::clone(inner), agent, running, begin, slot).await;
         });
         started.await.unwrap_or(Err(Error::Stopping))?;
+        drop(room);
         let ended = async {
             let mut has_begun = false;
             loop {
@@ -271,85 +282,98 @@ impl Exchange {
             () = tokio::time::sleep(inner.options.blocking_cap) => {}
             () = inner.workers.released() => {}
         }
-        self.snapshot(call, task, View::FULL).await
+        self.patient_snapshot(call, task, View::FULL).await
     }
+}
 
-    /// What a worker is told of an entry that it has. There is room for its message; what else is read is bounded, and counted although there
-    /// may be no room: the entry is taken.
-    async fn hand(
-        &self,
-        worker: &Worker,
-        leased: LeasedTurn,
-        lasts: Duration,
-        luggage: &Luggage,
-    ) -> Result<Handed, Error> {
+/// Reads what belongs to an entry beside its message. Room for it is taken before it is read.
+struct Beside<'a> {
+    exchange: &'a Exchange,
+    tenant: TenantId,
+    /// How many bytes it may be; [`store::Error::Heavy`] when it is more.
+    most: u64,
+    luggage: &'a Luggage,
+}
+
+impl Beside<'_> {
+    /// What a worker is told of an entry that it has.
+    async fn hand(&mut self, leased: LeasedTurn, lasts: Duration) -> Result<Handed, Error> {
         let LeasedTurn { lease, turn, .. } = leased;
-        let store = &self.inner.store;
-        let count = |bytes| self.inner.flight.count(worker.counts_for(), bytes);
-        let entry = self.inner.store.entry(Some(lease.tenant), lease.task).await?;
+        let inner = &self.exchange.inner;
+        let (store, tenant, task) = (&inner.store, lease.tenant, lease.task);
+        let entry = store.entry(Some(tenant), task).await?;
         let history = match turn.number {
             1 => Vec::new(),
-            _ => {
-                luggage.put(count(entry.message_bytes.min(MOST_TOLD) * 2));
-                store.history(lease.tenant, lease.task, u64::MAX).await?
-            }
+            _ => self.read(|most| store.history(tenant, task, most)).await?,
         };
-        let limit = if lease.remembers { self.inner.options.context_limit } else { 0 };
-        let context_history = if limit == 0 || *lease.context == *local_context(lease.task) {
+        let limit = if lease.remembers { inner.options.context_limit } else { 0 };
+        let context_history = if limit == 0 || *lease.context == *local_context(task) {
             Vec::new()
         } else {
-            let mut load = count(MOST_TOLD);
             let (agent, context) = (&lease.agent, &lease.context);
-            let told = store.context_history(lease.tenant, agent, context, lease.task, limit, u64::MAX).await?;
-            load.keep(told.iter().map(length).sum::<u64>() * 2);
-            luggage.put(load);
-            told
-        };
-        let logged = async |seq: u64| {
-            let before = seq.saturating_sub(1);
-            match store.read(lease.tenant, lease.task, before, Most { events: 1, bytes: LITTLE }).await {
-                Err(store::Error::Heavy { bytes }) => {
-                    luggage.put(count(bytes));
-                    store.events(lease.tenant, lease.task, before, 1).await
-                }
-                read => read.map(|(events, _)| events),
-            }
+            self.read(|most| store.context_history(tenant, agent, context, task, limit, most)).await?
         };
         let request = match turn.request {
             None => RequestOptions::default(),
-            Some(seq) => RequestOptions::read(&logged(seq).await?)?,
+            Some(seq) => RequestOptions::read(&self.logged(&lease, seq).await?)?,
         };
         let state = match lease.kept {
             0 => None,
             seq => {
-                let kept = logged(seq).await?;
-                let event = kept.first().ok_or_else(|| unreadable(lease.task))?;
-                luggage.put(count(kept::length(event)? * 2));
-                kept::read_event(&*self.inner.journal(), lease.tenant, lease.task, event).await?.state
+                let kept = self.logged(&lease, seq).await?;
+                let event = kept.first().ok_or_else(|| unreadable(task))?;
+                // An event that continues an earlier one is shorter than the state.
+                self.make_room(kept::length(event)?.saturating_sub(event.body.len() as u64)).await?;
+                kept::read_event(&*inner.journal(), tenant, task, event).await?.state
             }
         };
-        let ticket = ticket::seal(&self.inner.page_key, &lease);
+        let ticket = ticket::seal(&inner.page_key, &lease);
         let (number, attempt) = (turn.number, lease.attempt);
-        Ok(Handed {
-            entry,
-            ticket,
-            lasts,
-            message: turn.message,
-            request,
-            turn: number,
-            attempt,
-            history,
-            context_history,
-            state,
+        let message = turn.message;
+        Ok(Handed { entry, ticket, lasts, message, request, turn: number, attempt, history, context_history, state })
+    }
+
+    /// Reads with a limit of bytes, which is raised to what is needed once there is room for that.
+    async fn read<T, Reading: Future<Output = store::Result<T>>>(
+        &mut self,
+        read: impl Fn(u64) -> Reading,
+    ) -> Result<T, Error> {
+        let mut room = LITTLE;
+        loop {
+            match read(room).await {
+                Err(store::Error::Heavy { bytes }) => {
+                    self.make_room(bytes.saturating_sub(if room == LITTLE { 0 } else { room })).await?;
+                    room = bytes;
+                }
+                read => return Ok(read?),
+            }
+        }
+    }
+
+    /// One event of a task's log.
+    async fn logged(&mut self, lease: &Lease, seq: u64) -> Result<Vec<Event>, Error> {
+        let (store, before) = (&self.exchange.inner.store, seq.saturating_sub(1));
+        self.read(|bytes| async move {
+            store.read(lease.tenant, lease.task, before, Most { events: 1, bytes }).await.map(|(events, _)| events)
         })
+        .await
+    }
+
+    async fn make_room(&mut self, bytes: u64) -> Result<(), Error> {
+        if bytes > self.most {
+            return Err(store::Error::Heavy { bytes }.into());
+        }
+        self.most -= bytes;
+        self.exchange.inner.flight.take_more(self.tenant, bytes.saturating_mul(COPIES), self.luggage).await
     }
 }
 
 impl Handed {
-    /// About how many bytes its messages have as JSON.
+    /// About how many bytes it has as JSON.
     pub fn bytes(&self) -> usize {
         let told = self.history.iter().chain(&self.context_history);
-        let beside = self.request.metadata.as_ref().map_or(0, |metadata| metadata.get().len());
+        let beside = self.request.metadata.as_ref().map_or(0, |metadata| metadata.get().len())
+            + self.state.as_ref().map_or(0, |state| state.len());
         usize::try_from(length(&self.message) + told.map(length).sum::<u64>())
             .unwrap_or(usize::MAX)
             .saturating_add(beside)

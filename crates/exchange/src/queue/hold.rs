@@ -266,6 +266,10 @@ impl Exchange {
                     let now = self.entry(worker, lease.task).await?.lease;
                     let same = |now: &Lease| now.generation == lease.generation && now.holder == lease.holder;
                     let Some(now) = now.filter(same) else { return Err(self.lost(&lease).await) };
+                    // The ticket is from before the state was kept that is read now.
+                    if now.kept != lease.kept {
+                        self.make_room_for_state(worker, &now, luggage).await?;
+                    }
                     lease = now;
                 }
                 Err(Error::Store(store::Error::LeaseLost | store::Error::Terminal(_))) => {

@@ -141,7 +141,7 @@ impl Exchange {
         Ok(Shown { entry, first: message })
     }
 
-    /// Repeats the tenant's dead letters, the oldest first, as many as one call may.
+    /// Repeats the tenant's dead letters, the oldest first, as many as one call may: fewer when one of them cannot be repeated now.
     pub async fn replay_letters(&self, call: &Call, to: Option<&str>) -> Result<Vec<Replayed>, Error> {
         call.caller.needs(Scope::Send)?;
         let mut replayed = Vec::new();
@@ -156,7 +156,9 @@ impl Exchange {
                     Ok(done) => replayed.push(done),
                     // Somebody else was faster, or deleted it.
                     Err(Error::NotDead(_) | Error::TaskNotFound(_)) => {}
-                    Err(error) => return Err(error),
+                    Err(error) if replayed.is_empty() => return Err(error),
+                    // The caller learns what has been done; the next call says why it does not go on.
+                    Err(_) => return Ok(replayed),
                 }
             }
         }
