@@ -81,14 +81,15 @@ impl Home {
     }
 
     fn command_under(&self, under: &[String], args: &[&str]) -> Command {
-        const BINARY: &str = env!("CARGO_BIN_EXE_sb");
+        // Figures are measured with the build that is released.
+        let binary = std::env::var_os("SB_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_sb").into());
         let mut command = match under.split_first() {
             Some((program, arguments)) => {
                 let mut command = Command::new(program);
-                command.args(arguments).arg(BINARY);
+                command.args(arguments).arg(&binary);
                 command
             }
-            None => Command::new(BINARY),
+            None => Command::new(&binary),
         };
         command.args(args).env_clear().stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
