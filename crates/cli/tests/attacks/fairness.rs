@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::harness::{
     Home, PATIENCE, Server, TOKEN,
-    http::{Api, to, to_at_once},
+    http::{Api, text, to, to_at_once},
+    remote::{Answer, Remote, Setup, card_03, task_03},
 };
 
 /// Four turns at once, each of which waits until it is let go.
@@ -81,4 +82,31 @@ async fn no_tenant_has_all_slots_of_an_agent_while_there_are_others() {
         .await
         .unwrap();
     }
+}
+
+/// A circuit is its tenant's: what fails for one of them is tried for another, and works for it when it works.
+#[tokio::test]
+async fn a_remote_that_fails_for_one_tenant_is_called_for_another() {
+    let remote = Remote::with_card(card_03).await;
+    remote.says("message/send", Answer::status(503, "not now"));
+    let caller = Setup::new().json(&json!({"tool": {"url": remote.agent()}})).start().await;
+    caller.home.add_tenant("other", "sb_other").await;
+    let mut said = String::new();
+    for _ in 0..20 {
+        said = caller.a2a("call tool work").await;
+        if said.contains("circuit OPEN") {
+            break;
+        }
+    }
+    assert!(said.contains("circuit OPEN"), "{said}");
+    let other = caller.api().with_token(Some("sb_other"));
+    let calls = async || {
+        let body = other.post("/v1/remotes/a2a", &json!({"line": "call tool work"})).await.ok();
+        text(&body, "/text").to_owned()
+    };
+    let said = calls().await;
+    assert!(said.contains("503") && !said.contains("circuit OPEN"), "{said}");
+    remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "better")));
+    let said = calls().await;
+    assert!(said.contains("better"), "{said}");
 }

@@ -1,13 +1,17 @@
 //! Interim responses without end, for the server and for the command line, and answers without end for the command line.
 
-use std::{process::Output, time::Duration};
+use std::{
+    process::Output,
+    time::{Duration, Instant},
+};
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{Rig, TAKEN};
 use crate::harness::{
     Home, failed,
-    remote::{Answer, Remote, Step, card_03, task_03},
+    remote::{Answer, BESIDE, Remote, Step, WELL_KNOWN, card_03, task_03},
 };
 
 /// Interim responses as fast as they are read.
@@ -23,6 +27,33 @@ async fn interim_responses_without_an_end_fail_the_call() {
     let said = rig.tool_fails("/a2a").await;
     assert!(said.contains("interim responses (1xx)"), "{said}");
     rig.lives("interim responses").await;
+}
+
+/// Cards are read on the threads that serve everybody.
+#[tokio::test]
+async fn a_card_behind_interim_responses_without_an_end_delays_nobody() {
+    let remote = Remote::start().await;
+    for path in [WELL_KNOWN, BESIDE] {
+        remote.says(path, flood());
+    }
+    let rig = Rig::of(remote).await;
+    let mut fetches = join_all((0..4).map(|_| rig.caller.a2a("card tool")));
+    let mut longest = Duration::ZERO;
+    let mut others = Box::pin(async {
+        loop {
+            let begun = Instant::now();
+            rig.caller.asks("echo", "hello").await;
+            longest = longest.max(begun.elapsed());
+        }
+    });
+    let fetched: Vec<String> = tokio::select! {
+        fetched = &mut fetches => fetched,
+        () = &mut others => unreachable!("they go on for ever"),
+    };
+    drop(others);
+    assert!(fetched.iter().all(|said| said.contains("interim responses (1xx)")), "{fetched:?}");
+    assert!(longest < Duration::from_secs(5), "another call took {longest:?}");
+    rig.server_lives("cards behind interim responses").await;
 }
 
 /// A command against a remote that means no good. It gives up by itself, long before its timeout.
@@ -71,4 +102,10 @@ async fn an_answer_without_an_end_fails_a_command() {
         let said = failed(&run(&remote, args), 1);
         assert!(said.contains("the answer is larger than 67108864 bytes"), "{args:?}: {said}");
     }
+    remote.says("message/stream", endless());
+    let (home, url) = (Home::on_sqlite(), remote.base.as_str());
+    let chatted = tokio::task::block_in_place(|| home.pipe(&["chat", "--url", url, "--timeout", "30s"], "hello\n"));
+    let said = [chatted.stdout, chatted.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("the answer is larger than 67108864 bytes"), "{:.2000}", said.replace("xx", ""));
 }
