@@ -363,6 +363,19 @@ async fn a_program_that_dies_at_once_is_started_less_and_less_often() {
     assert!(starts <= 16, "{starts} starts for 16 attempts");
 }
 
+/// After four deaths for nothing the next process is started two seconds later.
+#[tokio::test]
+async fn a_turn_is_not_charged_for_the_time_that_it_waits_for_a_process() {
+    let rig = server("timeout = \"1500ms\"\nconcurrency = 1\nmax_attempts = 1").await;
+    for _ in 0..4 {
+        assert_eq!(rig.say("it", "exit 3").await.status.state, TaskState::Failed);
+    }
+    let waited = std::time::Instant::now();
+    let task = rig.say("it", "nap 0").await;
+    assert_eq!(task.status.state, TaskState::Completed, "{task:?}");
+    assert!(waited.elapsed() > Duration::from_millis(1500), "it did not have to wait");
+}
+
 #[tokio::test]
 async fn a_program_that_cannot_start_says_why() {
     let rig = Rig::new().await;
