@@ -213,11 +213,11 @@ impl Agent for Mind {
         }
     }
 
-    async fn canceled(&self, _: TaskId, state: Bytes, errands: &Errands, tried_for: Duration) -> Result<(), String> {
+    async fn canceled(&self, _: TaskId, state: Bytes, errands: &Errands) -> Result<(), String> {
         let kept: State = serde_json::from_slice(&state).unwrap_or_default();
         let caller = errands.caller().await.map_err(|error| error.to_string())?;
         let children = kept.children().map(|child| errands.cancel(&caller, child));
-        let calls = kept.calls.iter().map(|call| self.remotes.cancel(&caller, &call.remote, &call.message, tried_for));
+        let calls = kept.calls.iter().map(|call| self.remotes.cancel(&caller, &call.remote, &call.message));
         let (told, called) = tokio::join!(join_all(children), join_all(calls));
         told.into_iter().collect::<Result<(), _>>().map_err(|error| error.to_string())?;
         called.into_iter().collect()

@@ -531,12 +531,12 @@ impl Agent for RemoteAgent {
         }
     }
 
-    async fn canceled(&self, _: TaskId, state: Bytes, _: &Errands, tried_for: Duration) -> Result<(), String> {
+    async fn canceled(&self, _: TaskId, state: Bytes, _: &Errands) -> Result<(), String> {
         if !self.options.enabled {
             return Err("`outbound.enabled` is false".to_owned());
         }
         let peer = self.peer().ok_or_else(|| format!("no remote agent named '{}'", self.name()))?;
-        call::cancel(&peer, &state::State::read(Some(&state)), tried_for).await
+        call::cancel(&peer, &state::State::read(Some(&state))).await
     }
 
     fn is_ready(&self, tenant: TenantId) -> bool {

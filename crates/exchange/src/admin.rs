@@ -17,7 +17,11 @@ use store::{
     check_tenant_name, clock,
 };
 
-use crate::card_keys::{self, CardKey, CardKeys, OVERLAP, seconds_now};
+use crate::{
+    aftermath,
+    card_keys::{self, CardKey, CardKeys, OVERLAP, seconds_now},
+    retention::TELLING,
+};
 
 /// The setting that holds the SHA-256 of the admin token.
 pub const ADMIN_TOKEN: &str = "admin.token";
@@ -383,7 +387,7 @@ impl<'a> Administration<'a> {
     }
 
     /// Deletes a tenant with its tasks, tokens, cards and agents; with `force` also one whose tasks have not ended, which are
-    /// canceled first. From the first step on its tokens are refused. Of one with many tasks some may be left, for another
+    /// canceled first. Others who work for the tasks are told of that for a while. From the first step on its tokens are refused. Of one with many tasks some may be left, for another
     /// call.
     pub async fn delete_tenant(&self, id: TenantId, force: bool) -> Result<DeletedTenant, Error> {
         let tenant = self.existing(id).await?;
@@ -398,7 +402,8 @@ impl<'a> Administration<'a> {
             // Every instance has looked by then, so that no message comes in any more.
             tokio::time::sleep(SETTLING).await;
         }
-        let begun = Instant::now();
+        let mut begun = Instant::now();
+        let mut has_waited = false;
         let mut deleted = DeletedTenant { id: id.0, name: tenant.name, tasks: 0, bytes: 0, done: false };
         while begun.elapsed() < DELETION {
             let unfinished = self.store.unfinished_of(id, CANCELED_AT_ONCE).await?;
@@ -407,6 +412,13 @@ impl<'a> Administration<'a> {
             }
             if !unfinished.is_empty() {
                 continue;
+            }
+            if !has_waited {
+                has_waited = true;
+                let waits = Instant::now();
+                let until = tokio::time::Instant::from(waits + TELLING);
+                aftermath::until_told(self.store, id, &Removal::Tenant, until).await?;
+                begun += waits.elapsed();
             }
             match self.store.delete(id, self.actor, Removal::Tenant).await {
                 Ok(step) => {

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use store::{AgentId, EventKind, Lease, OwedCancel, Start, TaskId};
+use store::{AgentId, EventKind, Lease, OwedCancel, Removal, Start, Store, TaskId, TenantId};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
@@ -124,11 +124,7 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
     let now = Instant::now();
     let ready: Vec<&OwedCancel> =
         all.iter().filter(|owed| tried.get(&owed.task).is_none_or(|tried| tried.next <= now)).take(AT_ONCE).collect();
-    let tried_for = |owed: &OwedCancel| tried.get(&owed.task).map_or(Duration::ZERO, |tried| tried.first.elapsed());
-    let told = ready.iter().map(|owed| {
-        let told = tell_one(&inner, owed, tried_for(owed));
-        async { (*owed, told.await) }
-    });
+    let told = ready.iter().map(|owed| async { (*owed, tell_one(&inner, owed).await) });
     let mut has_told = false;
     for (owed, told) in join_all(told).await {
         let before = tried.get(&owed.task);
@@ -156,13 +152,12 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
     (id, tried, has_told)
 }
 
-async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel, tried_for: Duration) -> Result<(), String> {
+async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel) -> Result<(), String> {
     // Agents of several tenants may have one id.
     let entry = inner.agents.get_or_removed(owed.tenant, &owed.agent).ok_or("there is no such agent any more")?;
     let states = kept_states(inner, &entry, owed).await.map_err(|error| error.to_string())?;
     let errands = Errands::new(inner, owed.tenant);
-    let canceled =
-        join_all(states.into_iter().map(|state| entry.agent.canceled(owed.task, state, &errands, tried_for)));
+    let canceled = join_all(states.into_iter().map(|state| entry.agent.canceled(owed.task, state, &errands)));
     match tokio::time::timeout(TIME, canceled).await {
         Ok(told) => told.into_iter().collect(),
         Err(_) => Err(format!("no answer within {} s", TIME.as_secs())),
@@ -185,6 +180,27 @@ pub(crate) async fn owe_again(inner: &Inner, lease: &Lease) {
         }
     }
     inner.workers.cut_short.notify_one();
+}
+
+/// Waits until no task that is to be removed owes a cancel, but not beyond `until`: nothing is known of a cancel once its task is gone.
+pub(crate) async fn until_told(
+    store: &dyn Store,
+    tenant: TenantId,
+    removal: &Removal,
+    until: Instant,
+) -> store::Result<()> {
+    let mut wait = Duration::from_millis(20);
+    while Instant::now() < until && store.owes_cancels(tenant, removal.clone()).await? {
+        tokio::time::sleep_until(until.min(Instant::now() + wait)).await;
+        wait = (wait * 2).min(Duration::from_millis(250));
+        if Instant::now() >= until {
+            tracing::warn!(
+                tenant.id = tenant.0,
+                "tasks are deleted before others could be told to cancel what they do for them"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The state that each attempt at the task's turns kept last. An attempt that resumes goes on from what the one before kept; any other

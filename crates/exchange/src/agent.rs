@@ -43,17 +43,11 @@ pub trait Agent: Send + Sync + 'static {
     /// Takes one turn.
     async fn run(&self, turn: Turn, out: Output) -> Outcome;
 
-    /// Cancels what others do for a task that has ended as CANCELED, FAILED or REJECTED, as far as `state`, which the agent kept, says
-    /// that there is anything. It is called for agents with [`Profile::tells_cancel`], for every attempt at the task's turns that kept
-    /// a state, again and again until it works, and maybe by several instances at once. `tried_for` is how long this instance has tried,
-    /// by its steady clock. An error says why it did not work.
-    async fn canceled(
-        &self,
-        _task: TaskId,
-        _state: Bytes,
-        _errands: &Errands,
-        _tried_for: Duration,
-    ) -> Result<(), String> {
+    /// Cancels what others do for a task that has ended as CANCELED, FAILED or REJECTED, or in any way if the agent
+    /// [owed that](Output::owes_cancel), as far as `state`, which the agent kept, says that there is anything. It is called for agents with [`Profile::tells_cancel`], for every attempt at the task's turns that kept
+    /// a state, again and again until it works, and maybe by several instances at once. An attempt that takes too long is dropped. An
+    /// error says why it did not work.
+    async fn canceled(&self, _task: TaskId, _state: Bytes, _errands: &Errands) -> Result<(), String> {
         Ok(())
     }
 
@@ -356,6 +350,8 @@ pub enum Said {
     Note(Note),
     /// What the agent needs to go on from here.
     Keep(Bytes),
+    /// See [`Output::owes_cancel`].
+    Owes(bool),
     /// The agent waits for an answer, which has to come once all that was said before is durable. Whoever receives this must
     /// send one then; where it is dropped instead, the agent stands still until it is dropped too.
     Flush(oneshot::Sender<()>),
@@ -419,6 +415,12 @@ impl Output {
     /// remains.
     pub async fn keep(&self, state: impl Into<Bytes>) {
         self.say(Said::Keep(state.into())).await;
+    }
+
+    /// Says whether others work for this agent who have to be told when the task has ended, even as COMPLETED. That holds for what is
+    /// [kept](Self::keep) from here on.
+    pub async fn owes_cancel(&self, owes: bool) {
+        self.say(Said::Owes(owes)).await;
     }
 
     /// Returns when all that was said before is durable: to be called before something is done that cannot be undone. When

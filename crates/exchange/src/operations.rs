@@ -6,7 +6,7 @@ use a2a::{
     CancelTaskRequest, GetTaskRequest, ListTasksRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest,
     TaskState, validate,
 };
-use store::{AgentId, CancelMark, Event, Filter, Page, Scope, Snapshot, TaskHead, TaskId, TenantId, View};
+use store::{AgentId, CancelMark, Event, Filter, Page, Removal, Scope, Snapshot, TaskHead, TaskId, TenantId, View};
 
 use crate::{
     Call, Caller, Entry, Error, Exchange, Frame, Frames, Luggage, Origin, convert,
@@ -56,6 +56,8 @@ pub struct Details {
     pub snapshot: Snapshot,
     /// How often its current or last turn was tried; attempts that were given back on purpose do not count.
     pub attempts: u32,
+    /// Others who work for it still have to be told that it has ended.
+    pub owes_cancel: bool,
     /// The task that it was begun for.
     pub parent: Option<Relative>,
     /// The tasks that were begun for it, oldest first.
@@ -152,7 +154,8 @@ impl Exchange {
                 children.extend(self.relative(call, child).await?);
             }
         }
-        Ok(Details { snapshot, attempts: entry.attempts, parent, children })
+        let owes_cancel = store.owes_cancels(tenant, Removal::Task(task)).await?;
+        Ok(Details { snapshot, attempts: entry.attempts, owes_cancel, parent, children })
     }
 
     /// A task, if it is there and the caller may see it.

@@ -16,7 +16,7 @@ use a2a::{GetTaskRequest, ListTasksRequest, validate};
 use store::{AgentId, Deleted, Prune, PruneStep, PruneWalk, Removal, Scope, TaskId, Tenant, TenantId, Whose};
 use tokio::time::Instant;
 
-use crate::{Call, Error, Exchange, Inner, convert, intake::answered};
+use crate::{Call, Error, Exchange, Inner, aftermath, convert, intake::answered};
 
 /// A day.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -35,6 +35,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// How many tasks of a context are canceled before it is looked at again, and how often that is.
 const CANCELS: usize = 100;
 const MOST_ROUNDS: usize = 100;
+
+/// How long a deletion waits until others are told of the cancels that the tasks owe.
+pub(crate) const TELLING: Duration = Duration::from_secs(10);
 
 /// How long something is kept after its task has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -234,10 +237,11 @@ impl Exchange {
         if !call.caller.bound_to().is_empty() {
             self.head(call, id).await?;
         }
-        let deleted = match self.delete(call, Removal::Task(id)).await {
+        let until = Instant::now() + TELLING;
+        let deleted = match self.delete(call, Removal::Task(id), until).await {
             Err(store::Error::NotEnded(_)) if cancel => {
                 self.end(call, id).await?;
-                self.delete(call, Removal::Task(id)).await
+                self.delete(call, Removal::Task(id), until).await
             }
             deleted => deleted,
         };
@@ -259,8 +263,9 @@ impl Exchange {
             error => error.into(),
         };
         let (mut all, mut cancels) = (Deleted::default(), 0);
+        let until = Instant::now() + TELLING;
         loop {
-            match self.delete(call, Removal::Context(context.to_owned())).await {
+            match self.delete(call, Removal::Context(context.to_owned()), until).await {
                 Ok(deleted) => {
                     all.tasks += deleted.tasks;
                     all.bytes += deleted.bytes;
@@ -282,9 +287,11 @@ impl Exchange {
         }
     }
 
-    /// In the audit log the tenant did it.
-    async fn delete(&self, call: &Call, removal: Removal) -> store::Result<Deleted> {
-        answered(self.inner.store.delete(call.caller.tenant, &call.caller.actor(), removal)).await
+    /// Removes what has ended, once others were told of the cancels that it owes, or at this time. In the audit log the tenant did it.
+    async fn delete(&self, call: &Call, removal: Removal, until: Instant) -> store::Result<Deleted> {
+        let (store, tenant) = (&self.inner.store, call.caller.tenant);
+        aftermath::until_told(&**store, tenant, &removal, until).await?;
+        answered(store.delete(tenant, &call.caller.actor(), removal)).await
     }
 
     /// Cancels a task that is to be removed, be it that callers do not see it yet. One that has ended meanwhile is as good.

@@ -84,6 +84,8 @@ pub(crate) struct Scribe {
     progress: Progress,
     /// What the agent last kept.
     state: Option<Bytes>,
+    /// Whether what is kept says that a cancel is owed at any end; nothing where the agent has not said it.
+    owes: Option<bool>,
     /// What a state that is kept may refer to.
     base: Option<Base>,
     /// What it may refer to once what is pending is written.
@@ -109,6 +111,7 @@ impl Scribe {
             urgent: false,
             progress: Progress { turn, attempt, ..Progress::default() },
             state: None,
+            owes: None,
             base: None,
             pending_base: None,
             next_base: None,
@@ -246,6 +249,10 @@ impl Scribe {
                 self.state = Some(std::mem::take(state));
                 return self.keep();
             }
+            Said::Owes(owes) => {
+                self.owes = Some(*owes);
+                return;
+            }
             Said::Flush(_) => {
                 let Said::Flush(waiting) = said else { return };
                 self.flushed.push(waiting);
@@ -290,9 +297,12 @@ impl Scribe {
                     Draft::artifact(self.task, &self.context, artifact, append, last_chunk, metadata, at)?
                 }
                 Said::Note(note) => Draft::note(serde_json::to_vec(&note)?.into(), at),
-                Said::Keep(body) => Draft::kept(body, at),
-                // It is answered, and never pending.
-                Said::Flush(_) => continue,
+                Said::Keep(body) => match self.owes {
+                    Some(owes) => Draft::kept_owing(body, owes, at),
+                    None => Draft::kept(body, at),
+                },
+                // They are never pending.
+                Said::Owes(_) | Said::Flush(_) => continue,
             });
         }
         let follow = drafts.iter().rev().position(Draft::is_kept);

@@ -87,6 +87,7 @@ impl Agent for Parent {
             Some(text) => (" ".repeat(100 << 10), text),
             None => (String::new(), text.as_str()),
         };
+        out.owes_cancel(text == "leaves").await;
         if !before.is_empty() {
             out.keep(before.clone()).await;
             out.flush().await;
@@ -112,12 +113,12 @@ impl Agent for Parent {
             "retries" => Outcome::Retry("again".into()),
             "fails" => Outcome::Failed(vec![Part::text("by itself")]),
             "rejects" => Outcome::Rejected(Vec::new()),
-            "completes" => Outcome::Completed(Vec::new()),
+            "completes" | "leaves" => Outcome::Completed(Vec::new()),
             _ => std::future::pending().await,
         }
     }
 
-    async fn canceled(&self, _: TaskId, state: Bytes, errands: &Errands, _: Duration) -> Result<(), String> {
+    async fn canceled(&self, _: TaskId, state: Bytes, errands: &Errands) -> Result<(), String> {
         if self.told.fetch_add(1, Relaxed) < self.fails {
             return Err("not now".into());
         }
@@ -209,6 +210,22 @@ async fn a_parent_that_completes_leaves_its_child_alone() {
     assert_eq!(rig.store.owed_cancels(&["parent".parse().unwrap()], 9).await.unwrap(), []);
     assert_eq!(parent.told.load(Relaxed), 0);
     assert_eq!(rig.get(&parent.children()[0].to_string()).await.status.state, TaskState::Working);
+}
+
+#[tokio::test]
+async fn a_child_ends_with_a_parent_that_completes_and_says_that_it_leaves_it() {
+    assert_eq!(once(&ends("leaves", |_| ()).await), (TaskState::Completed, [TaskState::Canceled]));
+}
+
+#[tokio::test]
+async fn a_task_is_not_deleted_before_its_child_is_canceled() {
+    let parent = Parent { fails: 1, ..Parent::default() };
+    let rig = Rig::with(soon(), vec![parent.entry(), child()]).await;
+    let id = rig.start("parent", message("waits")).await;
+    let handed = parent.until_handed_on().await.to_string();
+    rig.exchange.delete_task(&rig.call, &id, true).await.unwrap();
+    assert_eq!(rig.get(&handed).await.status.state, TaskState::Canceled);
+    assert_eq!(parent.told.load(Relaxed), 2);
 }
 
 /// The instance that ran the parent is stopped, and the parent's policy is to fail then. Another instance cancels the child.
@@ -352,7 +369,7 @@ impl Agent for Employer {
         std::future::pending().await
     }
 
-    async fn canceled(&self, _: TaskId, _: Bytes, _: &Errands, _: Duration) -> Result<(), String> {
+    async fn canceled(&self, _: TaskId, _: Bytes, _: &Errands) -> Result<(), String> {
         tokio::time::sleep(Duration::from_millis(300)).await;
         self.0.fetch_add(1, Relaxed);
         Ok(())

@@ -104,6 +104,7 @@ async fn one(visit: Visit<'_, Caller>, id: String) -> Result<Response, Error> {
     let relative = |task: &Relative| json!({ "request_id": task.task.to_string(), "agent_id": task.agent.as_str(), "state": state(task.state) });
     let mut request = status(&details.snapshot);
     request["attempts"] = json!(details.attempts);
+    request["cancel_owed"] = json!(details.owes_cancel);
     request["parent"] = json!(details.parent.as_ref().map(relative));
     if with_children {
         request["children"] = details.children.iter().map(relative).collect();

@@ -79,8 +79,8 @@ pub trait Journal: Send + Sync + 'static {
     async fn marked(&self, holders: &[Holder]) -> Result<Vec<TaskId>>;
 
     /// Up to `limit` tasks of these agents that have ended as CANCELED, FAILED or REJECTED and whose agents have not ended yet what others
-    /// do for them: those with [`tells_cancel`](crate::Target::New::tells_cancel) that had kept a state in any attempt. The oldest are the
-    /// first. That is owed from the transaction that ends the task.
+    /// do for them: those with [`tells_cancel`](crate::Target::New::tells_cancel) that had kept a state in any attempt, and COMPLETED ones
+    /// whose last state [owes that](crate::Draft::kept_owing). The oldest are the first. That is owed from the transaction that ends the task.
     async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>>;
 
     /// Says that what others did for a task that has ended was ended too, or never can be.
@@ -237,6 +237,9 @@ pub trait Retention: Send + Sync + 'static {
     /// [`Error::NotFound`] for a task that callers do not see and for a context without tasks, [`Error::NotEnded`] when the task, or any of
     /// the context, has not ended.
     async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted>;
+
+    /// Whether a task that would be removed owes a cancel to others, see [`Journal::owed_cancels`].
+    async fn owes_cancels(&self, tenant: TenantId, removal: Removal) -> Result<bool>;
 
     /// Up to `limit` tasks of the tenant that have not ended, hidden ones included.
     async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>>;

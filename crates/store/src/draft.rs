@@ -22,9 +22,12 @@ pub(crate) enum Content {
     Status { state: TaskState, message: Option<Bytes> },
     Artifact { artifact_id: String, append: bool, last: bool, artifact: Bytes },
     Note,
-    Kept,
+    Kept(Owing),
     Reply,
 }
+
+/// Whether others are at work for an agent who have to be told when the task has ended in any way; as before where that is not said.
+pub(crate) type Owing = Option<bool>;
 
 /// How a turn ends.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,7 +131,12 @@ impl Draft {
 
     /// What the agent needs to go on after all that was said before it.
     pub fn kept(state: Bytes, at: Timestamp) -> Self {
-        Self { at, body: state, content: Content::Kept }
+        Self { at, body: state, content: Content::Kept(None) }
+    }
+
+    /// The same. With `owes` a cancel is owed to others when the task has ended, even as COMPLETED.
+    pub fn kept_owing(state: Bytes, owes: bool, at: Timestamp) -> Self {
+        Self { content: Content::Kept(Some(owes)), ..Self::kept(state, at) }
     }
 
     /// A direct reply.
@@ -141,18 +149,18 @@ impl Draft {
     pub(crate) fn state(&self) -> Option<TaskState> {
         match &self.content {
             Content::Status { state, .. } => Some(*state),
-            Content::Artifact { .. } | Content::Note | Content::Kept | Content::Reply => None,
+            Content::Artifact { .. } | Content::Note | Content::Kept(_) | Content::Reply => None,
         }
     }
 
     /// Whether it is what a turn goes on from.
     pub fn is_kept(&self) -> bool {
-        matches!(self.content, Content::Kept)
+        matches!(self.content, Content::Kept(_))
     }
 
     /// Whether callers see it: a task that was held is shown by it.
     pub(crate) fn is_output(&self) -> bool {
-        !matches!(self.content, Content::Note | Content::Kept)
+        !matches!(self.content, Content::Note | Content::Kept(_))
     }
 
     /// The same status update with another state. Used when the machine overrules the end of a turn,

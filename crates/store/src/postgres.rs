@@ -406,6 +406,10 @@ impl Retention for PostgresStore {
         retention::delete(&self.writers, tenant, actor, &removal).await
     }
 
+    async fn owes_cancels(&self, tenant: TenantId, removal: Removal) -> Result<bool> {
+        retention::owes_cancels(&self.readers.of(tenant), tenant, &removal).await
+    }
+
     async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
         retention::unfinished_of(&self.readers.of(tenant), tenant, limit).await
     }

@@ -10,6 +10,8 @@
 //! - a dead letter, until it is replayed or somebody deletes it;
 //! - a task that owes a notification or has one as a dead letter, with its whole log: what a configuration tells depends on it
 //!   (see [`crate::push`]). One whose receiver is gone owes nothing;
+//! - a task whose agent still has to cancel what others do for it, with its log: what that is stands there. A week after its time it goes all
+//!   the same: instances give up a cancel after a day, and nobody tries one whose agent is gone;
 //! - the log of a task that was answered by a direct reply, for as long as there is the task: a repeated message is answered from it.
 //!
 //! Whoever deletes a task by its id has decided ([`crate::Retention::delete`]): then only what has not ended stays.
@@ -33,7 +35,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{AgentId, Error, Event, LeaseTime, Result, TaskId, TenantId, clock, lease};
+use crate::{AgentId, Error, Event, LeaseTime, Result, TaskId, TenantId, clock, lease, ops::Aftermath};
 
 /// What a step removes of what ended long enough ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,6 +122,9 @@ pub(crate) const MOST_TASKS: u64 = 50;
 pub(crate) const MOST_EVENTS: u64 = 500;
 pub(crate) const MOST_BYTES: u64 = 1 << 20;
 
+/// How much longer than others a task is kept that owes a cancel, in milliseconds.
+const CANCEL_OWED_FOR: i64 = 7 * 24 * 60 * 60 * 1000;
+
 /// The states that end a task, as SQL has a list of them.
 pub(crate) const ENDS: &str = "('completed', 'failed', 'canceled', 'rejected')";
 
@@ -133,7 +138,7 @@ pub(crate) struct Ended {
     pub(crate) is_direct: bool,
     /// It is a dead letter.
     pub(crate) is_dead: bool,
-    /// One of its push configurations owes something.
+    /// One of its push configurations owes something, or it owes a cancel.
     pub(crate) owes: bool,
 }
 
@@ -142,6 +147,11 @@ impl Ended {
     pub(crate) fn may_go(self, what: Prune) -> bool {
         !self.is_dead && !self.owes && (what == Prune::Tasks || !self.is_direct)
     }
+}
+
+/// Whether a task that ended at this time owes a cancel for which it is kept, where tasks go that ended before `before`.
+pub(crate) fn owes_cancel(aftermath: Aftermath, ended_at: i64, before: i64) -> bool {
+    aftermath == Aftermath::Owed && ended_at >= before.saturating_sub(CANCEL_OWED_FOR)
 }
 
 impl Whose {
@@ -211,6 +221,14 @@ mod tests {
         for kept in [Ended { is_dead: true, ..plain }, Ended { owes: true, ..plain }] {
             assert!(!kept.may_go(Prune::Tasks) && !kept.may_go(Prune::Events), "{kept:?}");
         }
+    }
+
+    #[test]
+    fn a_task_that_owes_a_cancel_is_kept_for_a_bounded_time() {
+        let before = 100 * CANCEL_OWED_FOR;
+        assert!(owes_cancel(Aftermath::Owed, before - CANCEL_OWED_FOR, before));
+        assert!(!owes_cancel(Aftermath::Owed, before - CANCEL_OWED_FOR - 1, before));
+        assert!(!owes_cancel(Aftermath::No, before, before));
     }
 
     #[test]

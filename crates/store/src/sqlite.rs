@@ -448,6 +448,10 @@ impl Retention for SqliteStore {
         self.writer.run(tenant, move |batch| retention::delete(batch, tenant, &actor, &removal)).await
     }
 
+    async fn owes_cancels(&self, tenant: TenantId, removal: Removal) -> Result<bool> {
+        self.readers.run_for(tenant, move |conn| retention::owes_cancels(conn, tenant, &removal)).await
+    }
+
     async fn unfinished_of(&self, tenant: TenantId, limit: usize) -> Result<Vec<TaskId>> {
         self.readers.run_for(tenant, move |conn| retention::unfinished_of(conn, tenant, limit)).await
     }

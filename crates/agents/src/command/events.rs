@@ -122,7 +122,7 @@ impl Events {
                         self.ending = Ending::Auth(parts.unwrap_or_default());
                     }
                     // What is kept says nothing about the turn.
-                    Said::Keep(_) => {}
+                    Said::Keep(_) | Said::Owes(_) => {}
                     _ => self.ending = Ending::Open,
                 }
                 out.say(said).await;

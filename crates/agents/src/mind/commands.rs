@@ -141,7 +141,8 @@ impl Thinking<'_> {
             self.out.flush().await;
         }
         let framed = self.session.run(&line).await;
-        if calls {
+        // The remote may be at work on a message that was not answered.
+        if calls && !self.session.left_open() {
             self.state.calls.pop();
         }
         let ok = !framed.lines().nth(1).is_some_and(|body| body.starts_with("ERR:"));

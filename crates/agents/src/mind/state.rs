@@ -15,7 +15,7 @@ pub(super) struct State {
     pub(super) made: u32,
     /// The tasks of others that are under way for this one: one for each who was to be asked, empty for those who could not be.
     pub(super) children: Vec<String>,
-    /// The calls of remotes in this turn that have not been answered.
+    /// The calls of remotes that have not been answered. They are canceled when the task has ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) calls: Vec<RemoteCall>,
     /// How often it has rested for them.
@@ -64,8 +64,8 @@ impl State {
     pub(super) fn open(kept: Option<&[u8]>, turn: u32) -> Self {
         let mut state: Self = kept.and_then(|kept| serde_json::from_slice(kept).ok()).unwrap_or_default();
         if state.turn != turn {
-            let Self { tools, files, replies, .. } = state;
-            state = Self { turn, tools, files, replies, ..Self::default() };
+            let Self { tools, files, replies, calls, .. } = state;
+            state = Self { turn, tools, files, replies, calls, ..Self::default() };
         }
         state
     }
@@ -88,10 +88,12 @@ mod tests {
     #[test]
     fn a_new_turn_begins_anew_and_counts_on() {
         let step = Step { said: "a".to_owned(), whole: true, ..Step::default() };
-        let state = State { turn: 1, steps: vec![step], tools: 3, spoken: true, ..State::default() };
+        let calls = vec![RemoteCall { remote: "r".to_owned(), message: "m".to_owned() }];
+        let state =
+            State { turn: 1, steps: vec![step], tools: 3, spoken: true, calls: calls.clone(), ..State::default() };
         let kept = state.seal();
         assert_eq!(State::open(Some(&kept), 1), state);
-        assert_eq!(State::open(Some(&kept), 2), State { turn: 2, tools: 3, ..State::default() });
+        assert_eq!(State::open(Some(&kept), 2), State { turn: 2, tools: 3, calls, ..State::default() });
         assert_eq!(State::open(Some(b"{"), 1), State { turn: 1, ..State::default() });
     }
 }

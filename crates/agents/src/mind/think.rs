@@ -275,6 +275,7 @@ impl Thinking<'_> {
 
     /// Keeps how far it has come, together with all that was said.
     pub(super) async fn keep(&mut self) {
+        self.out.owes_cancel(!self.state.calls.is_empty()).await;
         self.out.keep(self.state.seal()).await;
     }
 }

@@ -1,6 +1,6 @@
 //! What is said to a remote beside its message, and what its answers mean for what follows.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use a2a::{CancelTaskRequest, Dialect, ErrorKind, GetTaskRequest, ListTasksRequest, Message, Task};
 use client::{Client, Error};
@@ -14,11 +14,12 @@ use super::{
 };
 use crate::frame::{clean, root_cause};
 
-/// How many tasks of the remote a page has in which a message is looked for, and how many messages of each.
-const PAGE: i32 = 100;
-/// Maximum number of such pages.
-const PAGES: usize = 100;
-/// How long an unanswered message may still arrive at the remote while its cancel is tried.
+/// Sizes of the pages in which a message is looked for: number of tasks, and of messages of each. After an answer that is too large the next
+/// size is tried.
+const PAGES: [(i32, i32); 4] = [(100, 100), (10, 100), (1, 100), (1, 1)];
+/// Maximum number of tasks that are looked through.
+const MOST_TASKS: usize = 10_000;
+/// How long an unanswered message may still arrive after the remote has said for the first time that it does not have it.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// The answer of a remote that was asked for a message.
@@ -27,19 +28,55 @@ pub(super) enum Found {
     Yes(Box<Task>),
     /// It does not have it.
     No,
+    /// No task that tells its messages has it, and some tell none.
+    Unsure,
     /// It has more tasks than are looked through.
     TooMany,
     /// It has no way to tell.
     Unknown,
-    /// It cannot be asked now.
+    /// It did not answer, or what it answered may be different another time.
     NotNow(Error),
 }
 
-/// Cancels the remote's task. `tried_for` is how long that has been tried, by a steady clock. An error means that the cancel is still owed.
-pub(super) async fn cancel(peer: &Peer, state: &State, tried_for: Duration) -> Result<(), String> {
+/// A search for the task that has a message. An attempt goes on where the one before it was cut off.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// Token of the page that comes next.
+    page: String,
+    /// Index of its size in [`PAGES`].
+    size: usize,
+    /// Number of tasks on the pages before it.
+    tasks: usize,
+    /// Some of them did not tell their messages.
+    is_unsure: bool,
+    /// When the remote said for the first time that it does not have the message.
+    missing_since: Option<Instant>,
+}
+
+impl Search {
+    fn begin_anew(&mut self) {
+        *self = Self { missing_since: self.missing_since, ..Self::default() };
+    }
+
+    /// Whether a message that the remote does not have at this time may still arrive there.
+    fn may_arrive(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.missing_since.get_or_insert(now)) < ARRIVAL
+    }
+}
+
+/// Cancels the remote's task. An error means that the cancel is still owed.
+pub(super) async fn cancel(peer: &Peer, state: &State) -> Result<(), String> {
     if !state.is_owed_a_cancel() {
         return Ok(());
     }
+    let told = try_cancel(peer, state).await;
+    if told.is_ok() {
+        peer.end_search(&state.message);
+    }
+    told
+}
+
+async fn try_cancel(peer: &Peer, state: &State) -> Result<(), String> {
     if peer.card().is_none() {
         let fetched = peer.ensure_card(false).await;
         if state.carded
@@ -53,17 +90,14 @@ pub(super) async fn cancel(peer: &Peer, state: &State, tried_for: Duration) -> R
     let id = match &state.task {
         Some(id) => id.clone(),
         // The message was sent and not answered. It may be there all the same.
-        None => match find(&peer.finder().map_err(|refused| refused.to_string())?, state).await {
+        None => match search(peer, state).await? {
             Found::Yes(task) => task.id,
-            Found::No if tried_for < ARRIVAL => {
-                return Err("the remote does not have the message yet, and may still get it".to_owned());
-            }
-            Found::No => return Ok(()),
+            Found::No | Found::Unsure => return Ok(()),
             Found::NotNow(error) => return Err(told(&error)),
             Found::TooMany => {
-                let why = "the message is not among the remote's newest tasks";
+                let why = format!("the message is not among the remote's newest {MOST_TASKS} tasks");
                 tracing::warn!(agent.name = name, message.id = state.message, "a cancel is still owed: {why}");
-                return Err(why.to_owned());
+                return Err(why);
             }
             Found::Unknown => {
                 tracing::warn!(
@@ -86,6 +120,18 @@ pub(super) async fn cancel(peer: &Peer, state: &State, tried_for: Duration) -> R
     }
 }
 
+/// Looks for the message, as long as it may still arrive.
+async fn search(peer: &Peer, state: &State) -> Result<Found, String> {
+    let finder = peer.finder().map_err(|refused| refused.to_string())?;
+    let search = peer.search(&state.message);
+    let mut search = search.lock().await;
+    let found = find(&finder, state, &mut search).await;
+    if matches!(found, Found::No | Found::Unsure) && search.may_arrive(Instant::now()) {
+        return Err("the remote does not have the message yet, and may still get it".to_owned());
+    }
+    Ok(found)
+}
+
 /// Whether an answer about a task will not change.
 pub(super) fn is_final(error: &Error) -> bool {
     let kinds = [
@@ -106,47 +152,67 @@ pub(super) fn is_final(error: &Error) -> bool {
     }
 }
 
+/// Whether the remote has said that it cannot answer such a question.
+fn cannot_tell(error: &Error) -> bool {
+    let is_unknown = matches!(error, Error::Protocol(remote) if remote.kind() == Some(ErrorKind::InvalidRequest));
+    is_unknown || error.http_status() == Some(501) || is_final(error)
+}
+
 /// Asks the remote for the task that has the message of a state: the task that is continued, where one is, or one of all that the remote
 /// lists.
-pub(super) async fn find(client: &Client, state: &State) -> Found {
+pub(super) async fn find(client: &Client, state: &State, search: &mut Search) -> Found {
     let has_it = |task: &Task| task.history.iter().any(|message: &Message| message.message_id == state.message);
     if let Some(id) = state.task.clone() {
         return match client.get(GetTaskRequest { id, ..GetTaskRequest::default() }).await {
             Ok(task) if has_it(&task.value) => Found::Yes(Box::new(task.value)),
             Ok(task) if task.value.history.is_empty() => Found::Unknown,
             Ok(_) => Found::No,
-            Err(error) if error.is_passing() => Found::NotNow(error),
-            Err(_) => Found::Unknown,
+            Err(error) if cannot_tell(&error) => Found::Unknown,
+            Err(error) => Found::NotNow(error),
         };
     }
     if client.dialect() != Dialect::V1 {
         return Found::Unknown;
     }
-    let mut list = ListTasksRequest {
-        context_id: state.context.clone().unwrap_or_default(),
-        page_size: Some(PAGE),
-        history_length: Some(PAGE),
-        ..ListTasksRequest::default()
-    };
-    for _ in 0..PAGES {
-        let page = match client.list(list.clone()).await {
-            Ok(page) => page.value,
-            Err(error) if error.is_passing() => return Found::NotNow(error),
-            Err(_) => return Found::Unknown,
+    let found = loop {
+        let (tasks, messages) = PAGES[search.size];
+        let list = ListTasksRequest {
+            context_id: state.context.clone().unwrap_or_default(),
+            page_size: Some(tasks),
+            history_length: Some(messages),
+            page_token: search.page.clone(),
+            ..ListTasksRequest::default()
         };
-        let tells = page.tasks.iter().all(|task| !task.history.is_empty());
+        let page = match client.list(list).await {
+            Ok(page) => page.value,
+            Err(Error::TooLarge { .. }) if search.size + 1 < PAGES.len() => {
+                search.size += 1;
+                continue;
+            }
+            Err(error) if error.is_passing() => return Found::NotNow(error),
+            // The token of a page may be good for a while only.
+            Err(error) if cannot_tell(&error) && search.page.is_empty() => break Found::Unknown,
+            Err(error) => break Found::NotNow(error),
+        };
+        search.tasks += page.tasks.len().max(1);
+        search.is_unsure |= page.tasks.iter().any(|task| task.history.is_empty());
         if let Some(task) = page.tasks.into_iter().find(has_it) {
-            return Found::Yes(Box::new(task));
+            break Found::Yes(Box::new(task));
         }
-        if !tells || (!page.next_page_token.is_empty() && page.next_page_token == list.page_token) {
-            return Found::Unknown;
+        let is_stuck = !page.next_page_token.is_empty() && page.next_page_token == search.page;
+        if is_stuck || (page.next_page_token.is_empty() && search.is_unsure) {
+            break Found::Unsure;
         }
         if page.next_page_token.is_empty() {
-            return Found::No;
+            break Found::No;
         }
-        list.page_token = page.next_page_token;
-    }
-    Found::TooMany
+        if search.tasks >= MOST_TASKS {
+            break Found::TooMany;
+        }
+        search.page = page.next_page_token;
+    };
+    search.begin_anew();
+    found
 }
 
 pub(super) fn headers(peer: &Peer, turn: &Turn, message: &str) -> Vec<(HeaderName, HeaderValue)> {
@@ -258,5 +324,15 @@ mod tests {
         assert_eq!(unreachable(certificate), "the remote cannot be reached");
         let forbidden = Error::Forbidden(client::egress::Refusal::Address("10.0.0.3".parse().unwrap()));
         assert_eq!(said(&forbidden), "the remote's address may not be called");
+    }
+
+    /// A remote that could not be asked for an hour may be behind a proxy that has held the message for as long.
+    #[test]
+    fn a_message_may_arrive_for_a_while_after_the_remote_has_said_that_it_does_not_have_it() {
+        let mut search = Search::default();
+        let first = Instant::now() + Duration::from_secs(3600);
+        assert!(search.may_arrive(first) && search.may_arrive(first + ARRIVAL / 2));
+        search.begin_anew();
+        assert!(!search.may_arrive(first + ARRIVAL));
     }
 }

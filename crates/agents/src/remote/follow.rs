@@ -9,6 +9,8 @@
 //! - One of 0.3 cannot be asked. A stream that breaks before it has said anything is followed by a plain send with the same id, as seed 004
 //!   has it; an unanswered plain send fails.
 //!
+//! An answer 503 counts as none: proxies give it when they have lost the remote's.
+//!
 //! **In time.** A message that cannot have arrived is sent again after a while, for as long as messages are to be delivered. While the circuit
 //! of the remote is open, the turn is suspended too. A caller that wants a quick verdict, a chat, gets one instead.
 //!
@@ -44,7 +46,7 @@ use self::{
 };
 use super::{
     Options,
-    call::{self, Found, cancel, headers, is_broken_stream, is_final, message_id, refuses_streams, said},
+    call::{self, Found, Search, cancel, headers, is_broken_stream, is_final, message_id, refuses_streams, said},
     peer::{Peer, Refused, told},
     share::Share,
     spec::Sees,
@@ -183,7 +185,7 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
 /// Cancels the work of a remote whose turn has failed here.
 async fn farewell(peer: &Peer, state: &State, outcome: &Outcome) {
     if matches!(outcome, Outcome::RemoteFailed(_)) && state.is_owed_a_cancel() {
-        tokio::time::timeout(FAREWELL, cancel(peer, state, Duration::ZERO)).await.ok();
+        tokio::time::timeout(FAREWELL, cancel(peer, state)).await.ok();
     }
 }
 
@@ -429,7 +431,7 @@ impl Follow<'_> {
             Found::NotNow(_) => Err(self.later(said(&error))),
             // Seed 004 has it so.
             Found::Unknown if self.client.dialect() == Dialect::V03 => self.send_plainly(&delegation).await,
-            Found::Unknown | Found::TooMany => Err(may_have_taken(&error)),
+            Found::Unknown | Found::Unsure | Found::TooMany => Err(may_have_taken(&error)),
         }
     }
 
@@ -476,7 +478,7 @@ impl Follow<'_> {
                 Err(self.later(said(&error)))
             }
             // Nobody knows. The caller decides whether it is sent again.
-            Found::Unknown | Found::TooMany => {
+            Found::Unknown | Found::Unsure | Found::TooMany => {
                 self.state = std::mem::take(&mut self.state).next_turn(self.turn.number);
                 Err(Outcome::Interrupted)
             }
@@ -485,7 +487,7 @@ impl Follow<'_> {
 
     /// Asks the remote whether it has the message.
     async fn find(&mut self) -> Result<Found, Outcome> {
-        let found = call::find(&self.asking, &self.state).await;
+        let found = call::find(&self.asking, &self.state, &mut Search::default()).await;
         if let Found::Yes(task) = &found {
             self.meet(&task.id, &task.context_id).map_err(broken)?;
             self.state.phase = Phase::Working;
@@ -530,16 +532,8 @@ impl Follow<'_> {
             self.was_not_sent();
             return Err(broken(said(&error)));
         }
-        // A proxy says 503 as well when the remote took the message and did not answer: a remote that can tell is asked.
-        if error.http_status() == Some(503) && !self.has_keys() && self.client.dialect() == Dialect::V1 {
-            match self.find_after_a_while().await? {
-                Found::Yes(_) => return self.look().await,
-                Found::NotNow(_) => return Err(self.later(said(&error))),
-                Found::No | Found::Unknown | Found::TooMany => {}
-            }
-        }
-        // What cannot have arrived, or was not taken, is sent again.
-        if error.never_sent() || is_not_taken(&error) {
+        // What cannot have arrived, or was refused, is sent again.
+        if error.never_sent() || is_refused(&error) {
             self.was_not_sent();
             return Err(self.later(said(&error)));
         }
@@ -547,16 +541,22 @@ impl Follow<'_> {
         if self.has_keys() {
             return Err(if is_passing { self.later(said(&error)) } else { may_have_taken(&error) });
         }
-        match self.find().await? {
+        // A busy remote says 503. So does a proxy that has lost the remote's answer.
+        let is_busy = status == Some(503);
+        match if is_busy { self.find_after_a_while().await? } else { self.find().await? } {
             Found::Yes(_) => self.look().await,
             Found::NotNow(_) => Err(self.later(said(&error))),
+            Found::No if is_busy => {
+                self.was_not_sent();
+                Err(self.later(said(&error)))
+            }
             // It may be slow to begin a task, or begin none: a message that took too long is not sent again.
             Found::No if is_passing && !matches!(error, Error::Timeout { .. }) && self.state.resent + 1 < RESENDS => {
                 // It is asked again before the message is sent again.
                 self.state.resent += 1;
                 Err(self.later(said(&error)))
             }
-            Found::No | Found::Unknown | Found::TooMany => Err(may_have_taken(&error)),
+            Found::No | Found::Unknown | Found::Unsure | Found::TooMany => Err(may_have_taken(&error)),
         }
     }
 
@@ -834,10 +834,11 @@ fn may_have_taken(error: &Error) -> Outcome {
     broken(format!("{}; the remote may have taken the message", said(error)))
 }
 
-/// Whether the remote or a proxy reported that it did not take the message.
-fn is_not_taken(error: &Error) -> bool {
-    let is_refused = matches!(error, Error::Protocol(remote) if remote.kind() == Some(ErrorKind::ResourceExhausted));
-    is_refused || matches!(error.http_status(), Some(429 | 503))
+/// Whether the remote refused the message because it has too much to do. A 503 is none of these answers: proxies say it as well when the
+/// remote took the message and its answer was lost.
+fn is_refused(error: &Error) -> bool {
+    let is_exhausted = matches!(error, Error::Protocol(remote) if remote.kind() == Some(ErrorKind::ResourceExhausted));
+    is_exhausted || error.http_status() == Some(429)
 }
 
 async fn sleep(time: Option<Duration>) {

@@ -1,6 +1,7 @@
 //! A remote as it stands: its card, whether it answers, and how it is called.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -17,7 +18,7 @@ use url::Url;
 
 use super::{
     Options,
-    call::said,
+    call::{Search, said},
     share::{Share, Shares},
     spec::{Registry, Sees, Spec},
 };
@@ -31,6 +32,8 @@ const ASK_TIME: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
 /// So many skills of a card are read.
 const MOST_SKILLS: usize = 200;
+/// Maximum number of searches for messages that are remembered.
+const MOST_SEARCHES: usize = 10_000;
 
 /// A remote.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub struct Peer {
     looking: tokio::sync::Mutex<()>,
     /// That another agent has its id was said.
     hidden: AtomicBool,
+    /// Searches for messages whose cancel is owed, by the ids of the messages.
+    searches: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Search>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +134,7 @@ impl Peer {
             seen: Mutex::default(),
             looking: tokio::sync::Mutex::default(),
             hidden: AtomicBool::new(false),
+            searches: Mutex::default(),
             spec,
         }
     }
@@ -184,6 +190,24 @@ impl Peer {
             trust: self.trust.clone(),
             ..client::Options::default()
         }
+    }
+
+    /// The search for a message, which goes on where it was cut off.
+    pub(super) fn search(&self, message: &str) -> Arc<tokio::sync::Mutex<Search>> {
+        let mut searches = self.searches();
+        if searches.len() >= MOST_SEARCHES && !searches.contains_key(message) {
+            searches.retain(|_, search| Arc::strong_count(search) > 1);
+        }
+        Arc::clone(searches.entry(message.to_owned()).or_default())
+    }
+
+    /// Forgets the search for a message whose cancel is not owed any more.
+    pub(super) fn end_search(&self, message: &str) {
+        self.searches().remove(message);
+    }
+
+    fn searches(&self) -> MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<Search>>>> {
+        self.searches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether its card says that it streams; before it is known, whether its file does.

@@ -10,7 +10,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     Remotes,
-    call::{self, Found, find, may_have_arrived, said},
+    call::{self, Found, Search, find, may_have_arrived, said},
     peer::{Peer, Refused, told},
     state::{Phase, State},
 };
@@ -37,17 +37,24 @@ pub struct Session<'a> {
     ledger: Ledger,
     /// The id of the next message, where somebody has asked for it.
     next: Option<String>,
+    /// The remote may still be at work on the last call.
+    left_open: bool,
 }
 
 impl<'a> Session<'a> {
     /// A request of an agent of this caller's, which may hand on so much.
     pub fn new(remotes: &'a Remotes, caller: &'a Caller, ledger: Ledger) -> Self {
-        Self { remotes, caller, asked: BTreeSet::new(), ledger, next: None }
+        Self { remotes, caller, asked: BTreeSet::new(), ledger, next: None, left_open: false }
     }
 
     /// What is left to hand on.
     pub fn ledger(&mut self) -> &mut Ledger {
         &mut self.ledger
+    }
+
+    /// Whether the remote may still be at work on the last call, which has ended without an answer.
+    pub(crate) fn left_open(&self) -> bool {
+        self.left_open
     }
 
     /// The id that the message of the next call will have.
@@ -93,6 +100,7 @@ impl<'a> Session<'a> {
 
     /// What an agent is told when it says this line: `list`, `card NAME` or `call NAME TEXT`, with or without `/a2a` before it.
     pub async fn run(&mut self, line: &str) -> String {
+        self.left_open = false;
         let line = line.trim();
         let args = line.strip_prefix("/a2a").map_or(line, str::trim);
         let answer = for_tenant(self.caller.tenant.0, self.answer(args)).await;
@@ -199,7 +207,11 @@ impl<'a> Session<'a> {
         let client = peer.client().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
         let finder = peer.finder().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
         let request = client::user_message(message, text);
-        match tokio::time::timeout(peer.spec.timeout, converse(&client, finder, request)).await {
+        let sent = State { message: request.message.message_id.clone(), ..State::default() };
+        let mut watched = Watched { client: client.clone(), finder, sent: Some(sent) };
+        let answer = tokio::time::timeout(peer.spec.timeout, converse(&client, &mut watched, request)).await;
+        self.left_open = watched.sent.is_some();
+        match answer {
             Ok(Ok(answer)) => {
                 peer.worked(&share);
                 answer
@@ -242,17 +254,15 @@ impl<'a> Session<'a> {
 
 impl Remotes {
     /// Cancels what came of a message that was sent to a remote by this caller's agent.
-    pub(crate) async fn cancel(
-        &self,
-        caller: &Caller,
-        name: &str,
-        message: &str,
-        tried_for: Duration,
-    ) -> Result<(), String> {
-        // What is not known any more, or never was, cannot be called.
-        let Some(peer) = self.find(name).filter(|peer| self.is_enabled() && sees(peer, caller)) else { return Ok(()) };
+    pub(crate) async fn cancel(&self, caller: &Caller, name: &str, message: &str) -> Result<(), String> {
+        if !self.is_enabled() {
+            return Err("`outbound.enabled` is false".to_owned());
+        }
+        // An entry that was removed may come back.
+        let peer = self.find(name).filter(|peer| sees(peer, caller));
+        let peer = peer.ok_or_else(|| format!("no remote agent named '{}'", clean(name)))?;
         let sent = State { phase: Phase::Sending, message: message.to_owned(), ..State::default() };
-        call::cancel(&peer, &sent, tried_for).await
+        call::cancel(&peer, &sent).await
     }
 
     /// The names of those that this caller sees.
@@ -281,11 +291,9 @@ pub(super) fn sees(peer: &Peer, caller: &Caller) -> bool {
 /// Sends a message and waits for the whole answer.
 async fn converse(
     client: &Client,
-    finder: Client,
+    watched: &mut Watched,
     request: SendMessageRequest,
 ) -> Result<Result<String, String>, Error> {
-    let sent = State { message: request.message.message_id.clone(), ..State::default() };
-    let mut watched = Watched { client: client.clone(), finder, sent: Some(sent) };
     let answer = client.send(request).await;
     // What was refused, or never left, needs no cancel.
     if answer.as_ref().is_err_and(|error| !may_have_arrived(error)) {
@@ -345,16 +353,16 @@ impl Drop for Watched {
 }
 
 async fn cancel(client: Client, finder: Client, sent: State) {
-    let mut task = sent.task.clone();
+    let (mut task, mut search) = (sent.task.clone(), Search::default());
     for wait in FIND_AFTER {
         if task.is_some() {
             break;
         }
         tokio::time::sleep(wait).await;
-        match find(&finder, &sent).await {
+        match find(&finder, &sent, &mut search).await {
             Found::Yes(found) => task = Some(found.id),
             // It may have to be taken in first.
-            Found::No | Found::NotNow(_) => {}
+            Found::No | Found::Unsure | Found::NotNow(_) => {}
             Found::TooMany | Found::Unknown => return,
         }
     }

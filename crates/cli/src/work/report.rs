@@ -123,7 +123,7 @@ impl<'a> Reporter<'a> {
                 return;
             }
             // Programs have no words for it, and the queue has none either.
-            Said::Note(_) => return,
+            Said::Note(_) | Said::Owes(_) => return,
         };
         self.bytes += event.get().len();
         self.urgent |= urgent || self.bytes >= BATCH_BYTES;

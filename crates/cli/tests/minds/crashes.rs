@@ -101,6 +101,48 @@ async fn a_call_of_a_remote_is_canceled_when_the_crash_was_the_last_attempt() {
     assert_eq!(calls.last().unwrap().params()["id"], "rt-1", "{calls:#?}");
 }
 
+/// A call that was not answered is no part of its task's result.
+#[tokio::test]
+async fn a_call_of_a_remote_that_was_not_answered_is_canceled_after_its_task_has_completed() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("/a2a/agent-card.json", Answer::json(&card_10(&remote.agent())));
+    remote.says("SendMessage", Answer::closes());
+    remote.says("ListTasks", Answer::status(503, "busy"));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let replies = json!([
+        {"match": "[END TOOL RESULTS]", "text": "nobody answers", "delay": "300ms"},
+        {"match": "QUERY", "text": "/a2a call weatherbot hello\n"},
+    ]);
+    let setup = setup(&replies).json(&json!({"weatherbot": {"url": remote.agent()}}));
+    let mut thinker = Thinker { caller: setup.start().await };
+    thinker.caller.remote_when("weatherbot", |remote| remote["registry"] == "a2a_agents.json").await;
+    let request = json!({"message": message("go"), "configuration": {"returnImmediately": true}});
+    let task = thinker.api().post("/a2a/agents/index/message:send", &request).await.task();
+    thinker.until_asked(2).await;
+    // What is tried in memory ends here. The entry is gone for a while, too.
+    thinker.caller.edit("a2a_agents.json", "{\"agents\": {}}");
+    thinker.caller.restart().await;
+    let ended = thinker.api().task_when(text(&task, "/id"), is_terminal).await;
+    assert_eq!((state(&ended), answer(&ended).as_str()), ("COMPLETED", "nobody answers"), "{ended:#}");
+    let owed = async || {
+        let path = format!("/v1/requests/{}", text(&task, "/id"));
+        thinker.api().get(&path).await.ok()["request"]["cancel_owed"].clone()
+    };
+    assert_eq!(owed().await, true);
+    let sent = remote.calls()[0].message()["messageId"].clone();
+    let mut at_work = task_10("rt-1", "rc-1", "WORKING", "");
+    at_work["history"] = json!([{"messageId": sent, "role": "ROLE_USER", "parts": [{"text": "hello"}]}]);
+    let page = json!({"tasks": [at_work], "nextPageToken": "", "pageSize": 100, "totalSize": 1});
+    remote.says("ListTasks", Answer::Result(page));
+    let agents = json!({"agents": {"weatherbot": {"url": remote.agent()}}});
+    thinker.caller.edit("a2a_agents.json", &agents.to_string());
+    remote.until_called("CancelTask", 1).await;
+    assert_eq!(remote.calls().last().unwrap().params()["id"], "rt-1");
+    while owed().await == true {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_killed_turn_at_rest_finds_what_it_has_handed_on() {
     let replies =

@@ -367,6 +367,7 @@ fn copy(said: &Said) -> Said {
         },
         Said::Note(note) => Said::Note(note.clone()),
         Said::Keep(state) => Said::Keep(state.clone()),
+        Said::Owes(owes) => Said::Owes(*owes),
         // Nobody waits here: a call is answered when all of it is durable.
         Said::Flush(_) => Said::Flush(oneshot::channel().0),
     }

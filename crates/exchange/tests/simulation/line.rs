@@ -356,6 +356,7 @@ over_the_line! {
     Retention {
         prune(step: PruneStep) -> Pruned;
         delete(tenant: TenantId, actor: &str, removal: Removal) -> Deleted;
+        owes_cancels(tenant: TenantId, removal: Removal) -> bool;
         unfinished_of(tenant: TenantId, limit: usize) -> Vec<TaskId>;
         unfinished(tenant: TenantId, context: &str, limit: usize) -> Vec<TaskId>;
     }

@@ -107,7 +107,7 @@ fn task(r: &Task) -> Result<(), Wrong> {
     codec::parse_state(&r.state).map_err(|_| "this is no state of a task")?;
     let counts = [r.status_turn, r.attempt, r.releases, r.turn, r.waiting];
     let numbers = [r.seq, r.generation, r.kept, r.kept_before, r.input_tokens, r.output_tokens];
-    let flags = [(r.parking, 1), (r.queued, 1), (r.hidden, 2), (r.dead, 2), (r.aftermath, 3)];
+    let flags = [(r.parking, 1), (r.queued, 1), (r.hidden, 2), (r.dead, 2), (r.aftermath, 4)];
     is(counts.iter().all(|n| COUNT.contains(n)) && numbers.iter().all(|n| *n >= 0), RANGE)?;
     is(flags.iter().all(|(flag, most)| (0..=*most).contains(flag)), RANGE)?;
     is(r.max_attempts.is_none_or(|most| COUNT.contains(&most)), RANGE)?;

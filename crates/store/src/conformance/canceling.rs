@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::TaskState::{AuthRequired, Canceled, Completed, Failed, InputRequired, Rejected, Working};
 
 use super::world::*;
-use crate::{Accept, CancelMark, Error, Lease, OwedCancel, Store, Target, TaskId, TurnEnd};
+use crate::{Accept, CancelMark, Draft, Error, Lease, OwedCancel, Store, Target, TaskId, TurnEnd, clock};
 
 pub(super) async fn a_cancel_ends_an_idle_task(store: Arc<dyn Store>) {
     let world = World::new(store).await;
@@ -114,7 +114,7 @@ pub(super) async fn cancel_and_completion_race_to_one_end(store: Arc<dyn Store>)
 }
 
 /// A running task whose agent tells others when it is canceled.
-async fn telling(world: &World) -> (TaskId, Lease) {
+pub(super) async fn telling(world: &World) -> (TaskId, Lease) {
     let (task, mut accept) = world.begin("hello");
     if let Accept { target: Target::New { tells_cancel, origin, .. }, .. } = &mut accept {
         *tells_cancel = true;
@@ -239,6 +239,37 @@ pub(super) async fn any_end_but_completion_is_owed_to_others(store: Arc<dyn Stor
         world.store.settle_cancel(world.tenant, task).await.unwrap();
     }
     assert_eq!(owed().await, []);
+}
+
+pub(super) async fn completion_is_owed_to_others_where_the_agent_says_so(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let agents = [world.agent.clone()];
+    let saying = |state: &'static str, owes: bool| Draft::kept_owing(state.into(), owes, clock::now());
+    let owing = |state: &'static str| saying(state, true);
+    let (plain, lease) = telling(&world).await;
+    // A state that says nothing of it changes nothing.
+    world.append(&lease, vec![owing("1"), kept("1")]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+    // Another attempt begins anew. What the one before handed on is owed all the same.
+    let (undone, lease) = telling(&world).await;
+    world.append(&lease, vec![owing("2")]).await.unwrap();
+    world.finish(&lease, TurnEnd::Release { begun: true }).await.unwrap();
+    world.end(&world.lease_one().await.lease, Completed, None).await.unwrap();
+    // A later state takes it back.
+    let (_, lease) = telling(&world).await;
+    world.append(&lease, vec![owing("3"), saying("4", false)]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+    // An agent that tells nobody owes nothing.
+    let (_, lease) = world.running("hello").await;
+    world.append(&lease, vec![owing("5")]).await.unwrap();
+    world.end(&lease, Completed, None).await.unwrap();
+
+    let owed = world.store.owed_cancels(&agents, 10).await.unwrap();
+    let mut found: Vec<TaskId> = owed.into_iter().map(|owed| owed.task).collect();
+    found.sort();
+    let mut expected = vec![plain, undone];
+    expected.sort();
+    assert_eq!(found, expected);
 }
 
 pub(super) async fn a_task_begins_for_a_turn_only_while_that_runs(store: Arc<dyn Store>) {

@@ -13,7 +13,7 @@ use a2a::{
     TaskState::{self, Completed, Failed, InputRequired},
 };
 
-use super::world::*;
+use super::{canceling::telling, world::*};
 use crate::{
     AuditEntry, Change, Deleted, Error, IdempotencyKey, Lease, Letter, Letters, NewPush, NewToken, Next, Place,
     Position, Prune, PruneStep, PruneWalk, Pruned, PushClaim, PushFilter, PushState, Reach, Removal, Replay,
@@ -278,6 +278,35 @@ pub(super) async fn what_somebody_needs_stays(store: Arc<dyn Store>) {
     assert_eq!(world.walk(walked).await.0.tasks, 0, "a walk does not look back");
     assert_eq!(world.prune_all(Prune::Tasks).await.tasks, 1);
     assert!(!world.is_there(letter).await && world.is_there(again).await);
+}
+
+pub(super) async fn a_task_that_owes_a_cancel_stays_until_others_are_told(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    let (task, lease) = telling(&world).await;
+    world.append(&lease, vec![kept("others")]).await.unwrap();
+    world.end(&lease, Failed, None).await.unwrap();
+    let other = world.other().await;
+    let removals = [Removal::Task(task), Removal::Context(CONTEXT.to_owned()), Removal::Tenant];
+    let owes = async || {
+        let mut owes = Vec::new();
+        for removal in &removals {
+            owes.push(world.store.owes_cancels(world.tenant, removal.clone()).await.unwrap());
+            assert!(!other.store.owes_cancels(other.tenant, removal.clone()).await.unwrap());
+        }
+        owes
+    };
+    assert_eq!(owes().await, [true; 3]);
+    let elsewhere = [Removal::Task(TaskId::mint()), Removal::Context("elsewhere".to_owned())];
+    for removal in &elsewhere {
+        assert!(!world.store.owes_cancels(world.tenant, removal.clone()).await.unwrap());
+    }
+    assert_eq!(world.prune_all(Prune::Events).await.events, 0, "what is to be canceled stands in the log");
+    assert_eq!(world.prune_all(Prune::Tasks).await.tasks, 0);
+    assert!(world.log_is_there(task).await);
+    world.store.settle_cancel(world.tenant, task).await.unwrap();
+    assert_eq!(owes().await, [false; 3]);
+    assert_ne!(world.prune_all(Prune::Events).await.events, 0);
+    assert_eq!(world.prune_all(Prune::Tasks).await.tasks, 1);
 }
 
 pub(super) async fn what_is_young_stays(store: Arc<dyn Store>) {

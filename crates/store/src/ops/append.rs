@@ -146,7 +146,7 @@ fn decide(tx: &mut impl Tx, row: &TaskRow, append: &Append) -> Result<Decision> 
     for draft in &append.drafts {
         match &draft.content {
             Content::Status { state: to, .. } => state = step_from(state, Step::Report(*to))?,
-            Content::Artifact { .. } | Content::Note | Content::Kept => {}
+            Content::Artifact { .. } | Content::Note | Content::Kept(_) => {}
             // A reply is an end.
             Content::Reply => return Err(Error::Illegal(TaskState::Completed)),
         }
@@ -236,9 +236,9 @@ fn write(tx: &mut impl Tx, row: &mut TaskRow, draft: &Draft) -> Result<()> {
             row.log(tx, draft.at, EventKind::Artifact, draft.body.clone())
         }
         Content::Note => row.log(tx, draft.at, EventKind::Note, draft.body.clone()),
-        Content::Kept => {
+        Content::Kept(owing) => {
             row.log(tx, draft.at, EventKind::Kept, draft.body.clone())?;
-            row.keep();
+            row.keep(*owing);
             Ok(())
         }
         Content::Reply => Err(Error::Illegal(TaskState::Completed)),

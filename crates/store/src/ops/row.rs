@@ -8,7 +8,11 @@ use bytes::Bytes;
 use super::{NewMessage, Tx, requests};
 use crate::{
     AgentId, Draft, Error, Event, EventKind, Holder, Lease, LeaseTime, QueueEntry, Result, TaskId, TenantId, Term,
-    Tokens, Turn, attempts, clock, codec, draft::Content, lease::holder_name, machine, queue::Lengths,
+    Tokens, Turn, attempts, clock, codec,
+    draft::{Content, Owing},
+    lease::holder_name,
+    machine,
+    queue::Lengths,
 };
 
 /// Whether callers see a task (`a2a_tasks.hidden`).
@@ -74,7 +78,7 @@ impl Dead {
     }
 }
 
-/// Whether an agent is asked, after its task has ended otherwise than as COMPLETED, to end what others do for it (`a2a_tasks.aftermath`).
+/// Whether an agent is asked, after its task has ended, to end what others do for it (`a2a_tasks.aftermath`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aftermath {
     No = 0,
@@ -84,6 +88,8 @@ pub(crate) enum Aftermath {
     Owed = 2,
     /// It has kept a state. That holds even when another attempt has undone the attempt that kept it.
     IfEnded = 3,
+    /// The same, and others are at work who have to be told even when the task has ended as COMPLETED.
+    AtAnyEnd = 4,
 }
 
 impl Aftermath {
@@ -93,6 +99,7 @@ impl Aftermath {
             1 => Self::IfKept,
             2 => Self::Owed,
             3 => Self::IfEnded,
+            4 => Self::AtAnyEnd,
             _ => Self::No,
         }
     }
@@ -343,12 +350,15 @@ impl TaskRow {
     }
 
     /// Takes the event that was just logged as the state that its agent keeps.
-    pub(super) fn keep(&mut self) {
+    pub(super) fn keep(&mut self, owing: Owing) {
         self.touched_only = false;
         self.kept = self.seq;
-        if self.aftermath == Aftermath::IfKept {
-            self.aftermath = Aftermath::IfEnded;
-        }
+        self.aftermath = match (self.aftermath, owing) {
+            (Aftermath::No | Aftermath::Owed, _) => self.aftermath,
+            (_, Some(true)) => Aftermath::AtAnyEnd,
+            (_, Some(false)) | (Aftermath::IfKept, None) => Aftermath::IfEnded,
+            (_, None) => self.aftermath,
+        };
     }
 
     /// Appends an event to the log.
@@ -373,10 +383,14 @@ impl TaskRow {
         self.retire_status_message(tx, draft.at)?;
         self.state = *state;
         if state.is_terminal() {
-            // An agent that completes its work has nothing under way. Any other end may have come over it in the middle.
-            let has_kept =
-                self.aftermath == Aftermath::IfEnded || (self.aftermath == Aftermath::IfKept && self.kept > 0);
-            let is_owed = has_kept && *state != TaskState::Completed;
+            // An agent that completes its work has nothing under way, unless it says so. Any other end may have come over it in the middle.
+            let is_cut_short = *state != TaskState::Completed;
+            let is_owed = match self.aftermath {
+                Aftermath::AtAnyEnd => true,
+                Aftermath::IfEnded => is_cut_short,
+                Aftermath::IfKept => is_cut_short && self.kept > 0,
+                Aftermath::No | Aftermath::Owed => false,
+            };
             self.aftermath = if is_owed { Aftermath::Owed } else { Aftermath::No };
         }
         self.status_at = draft.at.as_millis();

@@ -32,8 +32,8 @@ use super::{
 };
 use crate::{
     Deleted, Error, Prune, PruneStep, Pruned, Removal, Result, TaskId, TenantId, clock, codec, lease,
-    ops::{Dead, Hidden, RegistryTx},
-    retention::{ENDS, Ended, MOST_BYTES, MOST_EVENTS, MOST_SEEN, MOST_TASKS, OWES, audit_entry},
+    ops::{Aftermath, Dead, Hidden, RegistryTx},
+    retention::{ENDS, Ended, MOST_BYTES, MOST_EVENTS, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
 };
 
 /// The shard of counters of those who write without being an instance.
@@ -48,7 +48,7 @@ const LINES: [(&str, i64); 2] = [("listed", 0), ("~direct", 2)];
 /// The next `$5` tasks of a line after `$2, $3` that ended more than `$4` milliseconds before `$6` and the server's own time.
 fn look_at(hidden: i64) -> String {
     format!(
-        "SELECT t.task_id, t.agent_id, t.status_at, t.state IN {ENDS}, t.dead::bigint FROM a2a_tasks t
+        "SELECT t.task_id, t.agent_id, t.status_at, t.state IN {ENDS}, t.dead::bigint, t.aftermath::bigint FROM a2a_tasks t
          WHERE t.tenant_id = $1 AND t.hidden = {hidden} AND (t.status_at, t.task_id) > ($2, $3)
            AND t.status_at < least(lease_now(), $6::bigint) - $4::bigint
          ORDER BY t.status_at, t.task_id LIMIT $5"
@@ -66,7 +66,8 @@ const WEIGH: &str = "SELECT
 const KEYS: &str =
     "SELECT tenant_id, key FROM idempotency WHERE task = ANY ($1::uuid[]) ORDER BY tenant_id, key FOR UPDATE";
 const ALL_KEYS: &str = "SELECT tenant_id, key, task FROM idempotency WHERE task = ANY ($1::uuid[])";
-const TASKS: &str = "SELECT t.task_id, t.agent_id, t.state, t.hidden::bigint, t.dead::bigint FROM a2a_tasks t
+const TASKS: &str = "SELECT t.task_id, t.agent_id, t.state, t.hidden::bigint, t.dead::bigint,
+       t.aftermath::bigint, t.status_at FROM a2a_tasks t
      WHERE t.task_id = ANY ($1::uuid[]) AND t.tenant_id = $2 ORDER BY t.task_id FOR UPDATE OF t";
 
 static OWING: LazyLock<String> =
@@ -135,13 +136,18 @@ struct Locked {
     state: String,
     hidden: Hidden,
     dead: Dead,
+    aftermath: Aftermath,
+    at: i64,
 }
 
 /// Whether locks of others are waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
     Waits,
-    PassesOver,
+    /// Removes what ended before this time.
+    PassesOver {
+        before: i64,
+    },
 }
 
 /// What a transaction has removed.
@@ -183,17 +189,24 @@ pub(super) async fn prune(readers: &Pool, writers: &Pool, step: &PruneStep) -> R
     Ok(pruned)
 }
 
+/// What ended before this time may go, by the wall clock: the server's own is not known here.
+fn before(step: &PruneStep) -> i64 {
+    clock::now().as_millis().saturating_sub(lease::millis(step.older_than))
+}
+
 /// The next tasks of a line.
 async fn look(readers: &Pool, step: &PruneStep, line: &str, hidden: i64) -> Result<Vec<Seen>> {
     let (at, task) = step.walk.place(line);
     let age = lease::millis(step.older_than);
     let most = i64::try_from(MOST_SEEN).unwrap_or(i64::MAX);
     let now = clock::now().as_millis();
+    let before = before(step);
     let rows = readers.query(&look_at(hidden), &[&step.tenant.0, &at, &uuid(task), &age, &most, &now]).await?;
     let mut seen = Vec::with_capacity(rows.len());
     for row in &rows {
         let is_dead = Dead::from_code(row.try_get(4)?) == Dead::Letter;
-        let ended = Ended { is_direct: hidden != 0, is_dead, owes: false };
+        let owes = owes_cancel(Aftermath::from_code(row.try_get(5)?), row.try_get(2)?, before);
+        let ended = Ended { is_direct: hidden != 0, is_dead, owes };
         let may_go = row.try_get(3)? && ended.may_go(step.what) && step.whose.includes(row.try_get(1)?);
         seen.push(Seen { task: task_id(row.try_get(0)?), at: row.try_get(2)?, may_go });
     }
@@ -225,7 +238,8 @@ async fn prune_tasks(
         chosen += 1;
     }
     let chosen = &may_go[..chosen];
-    let gone = run(writers, async |tx| remove(tx, step.tenant, chosen, Patience::PassesOver).await).await?;
+    let patience = Patience::PassesOver { before: before(step) };
+    let gone = run(writers, async |tx| remove(tx, step.tenant, chosen, patience).await).await?;
     pruned.tasks += gone.tasks.len() as u64;
     pruned.events += codec::unsigned(gone.events);
     pruned.bytes += codec::unsigned(gone.bytes);
@@ -244,7 +258,7 @@ async fn prune_events(writers: &Pool, step: &PruneStep, seen: &mut Vec<Seen>, pr
     if may_go.is_empty() {
         return Ok(true);
     }
-    let removed = run(writers, async |tx| remove_events(tx, step.tenant, &may_go).await).await?;
+    let removed = run(writers, async |tx| remove_events(tx, step, &may_go).await).await?;
     let (mut events, mut last) = (0, None);
     for row in &removed {
         let task = task_id(row.try_get(0)?);
@@ -286,13 +300,12 @@ async fn remove(tx: &Transaction<'_>, tenant: TenantId, tasks: &[Uuid], patience
     let owing = owing(tx, &locked).await?;
     for task in locked {
         let state = codec::parse_state(&task.state)?;
-        if !state.is_terminal() {
-            if patience == Patience::Waits {
-                return Err(Error::NotEnded(state));
-            }
-            continue;
-        }
-        if patience == Patience::Waits || task.ended(&owing).may_go(Prune::Tasks) {
+        let may_go = match patience {
+            Patience::Waits if !state.is_terminal() => return Err(Error::NotEnded(state)),
+            Patience::Waits => true,
+            Patience::PassesOver { before } => state.is_terminal() && task.ended(&owing, before).may_go(Prune::Tasks),
+        };
+        if may_go {
             goes.push(task);
         }
     }
@@ -322,16 +335,16 @@ async fn remove(tx: &Transaction<'_>, tenant: TenantId, tasks: &[Uuid], patience
 }
 
 /// Removes the oldest events of those tasks whose logs may go; what was removed of each.
-async fn remove_events(tx: &Transaction<'_>, tenant: TenantId, tasks: &[Uuid]) -> Result<Vec<Row>> {
+async fn remove_events(tx: &Transaction<'_>, step: &PruneStep, tasks: &[Uuid]) -> Result<Vec<Row>> {
     let statement = tx.prepare_cached(&format!("{TASKS} SKIP LOCKED")).await?;
     let mut locked = Vec::new();
-    for row in tx.query(&statement, &[&tasks, &tenant.0]).await? {
+    for row in tx.query(&statement, &[&tasks, &step.tenant.0]).await? {
         locked.push(Locked::read(&row)?);
     }
     let owing = owing(tx, &locked).await?;
     let mut may_go = BTreeSet::new();
     for task in &locked {
-        if codec::parse_state(&task.state)?.is_terminal() && task.ended(&owing).may_go(Prune::Events) {
+        if codec::parse_state(&task.state)?.is_terminal() && task.ended(&owing, before(step)).may_go(Prune::Events) {
             may_go.insert(task.task);
         }
     }
@@ -344,7 +357,7 @@ async fn remove_events(tx: &Transaction<'_>, tenant: TenantId, tasks: &[Uuid]) -
         bytes += row.try_get::<_, i64>(2)?;
     }
     if bytes > 0 {
-        give_back(tx, tenant, bytes).await?;
+        give_back(tx, step.tenant, bytes).await?;
     }
     Ok(removed)
 }
@@ -463,6 +476,17 @@ fn some_of(rows: &[Row]) -> Result<(Vec<Uuid>, bool)> {
     Ok((tasks, more))
 }
 
+pub(super) async fn owes_cancels(readers: &Pool, tenant: TenantId, removal: &Removal) -> Result<bool> {
+    let (task, context) = match removal {
+        Removal::Task(task) => (Some(uuid(*task)), None),
+        Removal::Context(context) => (None, Some(context)),
+        Removal::Tenant => (None, None),
+    };
+    let sql = "SELECT 1 FROM a2a_tasks WHERE aftermath = 2 AND tenant_id = $1
+         AND ($2::uuid IS NULL OR task_id = $2) AND ($3::text IS NULL OR context_id = $3) LIMIT 1";
+    Ok(!readers.query(sql, &[&tenant.0, &task, &context]).await?.is_empty())
+}
+
 pub(super) async fn unfinished(readers: &Pool, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = readers.query(&UNFINISHED, &[&tenant.0, &context, &limit]).await?;
@@ -483,14 +507,16 @@ impl Locked {
             state: row.try_get(2)?,
             hidden: Hidden::from_code(row.try_get(3)?),
             dead: Dead::from_code(row.try_get(4)?),
+            aftermath: Aftermath::from_code(row.try_get(5)?),
+            at: row.try_get(6)?,
         })
     }
 
-    fn ended(&self, owing: &BTreeSet<Uuid>) -> Ended {
+    fn ended(&self, owing: &BTreeSet<Uuid>, before: i64) -> Ended {
         Ended {
             is_direct: self.hidden == Hidden::Direct,
             is_dead: self.dead == Dead::Letter,
-            owes: owing.contains(&self.task),
+            owes: owing.contains(&self.task) || owes_cancel(self.aftermath, self.at, before),
         }
     }
 }

@@ -12,15 +12,15 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use super::{tx::positions, writer::Batch};
 use crate::{
     Deleted, Error, Prune, PruneStep, Pruned, Removal, Result, TaskId, TenantId, clock, codec,
-    ops::{Dead, Hidden, RegistryTx},
-    retention::{ENDS, Ended, MOST_EVENTS, MOST_SEEN, MOST_TASKS, OWES, audit_entry},
+    ops::{Aftermath, Dead, Hidden, RegistryTx},
+    retention::{ENDS, Ended, MOST_EVENTS, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
 };
 
 /// The line of those that were answered by a direct reply. No agent's name begins so.
 const DIRECT: &str = "~direct";
 
 /// What [`Found::read`] reads of a task `t`.
-const COLUMNS: &str = "t.pk, t.task_id, t.agent_id, t.state, t.status_at, t.hidden, t.dead, t.pushes";
+const COLUMNS: &str = "t.pk, t.task_id, t.agent_id, t.state, t.status_at, t.hidden, t.dead, t.pushes, t.aftermath";
 
 static LISTED: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -90,6 +90,7 @@ struct Found {
     hidden: Hidden,
     dead: Dead,
     pushes: i64,
+    aftermath: Aftermath,
 }
 
 /// A walk's line.
@@ -118,7 +119,7 @@ pub(super) fn prune(batch: &mut Batch<'_>, step: &PruneStep) -> Result<Pruned> {
                 }
                 seen += 1;
                 if step.whose.includes(&task.agent)
-                    && task.ended(batch.conn)?.may_go(step.what)
+                    && task.ended(batch.conn, before)?.may_go(step.what)
                     && !remove_some(batch, step, &task, &mut pruned)?
                 {
                     pruned.more = true;
@@ -253,6 +254,19 @@ fn refuse_unfinished(conn: &Connection, tenant: TenantId, removal: &Removal, fou
     }
 }
 
+pub(super) fn owes_cancels(conn: &Connection, tenant: TenantId, removal: &Removal) -> Result<bool> {
+    let (task, context) = match removal {
+        Removal::Task(task) => (Some(task.to_string()), None),
+        Removal::Context(context) => (None, Some(context)),
+        Removal::Tenant => (None, None),
+    };
+    let mut owing = conn.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM a2a_tasks INDEXED BY a2a_tasks_aftermath WHERE aftermath = 2 AND tenant_id = ?1
+           AND (?2 IS NULL OR task_id = ?2) AND (?3 IS NULL OR context_id = ?3))",
+    )?;
+    Ok(owing.query_row(params![tenant.0, task, context], |row| row.get(0))?)
+}
+
 pub(super) fn unfinished(conn: &Connection, tenant: TenantId, context: &str, limit: usize) -> Result<Vec<TaskId>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     read_ids(conn, &UNFINISHED, params![tenant.0, context, limit])
@@ -317,11 +331,13 @@ impl Found {
             hidden: Hidden::from_code(row.get(5)?),
             dead: Dead::from_code(row.get(6)?),
             pushes: row.get(7)?,
+            aftermath: Aftermath::from_code(row.get(8)?),
         })
     }
 
-    fn ended(&self, conn: &Connection) -> Result<Ended> {
-        let owes = self.pushes > 0 && conn.prepare_cached(&IS_OWED)?.query_row([self.pk], |row| row.get(0))?;
+    fn ended(&self, conn: &Connection, before: i64) -> Result<Ended> {
+        let tells = self.pushes > 0 && conn.prepare_cached(&IS_OWED)?.query_row([self.pk], |row| row.get(0))?;
+        let owes = tells || owes_cancel(self.aftermath, self.at, before);
         Ok(Ended { is_direct: self.hidden == Hidden::Direct, is_dead: self.dead == Dead::Letter, owes })
     }
 }

@@ -1,12 +1,24 @@
 //! Delivery of a message to a remote that breaks off, is away or comes back: the message is delivered once, and a task whose message may have
 //! arrived neither fails nor is sent again without a key.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 
 use super::completing;
 use crate::harness::{
+    TOKEN,
     http::{artifact_text, is_terminal, message, state, text},
     remote::{Answer, Caller, Remote, Setup, Step, card_03, card_10, task_03, task_10},
 };
@@ -93,6 +105,81 @@ async fn a_remote_that_took_the_message_and_went_away_is_sent_the_same_key_when_
     assert_eq!(remote.only_call().header("idempotency-key").map(str::to_owned), key);
 }
 
+/// A proxy that loses the first answer to a message and lets nobody through for a while after that.
+struct LossyProxy {
+    base: String,
+    state: Arc<AtomicU8>,
+}
+
+impl LossyProxy {
+    const PASSES: u8 = 0;
+    const LOSES: u8 = 1;
+    const IS_SHUT: u8 = 2;
+    const SHUT_FOR: Duration = Duration::from_secs(3);
+
+    async fn start(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let state = Arc::new(AtomicU8::new(Self::PASSES));
+        let (server, seen) = (server.to_owned(), Arc::clone(&state));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if seen.load(Relaxed) != Self::IS_SHUT {
+                    tokio::spawn(Self::pass(client, server.clone(), Arc::clone(&seen)));
+                }
+            }
+        });
+        Self { base, state }
+    }
+
+    /// Ends with the connection of either side.
+    async fn pass(mut client: TcpStream, server: String, state: Arc<AtomicU8>) -> Option<()> {
+        let mut server = TcpStream::connect(server).await.ok()?;
+        let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+        let mut all = String::new();
+        loop {
+            tokio::select! {
+                read = client.read(&mut asked) => {
+                    let count = read.ok().filter(|count| *count > 0 && state.load(Relaxed) != Self::IS_SHUT)?;
+                    all += &String::from_utf8_lossy(&asked[..count]);
+                    server.write_all(&asked[..count]).await.ok()?;
+                }
+                read = server.read(&mut answered) => {
+                    let count = read.ok().filter(|count| *count > 0)?;
+                    let is_message = all.contains("\"SendMessage\"") || all.contains("\"SendStreamingMessage\"");
+                    if is_message && state.compare_exchange(Self::LOSES, Self::IS_SHUT, Relaxed, Relaxed).is_ok() {
+                        drop(client);
+                        tokio::time::sleep(Self::SHUT_FOR).await;
+                        state.store(Self::PASSES, Relaxed);
+                        return None;
+                    }
+                    client.write_all(&answered[..count]).await.ok()?;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn work_of_another_switchboard_whose_answer_was_lost_is_done_once() {
+    let far = Setup::new().start().await;
+    let proxy = LossyProxy::start(far.server.address()).await;
+    let url = format!("{}/a2a/agents/echo", proxy.base);
+    let card = format!("{url}/.well-known/agent-card.json");
+    let auth = "{scheme: bearer, credentialsEnv: KEY}";
+    let yaml = format!("agents:\n  - {{name: quinn, url: \"{url}/jsonrpc\", card: \"{card}\", auth: {auth}}}\n");
+    let caller = Setup::new().yaml(&yaml).env("KEY", TOKEN).start().await;
+    caller.knows("quinn").await;
+    proxy.state.store(LossyProxy::LOSES, Relaxed);
+    let id = begin(&caller).await;
+    let begun = std::time::Instant::now();
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "work"), "{task:#}");
+    assert!(begun.elapsed() > LossyProxy::SHUT_FOR / 2, "no answer was lost");
+    let there = far.api().get("/a2a/tasks?tenant=echo").await.ok();
+    assert_eq!(there["tasks"].as_array().map(Vec::len), Some(1), "{there:#}");
+}
+
 #[tokio::test]
 async fn a_remote_without_keys_is_asked_for_the_message_until_it_answers() {
     for streams in [false, true] {
@@ -175,6 +262,104 @@ async fn a_busy_remote_that_does_not_have_the_message_gets_it_until_it_takes_it(
     let id = begin(&caller).await;
     let task = caller.api().task_when(&id, is_terminal).await;
     assert_eq!((state(&task), count(&remote, "SendMessage")), ("COMPLETED", 5), "{task:#}");
+}
+
+/// A proxy may have lost the answer of another Switchboard, which is at work on the message.
+#[tokio::test]
+async fn a_message_that_a_proxy_refuses_with_503_is_canceled_at_a_remote_with_keys() {
+    let remote = Remote::with_card(keyed_card).await;
+    remote.says("SendMessage", Answer::status(503, "upstream connect error"));
+    remote.says("ListTasks", Answer::status(503, "upstream connect error"));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let message_id = cancel_unanswered(&caller, &remote).await;
+    remote.says("ListTasks", listed(&message_id));
+    remote.until_called("CancelTask", 1).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_refused_with_503_for_too_long_has_failed_and_is_canceled() {
+    let remote = Remote::with_card(keyed_card).await;
+    remote.says("SendMessage", Answer::status(503, "upstream connect error"));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let yaml = format!("agents:\n  - {{name: quinn, url: \"{}\"}}\n", remote.agent());
+    // `deliver_for` bounds messages that cannot have arrived.
+    let (deliver_for, track_for) = ("SB_OUTBOUND_DELIVER_FOR", "SB_OUTBOUND_TRACK_FOR");
+    let caller = Setup::new().yaml(&yaml).env(deliver_for, "1s").env(track_for, "3s").start().await;
+    caller.knows("quinn").await;
+    let id = begin(&caller).await;
+    remote.until_called("SendMessage", 1).await;
+    remote.says("ListTasks", listed(text(remote.calls()[0].message(), "/messageId")));
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!(state(&task), "FAILED", "{task:#}");
+    assert!(!text(&task, "/status/message/parts/0/text").contains("within 1 s"), "{task:#}");
+    remote.until_called("CancelTask", 1).await;
+    let keys: BTreeSet<String> = remote
+        .calls()
+        .iter()
+        .filter(|call| call.rpc() == "SendMessage")
+        .filter_map(|call| call.header("idempotency-key").map(str::to_owned))
+        .collect();
+    assert_eq!(keys.len(), 1, "{:?}", remote.methods());
+}
+
+#[tokio::test]
+async fn a_message_that_is_refused_with_503_is_not_sent_again_to_a_remote_that_cannot_be_asked() {
+    for card in [card_10, card_03] {
+        let remote = Remote::with_card(card).await;
+        for method in ["SendMessage", "message/send"] {
+            remote.says(method, Answer::status(503, "upstream connect error"));
+        }
+        let caller = Caller::knowing("quinn", &remote.agent()).await;
+        let id = begin(&caller).await;
+        let task = caller.api().task_when(&id, is_terminal).await;
+        assert_eq!(state(&task), "FAILED", "{task:#}");
+        let said = text(&task, "/status/message/parts/0/text");
+        assert!(said.contains("503") && said.contains("may have taken the message"), "{said}");
+        assert_eq!(count(&remote, "SendMessage") + count(&remote, "message/send"), 1, "{:?}", remote.methods());
+    }
+}
+
+/// An answer that may be another one later does not settle what is owed.
+#[tokio::test]
+async fn the_cancel_of_an_unanswered_message_is_owed_until_the_remote_has_listed_its_tasks() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("SendMessage", Answer::hangs());
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    remote.says("ListTasks", Answer::status(500, "out of order"));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let message_id = cancel_unanswered(&caller, &remote).await;
+    remote.until_called("ListTasks", 1).await;
+    let large = Answer::Plain(200, vec![("content-type", "application/json".to_owned())], vec![b' '; 9 << 20]);
+    remote.on("ListTasks", [Answer::status(401, "who?"), large, listed(&message_id)]);
+    remote.until_called("CancelTask", 1).await;
+    let sizes: Vec<Value> = remote
+        .calls()
+        .iter()
+        .filter(|call| call.rpc() == "ListTasks")
+        .map(|call| call.params()["pageSize"].clone())
+        .collect();
+    let [.., large, smaller] = &sizes[..] else { panic!("{sizes:?}") };
+    assert!(smaller.as_u64() < large.as_u64(), "a page that is too large is asked for in part: {sizes:?}");
+    assert_eq!(count(&remote, "CancelTask"), 1);
+}
+
+#[tokio::test]
+async fn a_task_without_history_does_not_hide_the_one_with_the_message() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("SendMessage", Answer::hangs());
+    remote.says("ListTasks", Answer::status(503, "busy"));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let message_id = cancel_unanswered(&caller, &remote).await;
+    let foreign = page(&json!([task_10("rt-other", "rc-2", "WORKING", "")]), "page-2");
+    // The message may also arrive after the remote was asked for the first time.
+    let nothing_yet = page(&json!([task_10("rt-other", "rc-2", "WORKING", "")]), "");
+    remote.on("ListTasks", [nothing_yet, foreign, listed(&message_id)]);
+    remote.until_called("CancelTask", 1).await;
+    let calls = remote.calls();
+    let cancel = calls.iter().find(|call| call.rpc() == "CancelTask").unwrap();
+    assert_eq!(cancel.params()["id"], "rt-1");
 }
 
 /// A server remembers keys for a day. This one may have been down for longer.
@@ -389,6 +574,23 @@ async fn a_message_that_was_not_answered_is_found_behind_newer_tasks_and_cancele
         .map(|call| call.params()["pageToken"].as_str().unwrap_or_default())
         .collect();
     assert!(tokens.ends_with(&["", "page-2", "page-3"]), "{tokens:?}");
+}
+
+#[tokio::test]
+async fn a_search_that_is_cut_off_goes_on_where_it_was() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("SendMessage", Answer::hangs());
+    remote.says("ListTasks", Answer::status(503, "busy"));
+    remote.says("CancelTask", Answer::Result(task_10("rt-1", "rc-1", "CANCELED", "")));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let message_id = cancel_unanswered(&caller, &remote).await;
+    let busy = Answer::status(503, "busy");
+    remote.on("ListTasks", [others("page-2"), others("page-3"), busy, listed(&message_id)]);
+    remote.until_called("CancelTask", 1).await;
+    let calls = remote.calls();
+    let lists = calls.iter().filter(|call| call.rpc() == "ListTasks");
+    let tokens: Vec<&str> = lists.map(|call| call.params()["pageToken"].as_str().unwrap_or_default()).collect();
+    assert!(tokens.ends_with(&["", "page-2", "page-3", "page-3"]), "{tokens:?}");
 }
 
 #[tokio::test]

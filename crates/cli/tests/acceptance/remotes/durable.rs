@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{chunk, completing, status, streaming_card};
 use crate::harness::{
     PATIENCE,
-    http::{answer, artifact_text, is_terminal, message, state, text, with_json},
+    http::{Api, answer, artifact_text, is_terminal, message, state, text, with_json},
     remote::{Answer, Caller, Remote, Setup, Step, card_03, card_10, task_03, task_10},
 };
 
@@ -230,6 +230,59 @@ async fn what_is_tracked_too_long_has_failed() {
     let id = begin(&caller).await;
     let task = caller.api().task_when(&id, is_terminal).await;
     assert_eq!(state(&task), "FAILED", "{task:#}");
+    remote.until_called("tasks/cancel", 1).await;
+}
+
+#[tokio::test]
+async fn the_work_of_a_remote_ends_with_a_task_that_took_too_long() {
+    let remote = completing("").await;
+    let working = Answer::Result(task_03("rt-1", "rc-1", "working", ""));
+    remote.says("message/send", working.clone());
+    remote.says("tasks/get", working);
+    let agent = format!("kind = \"remote\"\ntimeout = \"1s\"\n[remote]\nurl = \"{}\"\n", remote.agent());
+    let caller = Setup::new().file("agents/quinn.toml", &agent).start().await;
+    caller.remote_when("quinn", |_| true).await;
+    let id = begin(&caller).await;
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!(state(&task), "FAILED", "{task:#}");
+    remote.until_called("tasks/cancel", 1).await;
+    assert_eq!(remote.calls().last().unwrap().params()["id"], "rt-1");
+}
+
+/// Nothing is known of what is owed once a task is gone.
+#[tokio::test]
+async fn the_work_of_a_remote_is_canceled_before_its_tasks_are_deleted() {
+    let remote = completing("").await;
+    let working = Answer::Result(task_03("rt-1", "rc-1", "working", ""));
+    let canceled = Answer::Result(task_03("rt-1", "rc-1", "canceled", ""));
+    remote.says("message/send", working.clone());
+    remote.says("tasks/get", working);
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let token = "sb_test-token-of-the-tenant-second-00";
+    caller.home.add_tenant("second", token).await;
+    let second = caller.api().with_token(Some(token));
+    let body = json!({"message": message("work"), "configuration": {"returnImmediately": true}});
+    let begin = async || text(&second.post("/a2a/agents/quinn/message:send", &body).await.task(), "/id").to_owned();
+    let delete = async |api: &Api, path: &str| api.call(api.request(Method::DELETE, path)).await.ok();
+    let canceling = |remote: &Remote| remote.methods().iter().filter(|method| *method == "tasks/cancel").count();
+
+    // The remote is away for a moment when it is told.
+    remote.on("tasks/cancel", [Answer::status(503, "busy"), canceled.clone()]);
+    let id = begin().await;
+    remote.until_called("tasks/get", 1).await;
+    delete(&second, &format!("/v1/requests/{id}?cancel=true")).await;
+    assert_eq!(canceling(&remote), 2);
+
+    remote.on("tasks/cancel", [Answer::status(503, "busy"), canceled]);
+    begin().await;
+    remote.until_called("message/send", 2).await;
+    let admin = caller.admin();
+    let tenants = admin.get("/v1/admin/tenants").await.ok();
+    let tenants = tenants["tenants"].as_array().unwrap();
+    let tenant = tenants.iter().find(|tenant| tenant["name"] == "second").unwrap();
+    let deleted = delete(&admin, &format!("/v1/admin/tenants/{}?force=true", tenant["id"])).await;
+    assert_eq!(deleted["done"], true, "{deleted:#}");
+    assert_eq!(canceling(&remote), 4);
 }
 
 #[tokio::test]
