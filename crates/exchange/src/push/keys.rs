@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use store::{Installation, TaskId, TenantId};
 
-use super::signing::Signing;
+use super::signing::{Generation, Signing};
 
 /// The setting.
 const SETTING: &str = "push.keys";
@@ -135,28 +135,31 @@ impl Keys {
 
     /// What a tenant's receivers verify signatures with: the current secret.
     pub(crate) fn secret(&self, tenant: TenantId, signing: Signing) -> String {
-        format!("{PREFIX}{}", STANDARD.encode(self.tenants_key(tenant, signing.number)))
+        format!("{PREFIX}{}", STANDARD.encode(self.tenants_key(tenant, signing.current())))
     }
 
     /// The signatures of a notification, by the Standard Webhooks: over its id, its time in seconds and its body, one for each secret that
     /// counts at that time.
     pub(crate) fn sign(&self, tenant: TenantId, signing: Signing, id: &str, seconds: i64, body: &[u8]) -> String {
-        let sign = |number| {
-            let mut mac = mac(&self.tenants_key(tenant, number));
+        let sign = |generation| {
+            let mut mac = mac(&self.tenants_key(tenant, generation));
             mac.update(format!("{id}.{seconds}.").as_bytes());
             mac.update(body);
             format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
         };
-        signing.numbers(seconds).map(sign).collect::<Vec<_>>().join(" ")
+        signing.generations(seconds).map(sign).collect::<Vec<_>>().join(" ")
     }
 
-    /// The first secret is made as it was before secrets had numbers.
-    fn tenants_key(&self, tenant: TenantId, number: u64) -> [u8; 32] {
+    /// The first secret is made as it was before secrets had numbers, and one without random bytes as before there were any.
+    fn tenants_key(&self, tenant: TenantId, Generation { number, salt }: Generation) -> [u8; 32] {
         let mut mac = mac(&self.sign);
         mac.update(b"push.signing");
         mac.update(&tenant.0.to_be_bytes());
         if number > 0 {
             mac.update(&number.to_be_bytes());
+        }
+        if let Some(salt) = salt {
+            mac.update(&salt);
         }
         mac.finalize().into_bytes().into()
     }
@@ -224,6 +227,23 @@ mod tests {
 
     fn keys() -> Keys {
         Keys { seal: aes(&[7; 32]).unwrap(), sign: [9; 32] }
+    }
+
+    #[test]
+    fn a_secret_takes_the_random_bytes_of_its_rotation() {
+        let keys = keys();
+        let secret = |number, salt| keys.tenants_key(TenantId(1), Generation { number, salt });
+        let all =
+            [secret(0, None), secret(1, None), secret(1, Some([1; 32])), secret(1, Some([2; 32])), secret(2, None)];
+        for (n, one) in all.iter().enumerate() {
+            assert!(!all[n + 1..].contains(one), "{n}");
+        }
+        // Receivers of installations that rotated before have this one.
+        let mut before = mac(&[9; 32]);
+        before.update(b"push.signing");
+        before.update(&1_i64.to_be_bytes());
+        before.update(&1_u64.to_be_bytes());
+        assert_eq!(secret(1, None)[..], before.finalize().into_bytes()[..]);
     }
 
     #[test]

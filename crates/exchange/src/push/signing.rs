@@ -1,7 +1,8 @@
 //! Which of a tenant's signing secrets count.
 //!
-//! A secret is made of the installation's key, the tenant and a number, so that only numbers are kept: one setting for each tenant that
-//! has rotated. At most two secrets count at once, the current one and for a while the one before. An instance notices
+//! A secret is made of the installation's key, the tenant, a number and the random bytes of its rotation. The numbers and the random bytes
+//! are kept, in one setting for each tenant that has rotated: neither the key nor the setting alone gives a secret, and an old copy of
+//! both does not give a later one. At most two secrets count at once, the current one and for a while the one before. An instance notices
 //! a rotation by another within [`AGE`].
 
 use std::{
@@ -29,10 +30,24 @@ const ATTEMPTS: usize = 20;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Signing {
     /// That of the current secret. The first is 0.
-    pub(super) number: u64,
+    number: u64,
     /// The second since 1970 until which the secret before it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous_until: Option<i64>,
+    /// The random bytes of the current secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    salt: Option<[u8; 32]>,
+    /// Those of the secret before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    previous_salt: Option<[u8; 32]>,
+}
+
+/// What a secret is made of, beside the installation's key and the tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Generation {
+    pub(super) number: u64,
+    /// The first secret has none, nor have those that were rotated before there were any.
+    pub(super) salt: Option<[u8; 32]>,
 }
 
 /// What is known of the tenants that were looked at.
@@ -62,10 +77,15 @@ impl Signing {
         self.previous_until.filter(|end| self.number > 0 && *end > now)
     }
 
-    /// The numbers of the secrets that count, the newest first.
-    pub(super) fn numbers(self, now: i64) -> impl Iterator<Item = u64> {
-        let previous = self.overlap_end(now).map(|_| self.number - 1);
-        std::iter::once(self.number).chain(previous)
+    /// The current secret.
+    pub(super) fn current(self) -> Generation {
+        Generation { number: self.number, salt: self.salt }
+    }
+
+    /// The secrets that count, the newest first.
+    pub(super) fn generations(self, now: i64) -> impl Iterator<Item = Generation> {
+        let previous = self.overlap_end(now).map(|_| Generation { number: self.number - 1, salt: self.previous_salt });
+        std::iter::once(self.current()).chain(previous)
     }
 }
 
@@ -104,7 +124,10 @@ impl SigningNumbers {
             let before = Signing::read(&stored)?;
             let end = now.saturating_add(i64::try_from(overlap.as_secs()).unwrap_or(i64::MAX));
             let number = before.number.checked_add(1).ok_or(KeyError::Unreadable)?;
-            let after = Signing { number, previous_until: Some(end).filter(|end| *end > now) };
+            let mut salt = [0; 32];
+            getrandom::fill(&mut salt).map_err(|_| KeyError::NotMade)?;
+            let (salt, previous_salt) = (Some(salt), before.salt);
+            let after = Signing { number, previous_until: Some(end).filter(|end| *end > now), salt, previous_salt };
             if store.replace_setting(actor, &name, stored, after.stored()?).await? {
                 self.remember(tenant, after);
                 return Ok(after);
@@ -147,7 +170,7 @@ mod tests {
     }
 
     fn numbers(signing: Signing, now: i64) -> Vec<u64> {
-        signing.numbers(now).collect()
+        signing.generations(now).map(|generation| generation.number).collect()
     }
 
     #[tokio::test]
@@ -167,6 +190,27 @@ mod tests {
         let other = SigningNumbers::default();
         assert_eq!(other.of(store.as_ref(), tenant).await.unwrap(), alone, "it is in the store");
         assert_eq!(numbers(other.of(store.as_ref(), TenantId(2)).await.unwrap(), 1002), [0], "another tenant's stays");
+    }
+
+    #[tokio::test]
+    async fn rotations_make_random_bytes_and_keep_those_of_the_secret_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path());
+        let (signing, tenant) = (SigningNumbers::default(), TenantId(1));
+        // As it was stored before there were random bytes.
+        let stored = br#"{"number":3,"previous_until":2000}"#.to_vec();
+        store.setting(&setting(tenant), stored).await.unwrap();
+        let old = signing.look(store.as_ref(), tenant).await.unwrap();
+        let generation = |number, salt| Generation { number, salt };
+        assert_eq!(old.generations(1000).collect::<Vec<_>>(), [generation(3, None), generation(2, None)]);
+        let first = signing.rotate(store.as_ref(), "test", tenant, (1000, DAY)).await.unwrap();
+        let [current, before] = first.generations(1000).collect::<Vec<_>>()[..] else { panic!("{first:?}") };
+        assert!(current.number == 4 && current.salt.is_some() && before == generation(3, None), "{first:?}");
+        let second = signing.rotate(store.as_ref(), "test", tenant, (1000, DAY)).await.unwrap();
+        let [next, before] = second.generations(1000).collect::<Vec<_>>()[..] else { panic!("{second:?}") };
+        assert!(before == current && next.salt.is_some() && next.salt != current.salt, "{second:?}");
+        let read = SigningNumbers::default().look(store.as_ref(), tenant).await.unwrap();
+        assert_eq!(read, second, "it is in the store");
     }
 
     #[tokio::test(start_paused = true)]
