@@ -27,6 +27,31 @@ const MOST_LINES: usize = 16;
 /// Names that routes have.
 const RESERVED: [&str; 2] = ["a2a", "probe"];
 
+/// A card without the URLs of the host at which the operator finds the remote. Signatures do not cover what is left then.
+fn without_place(json: Bytes, peer: &Peer) -> Bytes {
+    let Ok(mut card) = serde_json::from_slice::<Value>(&json) else { return json };
+    if hide_place(&mut card, peer) == 0 {
+        return json;
+    }
+    if let Value::Object(members) = &mut card {
+        members.remove("signatures");
+    }
+    Bytes::from(card.to_string())
+}
+
+/// Puts the remote's name in the place of each such URL. Says how many there were.
+fn hide_place(value: &mut Value, peer: &Peer) -> usize {
+    match value {
+        Value::String(text) if peer.spec.names_host(text) => {
+            *text = format!("remote:{}", peer.spec.name);
+            1
+        }
+        Value::Array(items) => items.iter_mut().map(|item| hide_place(item, peer)).sum(),
+        Value::Object(members) => members.values_mut().map(|item| hide_place(item, peer)).sum(),
+        _ => 0,
+    }
+}
+
 #[async_trait]
 impl Edge for Remotes {
     fn list(&self, caller: Option<&Caller>) -> Vec<Remote> {
@@ -44,6 +69,7 @@ impl Edge for Remotes {
         self.allowed()?;
         let fetched = if refresh { peer.refresh().await } else { peer.ensure_card(!peer.is_watched()).await };
         match fetched {
+            Ok(card) if caller.is_some() => Ok(without_place(card.found.json, &peer)),
             Ok(card) => Ok(card.found.json),
             // Why is the operator's business.
             Err(_) if caller.is_some() => Err(Error::Broken(format!("the card of `{name}` cannot be had"))),

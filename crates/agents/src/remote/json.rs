@@ -114,4 +114,21 @@ mod tests {
             assert!(refused.contains(why), "{text}: {refused}");
         }
     }
+
+    #[test]
+    fn a_host_is_known_in_urls_and_addresses_and_not_in_names() {
+        let entry = serde_json::json!({"url": "http://weather.internal:8080/a2a"});
+        let spec = spec("weather", entry, Duration::from_secs(1)).unwrap();
+        for (text, is_host) in [
+            ("http://weather.internal:8080/a2a", true),
+            ("https://weather.internal/other", true),
+            ("weather.internal:50051", true),
+            ("weather.internal", false),
+            ("weather.internal: the forecast", false),
+            ("http://weather.example.org/a2a", false),
+            ("", false),
+        ] {
+            assert_eq!(spec.names_host(text), is_host, "{text}");
+        }
+    }
 }

@@ -147,6 +147,19 @@ impl Auth {
 }
 
 impl Spec {
+    /// Whether a text is a URL, or a host with a port, of the host that the operator has for it.
+    pub fn names_host(&self, text: &str) -> bool {
+        let parsed = match text {
+            url if url.contains("://") => Url::parse(url),
+            address if address.contains(':') => Url::parse(&format!("http://{address}")),
+            // A name or a sentence.
+            _ => return false,
+        };
+        let Ok(url) = parsed else { return false };
+        let is_at = |own: &Url| own.host() == url.host();
+        self.url.as_ref().is_ok_and(is_at) || self.card.as_ref().is_some_and(is_at)
+    }
+
     /// Where its card may be.
     pub fn card_places(&self) -> Vec<Url> {
         match (&self.card, &self.url) {

@@ -157,12 +157,15 @@ impl<'a> Session<'a> {
             format!("description: {}", clean(&card.description)),
             format!("version: {}", clean(&card.version)),
         ];
-        // The URL that the card gives to everybody. Where this server finds the remote is for the operator alone.
+        // The URL that the card gives to everybody. Where this server finds the remote is for the operator alone, whoever names it.
         let public = card.supported_interfaces.first().and_then(|interface| url::Url::parse(&interface.url).ok());
         if let Some(mut url) = public {
             // A query may hold a secret.
             url.set_query(None);
-            lines.push(format!("url: {}", clean(url.as_str())));
+            lines.push(match peer.spec.names_host(url.as_str()) {
+                true => format!("url: called by its name, {name}"),
+                false => format!("url: {}", clean(url.as_str())),
+            });
         }
         lines.push("skills:".to_owned());
         for skill in peer.skills() {

@@ -202,14 +202,20 @@ async fn s1_12_the_list_has_descriptions_and_skills_and_says_who_is_not_there() 
     assert!(dead.contains("(card unavailable"), "{list}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_13_the_card_is_shown_in_detail() {
     let remote = answering("sunny").await;
     let caller = caller_of(&remote).await;
     let card = caller.a2a("card weatherbot").await;
-    for part in ["Looks after pull requests.", "2.7.1", &remote.agent(), "pr_review", "As the card has it."] {
+    for part in ["Looks after pull requests.", "2.7.1", "url: ", "weatherbot", "pr_review", "As the card has it."] {
         assert!(card.contains(part), "{part} is missing in {card}");
     }
+    // The card of an internal remote names the operator's own URL for it, which is not for tenants.
+    assert!(!card.contains("127.0.0.1"), "{card}");
+    let path = "/v1/remotes/weatherbot/card";
+    let shown = caller.api().get(path).await.ok();
+    assert!(shown["skills"].is_array() && !shown.to_string().contains("127.0.0.1"), "{shown}");
+    assert!(caller.home.ok(&["remote", "card", "weatherbot"]).contains(&remote.agent()), "it is for the administrator");
     // It is the one that the remote gives to everybody, not the one that the operator has for it.
     remote.has_card(&arbiters_card("https://weather.example.org/a2a?key=1"));
     let card = caller.a2a("card weatherbot").await;
@@ -411,7 +417,7 @@ async fn s1_29_s1_30_x_43_a_card_is_fetched_at_most_once_a_request_and_not_while
     assert_eq!(remote.looked_at().len(), before);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_31_a_card_is_fetched_again_when_it_is_asked_for() {
     let remote = answering("sunny").await;
     let mut card = arbiters_card(&remote.agent());
@@ -423,7 +429,9 @@ async fn s1_31_a_card_is_fetched_again_when_it_is_asked_for() {
     remote.says(BESIDE, fresh(&card));
     let caller = caller_of(&remote).await;
     let path = "/v1/remotes/weatherbot/card";
-    assert_eq!(caller.api().get(path).await.ok(), card, "as it came");
+    let told = caller.home.json(&["remote", "card", "weatherbot"]).remove(0);
+    assert_eq!(told, card, "as it came");
+    assert_eq!(caller.api().get(path).await.ok()["skills"], card["skills"]);
     card["version"] = json!("3.0.0");
     remote.says(BESIDE, fresh(&card));
     let before = remote.looked_at().len();
