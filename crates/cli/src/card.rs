@@ -111,7 +111,8 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn get(args: &Get) -> Result<(), Failure> {
-    let target = args.target.target(args.url.as_deref().or(args.agent_card.as_deref()), args.agent.as_deref())?;
+    let target =
+        args.target.public_target(args.url.as_deref().or(args.agent_card.as_deref()), args.agent.as_deref())?;
     let trust = trust::configured(&args.target.settings(&process_environment)?)?;
     let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await?;
     // It was parsed, so that it is UTF-8.
@@ -176,7 +177,7 @@ async fn found(args: &Verify) -> Result<(Vec<u8>, Option<String>), Failure> {
         let from = given.or_else(|| stated_origin(&json));
         return Ok((json, from));
     }
-    let target = args.target.target(args.card.as_deref(), args.agent.as_deref())?;
+    let target = args.target.public_target(args.card.as_deref(), args.agent.as_deref())?;
     let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await?;
     Ok((found.json.to_vec(), Some(origin(&found.url))))
 }

@@ -2,7 +2,7 @@
 //!
 //! A flag belongs to the target of its command, a profile's token to the origin of the profile, and the stored token to the
 //! servers of the data directory. A variable belongs to the origin of SB_URL, and where SB_URL is not set to the servers of
-//! the data directory. Nothing is sent anywhere else.
+//! the data directory, and is never sent to fetch a card. Nothing is sent anywhere else.
 //!
 //! Two loopback addresses are two origins: another user of this machine may listen on one of them at the same port. URLs are
 //! compared after [`Servers::resolve`], which leads `localhost` to a server of the data directory.
@@ -35,6 +35,16 @@ pub(crate) struct Sources<'a> {
     /// The servers of the data directory.
     pub(crate) servers: Result<Servers, Failure>,
     pub(crate) environment: Environment<'a>,
+    pub(crate) variables: Variables,
+}
+
+/// Whether a command sends the secrets in variables of the environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variables {
+    /// To the origin that they belong to.
+    Sent,
+    /// Nowhere: what the command asks for is public.
+    Kept,
 }
 
 impl Sources<'_> {
@@ -43,7 +53,7 @@ impl Sources<'_> {
     pub(crate) fn for_url(self, url: &Url) -> Result<Option<Credential>, Failure> {
         let none = Servers::none();
         let servers = self.servers.as_ref().unwrap_or(&none);
-        let mut withheld = Withheld::new(url);
+        let mut withheld = Withheld { variables: self.variables, ..Withheld::new(url) };
         let key = withheld.variable("SB_API_KEY", servers, self.environment);
         let token = withheld.variable("SB_TOKEN", servers, self.environment);
         let of_profile = self.profile.and_then(|profile| profile.token_for(url, servers)).map(bearer);
@@ -99,13 +109,14 @@ pub(crate) fn api_key(key: String) -> Credential {
 struct Withheld<'a> {
     url: &'a Url,
     names: Vec<&'static str>,
+    variables: Variables,
     /// The origin of SB_URL.
     home: Option<String>,
 }
 
 impl<'a> Withheld<'a> {
     fn new(url: &'a Url) -> Self {
-        Self { url, names: Vec::new(), home: None }
+        Self { url, names: Vec::new(), variables: Variables::Sent, home: None }
     }
 
     fn variable(
@@ -115,6 +126,7 @@ impl<'a> Withheld<'a> {
         environment: Environment<'_>,
     ) -> Result<Option<String>, Failure> {
         let belongs = match environment("SB_URL") {
+            _ if self.variables == Variables::Kept => false,
             Some(home) => {
                 let home = server_url(&home).ok().map(|home| servers.resolve(home));
                 self.home = Some(home.as_ref().map_or_else(|| "SB_URL".to_owned(), origin));
@@ -139,6 +151,10 @@ impl<'a> Withheld<'a> {
 
     fn text(&self) -> String {
         let (names, here) = (self.names.join(" and "), origin(self.url));
+        if self.variables == Variables::Kept {
+            let verb = if self.names.len() == 1 { "was" } else { "were" };
+            return format!("{names} {verb} not sent to {here}: cards are fetched with the credential of a flag only");
+        }
         let home = match &self.home {
             Some(home) => format!("{home}, the origin of SB_URL"),
             None => "the server of this machine, since SB_URL is not set".to_owned(),

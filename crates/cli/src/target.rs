@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use crate::{
     config::{self, Environment, Layer, Settings, process_environment},
-    credentials::{self, Sources},
+    credentials::{self, Sources, Variables},
     failure::{Exit, Failure},
     profile,
     servers::Servers,
@@ -114,7 +114,12 @@ impl TargetArgs {
     /// Finds the server: the URL or the profile given, SB_URL, SB_PROFILE, the profile in use, or what the local server
     /// wrote down.
     pub(crate) fn target(&self, url: Option<&str>, agent: Option<&str>) -> Result<Target, Failure> {
-        self.find(url, agent, &process_environment)
+        self.find(url, agent, &process_environment, Variables::Sent)
+    }
+
+    /// The same for what anybody may read: no variable of the environment is sent there.
+    pub(crate) fn public_target(&self, url: Option<&str>, agent: Option<&str>) -> Result<Target, Failure> {
+        self.find(url, agent, &process_environment, Variables::Kept)
     }
 
     /// Takes from others what was not given.
@@ -198,7 +203,13 @@ impl TargetArgs {
         self.config.is_some() || process_environment("SB_CONFIG").is_some()
     }
 
-    fn find(&self, url: Option<&str>, agent: Option<&str>, environment: Environment<'_>) -> Result<Target, Failure> {
+    fn find(
+        &self,
+        url: Option<&str>,
+        agent: Option<&str>,
+        environment: Environment<'_>,
+        variables: Variables,
+    ) -> Result<Target, Failure> {
         let settings = self.settings(environment)?;
         let servers = servers(&settings, environment);
         let profile = profile::chosen(self.profile.as_deref(), self.data_dir.is_some(), environment)?;
@@ -242,6 +253,7 @@ impl TargetArgs {
             profile: profile.as_ref(),
             servers,
             environment,
+            variables,
         };
         let credential = sources.for_url(&base)?;
         let headers = if is_home { self.params.clone() } else { Vec::new() };
@@ -379,7 +391,8 @@ mod tests {
     fn found(args: &TargetArgs, url: Option<&str>, variables: &[(&str, &str)]) -> (String, Option<String>) {
         let environment =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        let target = args.find(url, None, &environment).unwrap_or_else(|failure| panic!("{failure:?}"));
+        let target =
+            args.find(url, None, &environment, Variables::Sent).unwrap_or_else(|failure| panic!("{failure:?}"));
         let token = target.token().map(|token| token.expose().to_owned());
         (target.url.to_string(), token)
     }
@@ -408,7 +421,7 @@ mod tests {
         local.save(directory.path()).unwrap();
         let args = args(directory.path());
         // Whoever answers where a server was is a stranger.
-        let Err(failure) = args.find(None, None, &|_| None) else { panic!("a server was found") };
+        let Err(failure) = args.find(None, None, &|_| None, Variables::Sent) else { panic!("a server was found") };
         assert!(failure.exit == Exit::Unreachable && failure.error.contains("127.0.0.1:1"), "{failure:?}");
         assert_eq!(found(&args, Some("http://127.0.0.1:1/x"), &[]).1, None);
         let _server = crate::servers::tests::started(directory.path(), "http://127.0.0.1:1", 1);
@@ -434,7 +447,9 @@ mod tests {
     #[test]
     fn without_a_server_there_is_a_hint() {
         let directory = tempfile::tempdir().unwrap();
-        let Err(failure) = args(directory.path()).find(None, None, &|_| None) else { panic!("a server was found") };
+        let Err(failure) = args(directory.path()).find(None, None, &|_| None, Variables::Sent) else {
+            panic!("a server was found")
+        };
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.hint.unwrap().contains("sb serve"));
     }

@@ -8,6 +8,8 @@ use std::{
     thread,
 };
 
+use serde_json::{Value, json};
+
 use super::rig::{Home, failed, text, worked};
 
 /// A server that keeps the heads of its requests.
@@ -234,24 +236,124 @@ fn another_loopback_address_is_another_origin() {
 
 #[test]
 fn a_shell_is_offered_plain_ids_only() {
-    const HOSTILE: &str = r#"{"agents":[
-        {"id":"$(touch${IFS}x)","name":"n"},{"id":"`id`","name":"n"},{"id":"a;b","name":"n"},{"id":"a b","name":"n"},
-        {"id":"a\nb","name":"n"},{"id":"a'b","name":"n"},{"id":"a*","name":"n"},{"id":"~root","name":"n"},
-        {"id":"--help","name":"n"},{"id":"é","name":"n"},{"id":"","name":"n"},{"id":"a\u202eb","name":"n"},
-        {"id":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx","name":"n"},
-        {"id":"good-1.x_Y","name":"$(touch x)\n\u202e\u001b[2J"}]}"#;
+    const HOSTILE: &[&str] = &[
+        "$(touch${IFS}x)",
+        "`id`",
+        "a;b",
+        "a b",
+        "a\nb",
+        "a'b",
+        "a*",
+        "~root",
+        "--help",
+        "é",
+        "",
+        "a\u{202e}b",
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    ];
+    const SAID: &str = "$(touch x)\n\u{202e}\u{1b}[2J";
+    let listed = |member: &str, one: &dyn Fn(&str, &str) -> Value| {
+        let all = HOSTILE.iter().map(|id| one(id, "n")).chain([one("good-1.x_Y", SAID)]);
+        json!({member: all.collect::<Vec<_>>()}).to_string()
+    };
+    let agents = listed("agents", &|id, name| json!({"id": id, "name": name}));
+    let tasks = listed("requests", &|id, name| json!({"request_id": id, "agent_id": name, "state": name}));
+    let contexts = listed("requests", &|id, name| json!({"context_id": id, "agent_id": name, "state": name}));
     let home = Home::on_sqlite();
-    let server = Recorder::start(200, HOSTILE);
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let mut asking = home.command(&["--", "sb", "send", "--url", &server.url, "--agent", ""]);
-        let asked = asking.env("SB_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "5").output().unwrap();
-        let offered = worked(&asked);
-        assert!(!server.take().is_empty(), "{shell} asks");
-        assert!(offered.contains("good-1.x_Y"), "{shell}: {offered}");
-        for bad in ["IFS", "id`", "a;b", "a b", "a'b", "a*", "~root", "--help", "é", "\u{202e}", "\u{1b}", "xxxx"] {
-            assert!(!offered.contains(bad), "{shell} offers {bad}: {offered}");
+    for (body, line) in [
+        (&agents, &["send", "--agent", ""][..]),
+        (&agents, &["agent", "show", ""]),
+        (&tasks, &["task", "get", ""]),
+        (&tasks, &["task", "delete", ""]),
+        (&tasks, &["send", "--task", ""]),
+        (&contexts, &["send", "--context", ""]),
+        (&contexts, &["context", "delete", ""]),
+    ] {
+        let server = Recorder::start(200, body.clone().leak());
+        for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+            let (verb, value) = line.split_at(line.len() - 1);
+            let place = ["--url", server.url.as_str()];
+            // The value of an option follows it.
+            let at = if verb.last().is_some_and(|word| word.starts_with("--")) { verb.len() - 1 } else { verb.len() };
+            let words = [&["--", "sb"], &verb[..at], &place, &verb[at..], value].concat();
+            let mut asking = home.command(&words);
+            let index = (words.len() - 2).to_string();
+            let asked = asking.env("SB_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", index).output().unwrap();
+            let offered = worked(&asked);
+            assert!(!server.take().is_empty(), "{shell} {line:?} asks");
+            // What else fits, options for example, is none of the server's.
+            assert_eq!(offered.matches("good-1.x_Y").count(), 1, "{shell} {line:?}: {offered}");
+            for bad in ["IFS", "id`", "a;b", "a b", "a'b", "a*", "~root", "é", "\u{202e}", "\u{1b}", "xxxx"] {
+                assert!(!offered.contains(bad), "{shell} {line:?} offers {bad}: {offered}");
+            }
+            let values = offered.split(['\n', '\u{b}']).map(|value| value.trim().trim_matches('"'));
+            assert!(values.clone().all(|value| value != "b" && value != "a"), "{shell} {line:?}: {offered:?}");
         }
-        let values = offered.split(['\n', '\u{b}']).filter(|line| !line.trim().is_empty()).count();
-        assert_eq!(values, 1, "{shell}: {offered:?}");
+    }
+}
+
+#[test]
+fn a_card_is_fetched_without_the_variables() {
+    let home = Home::on_sqlite();
+    let server = Recorder::refusing();
+    let named = [("SB_URL", server.url.as_str())];
+    for verb in ["get", "verify"] {
+        let key = home.write("key.jwks", r#"{"keys":[]}"#);
+        let args = ["card", verb, &server.url];
+        let args =
+            if verb == "verify" { [&args[..], &["--mode", "prefer", "--key", &key]].concat() } else { args.to_vec() };
+        let output = run(&home, &args, &named);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(server.take().iter().all(|head| !head.contains("canary")), "{args:?}");
+    }
+    for args in [&["card", "get", &server.url][..], &["card", "get"]] {
+        let said = failed(&run(&home, args, &named), 4);
+        let heads = server.take();
+        assert!(!heads.is_empty() && heads.iter().all(|head| !head.contains("canary")), "{args:?}: {heads:?}");
+        assert!(said.contains("SB_API_KEY and SB_TOKEN were not sent") && said.contains("--token"), "{said}");
+    }
+    failed(&run(&home, &["card", "get", &server.url, "--token", "canary-of-a-flag"], &named), 4);
+    assert!(server.take().iter().any(|head| head.contains("canary-of-a-flag")), "a flag is meant");
+}
+
+#[test]
+fn names_of_others_steer_no_terminal_and_break_no_line() {
+    let home = Home::on_sqlite();
+    for (sign, shown) in [
+        ("\u{202e}", "\\u{202e}"),
+        ("\u{2066}", "\\u{2066}"),
+        ("\u{1b}[2J", "\\u{1b}"),
+        ("\u{7}", "\\u{7}"),
+        ("\r", ""),
+        ("\n", ""),
+        ("\u{85}", ""),
+        ("\u{2028}", ""),
+    ] {
+        let name = format!("begin{sign}FAKE end");
+        let remote = json!({
+            "name": name, "registry": name, "description": name, "reachable": false, "error": name, "url": name,
+            "breaker": "closed", "skills": [],
+        });
+        let skill = json!({"id": name, "name": name, "description": name, "tags": []});
+        let interface = json!({"url": "http://127.0.0.1:9/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"});
+        let card = json!({
+            "name": name, "description": name, "version": name, "supportedInterfaces": [interface], "capabilities": {},
+            "defaultInputModes": [], "defaultOutputModes": [], "skills": [skill], "provider": {"organization": name, "url": name},
+        });
+        // JSON escapes control characters by itself, and no others.
+        for (body, args) in [
+            (json!({"remotes": [remote]}), &["remote", "list"][..]),
+            (card.clone(), &["agent", "list"]),
+            (card.clone(), &["card", "get"]),
+        ] {
+            let server = Recorder::start(200, body.to_string().leak());
+            let flag = if args[0] == "card" { &[server.url.as_str()][..] } else { &["--url", server.url.as_str()] };
+            let said = worked(&run(&home, &[args, flag].concat(), &[("SB_URL", &server.url)]));
+            assert!(said.contains("FAKE end"), "{args:?} {sign:?}: {said}");
+            assert!(!said.contains(sign) || sign == "\n", "{args:?} {sign:?}: {said:?}");
+            assert!(!said.lines().any(|line| line.trim_start().starts_with("FAKE")), "{args:?} {sign:?}: {said:?}");
+            let is_escaped_by_json = args[0] == "card" && sign.starts_with(|sign: char| sign < ' ');
+            assert!(is_escaped_by_json || said.contains(shown), "{args:?} {sign:?}: {said:?}");
+        }
     }
 }
