@@ -1,6 +1,9 @@
 //! Finding an agent: its card, and whether what the card says may be followed.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    time::{Duration, Instant},
+};
 
 use a2a::{
     AgentCard,
@@ -253,14 +256,17 @@ impl Discovered {
     }
 }
 
-/// Whether two URLs lead to one server. The names of the loopback interface are one.
+/// Whether two URLs lead to one server. `localhost` is the same as the addresses that it stands for.
 pub fn same_origin(a: &Url, b: &Url) -> bool {
     same_host(a, b) && a.port_or_known_default() == b.port_or_known_default()
 }
 
 /// Whether two URLs lead to one machine, at whatever port.
 pub(crate) fn same_host(a: &Url, b: &Url) -> bool {
-    a.scheme() == b.scheme() && (a.host() == b.host() || (is_loopback(a) && is_loopback(b)))
+    // Another user of this machine may listen on another loopback address at the same port.
+    let is_same =
+        a.host() == b.host() || (is_localhost(a) && is_its_address(b)) || (is_its_address(a) && is_localhost(b));
+    a.scheme() == b.scheme() && is_same
 }
 
 fn card_url(url: &Url) -> Url {
@@ -283,12 +289,16 @@ fn below(url: &Url, segments: &[&str]) -> Url {
     below
 }
 
-fn is_loopback(url: &Url) -> bool {
+fn is_localhost(url: &Url) -> bool {
+    url.host_str() == Some("localhost")
+}
+
+/// Whether the host is an address of `localhost`.
+fn is_its_address(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
+        Some(Host::Ipv4(address)) => address == Ipv4Addr::LOCALHOST,
+        Some(Host::Ipv6(address)) => address == Ipv6Addr::LOCALHOST,
+        Some(Host::Domain(_)) | None => false,
     }
 }
 
@@ -354,6 +364,10 @@ mod tests {
             ("http://h:1", "http://h:2", false),
             ("http://localhost:1", "http://127.0.0.1:1", true),
             ("http://localhost:1", "http://[::1]:1", true),
+            ("http://[::1]:1", "http://localhost:1", true),
+            ("http://127.0.0.1:1", "http://[::1]:1", false),
+            ("http://127.0.0.1:1", "http://127.0.0.2:1", false),
+            ("http://localhost:1", "http://127.0.0.2:1", false),
             ("http://localhost", "http://localhost.example.org", false),
         ] {
             assert_eq!(same_origin(&url(a), &url(b)), same, "{a} {b}");
