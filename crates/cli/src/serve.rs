@@ -146,7 +146,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     local.agents.clone_from(&config.agents_dir);
     local.save(&config.data_dir)?;
     let registration = Registration::new(&reached_at, server.admin_url(), config.agents_dir.clone());
-    let registration = registration.with_public_url(server.base_url());
+    let grpc_port = server.grpc_addr().map(|address| address.port());
+    let registration = registration.with_public_url(server.base_url()).with_grpc_port(grpc_port);
     let registered = registration.register(&config.data_dir, exchange.store().instance())?;
     banner::announce(&server, &config, exchange.agents(), bootstrap.fresh.as_deref());
 

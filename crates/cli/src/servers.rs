@@ -31,6 +31,9 @@ pub(crate) struct Entry {
     /// What URLs on its cards begin with, if that is another URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) public_url: Option<String>,
+    /// Its port for gRPC alone, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) grpc_port: Option<u16>,
     /// Where it is administered, if that is another address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) admin_url: Option<String>,
@@ -64,7 +67,17 @@ pub(crate) struct Servers {
 impl Entry {
     pub(crate) fn new(url: &str, admin_url: Option<String>, agents: Option<PathBuf>) -> Self {
         let started = clock::now().as_millis();
-        Self { url: url.to_owned(), public_url: None, admin_url, agents, pid: std::process::id(), started, runs: true }
+        let (public_url, grpc_port) = (None, None);
+        Self {
+            url: url.to_owned(),
+            public_url,
+            grpc_port,
+            admin_url,
+            agents,
+            pid: std::process::id(),
+            started,
+            runs: true,
+        }
     }
 
     /// Says that this server answers. Its instance has to hold its lock already. Files of servers that are gone are removed.
@@ -84,6 +97,11 @@ impl Entry {
     /// Says what URLs on its cards begin with.
     pub(crate) fn with_public_url(self, public: &str) -> Self {
         Self { public_url: Some(public.to_owned()).filter(|public| *public != self.url), ..self }
+    }
+
+    /// Says at which port it speaks gRPC alone.
+    pub(crate) fn with_grpc_port(self, port: Option<u16>) -> Self {
+        Self { grpc_port: port, ..self }
     }
 
     /// Where it is administered.
@@ -168,6 +186,7 @@ impl Servers {
             Some(LocalServer {
                 listen: parse_url(&entry.url).ok()?,
                 public: parse_url(entry.public_url.as_deref()?).ok()?,
+                grpc_port: entry.grpc_port,
             })
         };
         Connector::with_local(limits, self.known.iter().filter(|entry| entry.runs).filter_map(local))

@@ -18,13 +18,15 @@ pub struct LocalServer {
     pub listen: Url,
     /// The URL that its cards name.
     pub public: Url,
+    /// The port for gRPC alone, if there is one.
+    pub grpc_port: Option<u16>,
 }
 
 /// A local server and the client that calls it over TLS.
 #[derive(Debug)]
 pub(super) struct Local {
     server: LocalServer,
-    // Its certificate is that of the public name, which resolves to the listen address here.
+    // Its certificate is that of the public name, which resolves to the listen address here, or that of the listen address.
     client: OnceLock<transport::Client>,
 }
 
@@ -41,9 +43,10 @@ impl Local {
     /// The same URL under the name of the certificate, and the client that finds the server by that name. `None` where no
     /// certificate of another name is shown.
     pub(super) fn by_name(&self, url: &Url, limits: Limits) -> Result<Option<(Url, &transport::Client)>, Error> {
-        let LocalServer { listen, public } = &self.server;
+        let LocalServer { listen, public, grpc_port } = &self.server;
         let (Some(Host::Domain(name)), Some(ip)) = (public.host(), address(listen)) else { return Ok(None) };
-        if listen.scheme() != "https" || public.scheme() != "https" || !self.is_at(url) {
+        let is_grpc = listen.host() == url.host() && grpc_port.is_some() && url.port() == *grpc_port;
+        if listen.scheme() != "https" || public.scheme() != "https" || !(is_grpc || self.is_at(url)) {
             return Ok(None);
         }
         let mut named = url.clone();
@@ -60,7 +63,7 @@ impl Local {
 
     /// Makes an interface of its card lead to the listen address.
     pub(super) fn localize(&self, endpoint: &mut Endpoint) {
-        let LocalServer { listen, public } = &self.server;
+        let LocalServer { listen, public, .. } = &self.server;
         // An address of gRPC has a port of its own and no path.
         let (is_public, base, port) = match endpoint.binding {
             Binding::Grpc => (endpoint.url.host() == public.host(), "", endpoint.url.port()),
@@ -101,6 +104,7 @@ mod tests {
         let local = Local::new(LocalServer {
             listen: parse_url("http://127.0.0.1:8765").unwrap(),
             public: parse_url("https://agents.example.com/base").unwrap(),
+            grpc_port: None,
         });
         for (binding, given, expected) in [
             (Binding::JsonRpc, "https://agents.example.com/base/a2a/jsonrpc", "http://127.0.0.1:8765/a2a/jsonrpc"),
@@ -121,7 +125,8 @@ mod tests {
     #[test]
     fn a_certificate_of_the_public_name_is_asked_for_at_the_listen_address_only() {
         let local = |listen: &str, public: &str| {
-            Local::new(LocalServer { listen: parse_url(listen).unwrap(), public: parse_url(public).unwrap() })
+            let (listen, public) = (parse_url(listen).unwrap(), parse_url(public).unwrap());
+            Local::new(LocalServer { listen, public, grpc_port: Some(50051) })
         };
         let named = |local: &Local, url: &str| {
             let named = local.by_name(&parse_url(url).unwrap(), Limits::default()).unwrap();
@@ -131,6 +136,9 @@ mod tests {
         let by_name = Some("https://agents.example.com:8443/a2a".to_owned());
         assert_eq!(named(&tls, "https://127.0.0.1:8443/a2a"), by_name);
         assert_eq!(named(&tls, "https://127.0.0.1:9443/a2a"), None);
+        let by_name = Some("https://agents.example.com:50051/".to_owned());
+        assert_eq!(named(&tls, "https://127.0.0.1:50051"), by_name);
+        assert_eq!(named(&tls, "https://127.0.0.2:50051"), None);
         assert_eq!(named(&tls, "https://agents.example.com/a2a"), None, "a named URL leads where it says");
         let behind_proxy = local("http://127.0.0.1:8765", "https://agents.example.com");
         assert_eq!(named(&behind_proxy, "http://127.0.0.1:8765/a2a"), None);

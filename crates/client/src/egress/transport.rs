@@ -3,7 +3,7 @@
 use std::{
     error::Error as StdError,
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -21,9 +21,14 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
-use rustls_platform_verifier::BuilderVerifierExt;
+use rustls_platform_verifier::{BuilderVerifierExt, Verifier};
 use tokio::net::TcpStream;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_rustls::rustls::{
+    self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
 use tower::Service;
 
 use super::{
@@ -69,12 +74,13 @@ pub(super) enum Resolver {
     Any(Arc<dyn Resolve>),
     Checked(Checked),
     Steady(Watched),
-    /// All names lead to this IP address, at the port of the URL.
+    /// All names lead to this IP address, at the port of the URL. A certificate of the address is accepted for them.
     Fixed(SocketAddr),
 }
 
 /// A client of a connector.
 pub(super) fn client(protocol: Protocol, resolver: Resolver, timeout: Duration) -> Result<Client, BoxError> {
+    let tls = tls(protocol, &resolver)?;
     let mut http = HttpConnector::new_with_resolver(resolver);
     http.enforce_http(false);
     http.set_nodelay(true);
@@ -94,24 +100,86 @@ pub(super) fn client(protocol: Protocol, resolver: Resolver, timeout: Duration) 
     if protocol.is_http2 && !protocol.is_secure {
         builder.http2_only(true);
     }
-    let inner = HttpsConnector::from((http, tls(protocol)?));
+    let inner = HttpsConnector::from((http, tls));
     Ok(builder.build(Connect { inner, timeout }))
 }
 
-fn tls(protocol: Protocol) -> Result<ClientConfig, BoxError> {
+fn tls(protocol: Protocol, resolver: &Resolver) -> Result<ClientConfig, BoxError> {
     let provider = crypto::CryptoProvider::get_default().map(Arc::clone);
     let provider = provider.unwrap_or_else(|| Arc::new(crypto::aws_lc_rs::default_provider()));
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     // Plain HTTP must work where no root certificates are installed, and should not pay for loading them.
-    let builder = match protocol.is_secure {
-        true => builder.with_platform_verifier()?,
-        false => builder.with_root_certificates(RootCertStore::empty()),
+    let builder = match (protocol.is_secure, resolver) {
+        (true, Resolver::Fixed(address)) => {
+            let verifier = AlsoByAddress::new(address.ip(), provider)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+        (true, _) => builder.with_platform_verifier()?,
+        (false, _) => builder.with_root_certificates(RootCertStore::empty()),
     };
     let mut config = builder.with_no_client_auth();
     // Where a stranger might choose it speaks the simpler protocol.
     let spoken: &[&[u8]] = if protocol.is_stranger { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
     config.alpn_protocols = spoken.iter().map(|name| name.to_vec()).collect();
     Ok(config)
+}
+
+/// Accepts what the platform accepts, and a certificate of the address that all names lead to.
+#[derive(Debug)]
+struct AlsoByAddress {
+    platform: Verifier,
+    names: Vec<ServerName<'static>>,
+}
+
+impl AlsoByAddress {
+    fn new(ip: IpAddr, provider: Arc<crypto::CryptoProvider>) -> Result<Self, BoxError> {
+        let mut names = vec![ServerName::from(ip)];
+        if ip.is_loopback() {
+            names.push(ServerName::try_from("localhost")?);
+        }
+        Ok(Self { platform: Verifier::new(provider)?, names })
+    }
+}
+
+impl ServerCertVerifier for AlsoByAddress {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verify = |name: &ServerName<'_>| self.platform.verify_server_cert(leaf, intermediates, name, ocsp, now);
+        verify(name).or_else(|error| match error {
+            rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => self.names.iter().find_map(|name| verify(name).ok()).ok_or(error),
+            error => Err(error),
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.platform.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.platform.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.platform.supported_verify_schemes()
+    }
 }
 
 impl Service<Uri> for Connect {
