@@ -102,7 +102,10 @@ fn check(args: &Check) -> Result<(), Failure> {
             findings.extend(target::block_on(async { Ok(findings::models(&models).await) })?);
             findings.extend(findings::agent_files(settings.agents_dir(), &models, settings.keys.demo_agents()));
             // What is wrong with the configuration otherwise is told already.
-            findings.extend(settings.check(&process_environment).ok().as_ref().and_then(findings::default_agent));
+            if let Ok(config) = settings.check(&process_environment) {
+                findings.extend(findings::certificate(&config));
+                findings.extend(findings::default_agent(&config));
+            }
             findings
         }
     };

@@ -51,6 +51,7 @@ async fn examine(args: &Args) -> Result<Vec<Finding>, Failure> {
     };
     findings.push(machine::data_directory(&config.data_dir));
     findings.extend(machine::secret_files(&settings.secret_files(&config.data_dir, &process_environment)));
+    findings.extend(findings::certificate(&config));
     findings.push(machine::disk(&config.data_dir));
     match &config.location {
         Location::Sqlite(directory) => {

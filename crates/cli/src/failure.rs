@@ -3,6 +3,7 @@
 use std::{error::Error, process::ExitCode};
 
 use a2a::{ErrorKind, Task, TaskState};
+use client::egress::TlsProblem;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -163,10 +164,8 @@ impl From<client::Error> for Failure {
             Some(source) => failure.caused_by(source),
             None => failure,
         };
-        let is_untrusted = failure.causes.iter().any(|cause| cause.contains("certificate"));
         match (failure.exit, &error) {
-            (Exit::Unreachable, _) if is_untrusted => failure
-                .hint("the server is there, but its certificate is not trusted: name its authority with SSL_CERT_FILE=ca.pem"),
+            (_, client::Error::Tls { origin, problem }) => failure.hint(tls_hint(origin, problem)),
             (Exit::Unreachable, _) => {
                 failure.hint("is the server running? start one with `sb serve`, or name it with --url")
             }
@@ -226,11 +225,30 @@ fn named(error: &client::Error) -> Option<(String, i64)> {
     is_of_the_protocol.then(|| (format!("{kind:?}Error"), remote.code))
 }
 
+/// What to do about a server that is there and to which no connection can be made.
+fn tls_hint(origin: &str, problem: &TlsProblem) -> String {
+    match problem {
+        TlsProblem::UntrustedIssuer => "name the authority with SSL_CERT_FILE=ca.pem".to_owned(),
+        TlsProblem::NameMismatch { .. } => {
+            "call it by a name that its certificate has; where a Switchboard server puts the other \
+                                            name on its cards, set its `--public-url`"
+                .to_owned()
+        }
+        TlsProblem::Expired(_) => {
+            "whoever runs the server has to renew its certificate; check the clock of this machine".to_owned()
+        }
+        TlsProblem::NotYetValid(_) => "check the clock of this machine".to_owned(),
+        TlsProblem::PlainHttp => format!("use {}", origin.replacen("https://", "http://", 1)),
+        TlsProblem::SpeaksTls => format!("use {}", origin.replacen("http://", "https://", 1)),
+        _ => "whoever runs the server has to look at its certificate and its TLS settings".to_owned(),
+    }
+}
+
 fn exit_of(error: &client::Error) -> Exit {
     match error {
         client::Error::Url { .. } => Exit::Usage,
         // A stream that could not be taken up again has lost its server.
-        client::Error::Unreachable { .. } | client::Error::Cut { .. } => Exit::Unreachable,
+        client::Error::Unreachable { .. } | client::Error::Tls { .. } | client::Error::Cut { .. } => Exit::Unreachable,
         client::Error::Timeout { .. } => Exit::Timeout,
         client::Error::Auth(_) | client::Error::Token => Exit::Auth,
         _ => Exit::Failed,

@@ -26,12 +26,27 @@ use crate::{
 /// How long a provider on this machine may take to answer anything.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What to do about a certificate that callers refuse.
+pub(crate) const CERTIFICATE_HINT: &str =
+    "renew it, or set `public_url` (--public-url) to a URL whose host the certificate names";
+
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Ok,
     Warn,
     Fail,
+}
+
+/// Why callers of the URL on the cards would refuse the certificate, if they would.
+pub(crate) fn certificate(config: &Config) -> Option<Finding> {
+    config.edge.tls.as_ref()?;
+    let problems = config.edge.certificate_problems();
+    if problems.is_empty() {
+        return Some(Finding::ok("certificate", "it is valid for the host of the URL on the cards"));
+    }
+    let detail = format!("callers refuse it at the URL on the cards: {}", problems.join("; "));
+    Some(Finding::warn("certificate", detail, CERTIFICATE_HINT))
 }
 
 /// One thing that was looked at.

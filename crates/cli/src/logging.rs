@@ -29,9 +29,12 @@ pub(crate) fn start(flag: Option<&str>, default: &str, format: LogFormat) -> Res
             .hint("levels are error, warn, info, debug, trace and off; `target=level,…` says it for a part"));
     }
     let said = filter.clone();
-    // What the client of NATS says of every attempt, the store says once for each outage.
-    if !filter.contains("async_nats") {
-        filter.push_str(",async_nats=off");
+    // What the client of NATS says of every attempt, the store says once for each outage. Refused certificates are told by the call's
+    // own error.
+    for target in ["async_nats", "rustls_platform_verifier"] {
+        if !filter.contains(target) {
+            filter.push_str(&format!(",{target}=off"));
+        }
     }
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
         Failure::usage(format!("`{said}` is not a log filter"))

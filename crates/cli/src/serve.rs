@@ -137,6 +137,10 @@ async fn serve(config: Config) -> Result<(), Failure> {
         }
     };
 
+    for problem in config.edge.certificate_problems() {
+        let (url, hint) = (server.base_url(), findings::CERTIFICATE_HINT);
+        tracing::warn!(url, hint, "callers refuse the certificate at the URL on the cards: {problem}");
+    }
     // It is set once, before anybody is called who might call back.
     let _ = config.remotes.base.set(server.base_url().to_owned());
     let mut local = bootstrap.local;

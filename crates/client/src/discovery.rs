@@ -132,7 +132,7 @@ pub async fn fetch_card(
         match fetch_one(connector, place, options, kept).await {
             Ok(card) => return Ok(card),
             Err(error) => {
-                if matches!(error, Error::Unreachable { .. } | Error::Timeout { .. }) {
+                if matches!(error, Error::Unreachable { .. } | Error::Timeout { .. } | Error::Tls { .. }) {
                     silent.push(place);
                 }
                 tried.push((egress::shown(place), error));

@@ -9,6 +9,7 @@ mod interim;
 mod local;
 mod lookups;
 mod steady;
+mod tls;
 mod transport;
 
 use std::{
@@ -38,6 +39,7 @@ pub use self::{
     local::LocalServer,
     lookups::{Lookups, for_tenant},
     steady::Steady,
+    tls::TlsProblem,
 };
 use crate::{Error, Secret, binding::Endpoint, credential::bearer, wire};
 
@@ -219,8 +221,9 @@ impl Connector {
             _ => sent.await,
         };
         let answer = answered.map_err(|error| {
-            let is_connect = error.is_connect();
-            network_error(error, is_connect, &origin, self.inner.limits)
+            // The name that the certificate was to be for.
+            let connecting_to = outbound.uri().host().filter(|_| error.is_connect());
+            network_error(error, connecting_to, &origin, self.inner.limits)
         })?;
         let (head, body) = answer.into_parts();
         wire::answered(head.status, &head.headers);
@@ -339,7 +342,7 @@ impl Response {
 
     async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| network_error(error, false, &self.origin, self.limits))?;
+            let frame = frame.map_err(|error| network_error(error, None, &self.origin, self.limits))?;
             match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
@@ -411,7 +414,7 @@ fn credentials(url: &Url) -> Option<HeaderValue> {
 
 fn network_error(
     error: impl StdError + Send + Sync + 'static,
-    is_connect: bool,
+    connecting_to: Option<&str>,
     origin: &str,
     limits: Limits,
 ) -> Error {
@@ -422,8 +425,15 @@ fn network_error(
     if let Some(flood) = interim::flood_in(&error) {
         return Error::Malformed(flood);
     }
+    let problem = match connecting_to {
+        Some(host) => TlsProblem::of_connecting(&error, host),
+        None => tls::is_answered_in_tls(&error).then_some(TlsProblem::SpeaksTls),
+    };
+    if let Some(problem) = problem {
+        return Error::Tls { origin, problem };
+    }
     // Whoever does not even take the connection is not there: what was to be said has not been said.
-    if is_timeout(&error) && !is_connect {
+    if is_timeout(&error) && connecting_to.is_none() {
         return Error::Timeout { origin, after: limits.total_timeout.unwrap_or(limits.connect_timeout) };
     }
     Error::Unreachable { origin, source: Box::new(error) }

@@ -5,7 +5,7 @@ use std::{error::Error as _, time::Duration};
 use a2a::error::{ErrorKind, RemoteError};
 use hyper_util::client::legacy;
 
-use crate::egress::Refusal;
+use crate::egress::{Refusal, TlsProblem};
 
 /// An error of a call.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,15 @@ pub enum Error {
         /// What the network said.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server is there, but no connection to it can be made until somebody changes the URL or a certificate. Nothing was sent.
+    #[error("cannot reach {origin}")]
+    Tls {
+        /// The server that was called.
+        origin: String,
+        /// The reason.
+        #[source]
+        problem: TlsProblem,
     },
     /// The answer did not come in time.
     #[error("{origin} did not answer within {} s", .after.as_secs_f64())]
@@ -166,6 +175,7 @@ impl Error {
             }
             Self::Url { .. }
             | Self::Forbidden(_)
+            | Self::Tls { .. }
             | Self::Token
             | Self::Grant { .. }
             | Self::NoCard { .. }
@@ -198,10 +208,20 @@ impl Error {
 
     /// Whether the same call may work a moment later.
     pub fn is_passing(&self) -> bool {
+        self.is_over_later(false)
+    }
+
+    /// Whether the same call may work later: a moment later, or when somebody has renewed a certificate. Durable work waits for that.
+    pub fn is_mendable(&self) -> bool {
+        self.is_over_later(true)
+    }
+
+    fn is_over_later(&self, is_mended: bool) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Timeout { .. } => true,
-            Self::Grant { source, .. } => source.is_passing(),
-            Self::NoCard { tried } => tried.iter().any(|(_, error)| error.is_passing()),
+            Self::Tls { .. } => is_mended,
+            Self::Grant { source, .. } => source.is_over_later(is_mended),
+            Self::NoCard { tried } => tried.iter().any(|(_, error)| error.is_over_later(is_mended)),
             Self::Protocol(remote) => {
                 matches!(remote.kind(), Some(ErrorKind::Unavailable | ErrorKind::ResourceExhausted))
                     || matches!(remote.code, 429 | 502 | 503 | 504)
@@ -271,6 +291,16 @@ mod tests {
         assert!(!Outage::from(&refused).is_answered);
         let full = Error::told(503, remote(503, None));
         assert!(full.is_passing() && Outage::from(&full).is_answered);
+    }
+
+    #[test]
+    fn a_problem_with_tls_does_not_pass_but_can_be_mended() {
+        let tls = || Error::Tls { origin: "https://h".to_owned(), problem: TlsProblem::UntrustedIssuer };
+        let granted = Error::Grant { url: "https://h/token".to_owned(), source: Box::new(tls()) };
+        for error in [tls(), granted, Error::NoCard { tried: vec![("https://h/a".to_owned(), tls())] }] {
+            assert!(!error.is_passing() && error.is_mendable() && error.never_sent(), "{error}");
+        }
+        assert!(!Error::Malformed(String::new()).is_mendable());
     }
 
     #[test]

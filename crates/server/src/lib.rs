@@ -176,6 +176,19 @@ impl Options {
         }
     }
 
+    /// The reasons for which callers refuse the certificate at the URL that is on the cards.
+    pub fn certificate_problems(&self) -> Vec<String> {
+        let public = self.public_url.as_deref().map(str::parse::<http::Uri>);
+        let host = match &public {
+            Some(Ok(url)) => url.host().map(str::to_owned),
+            Some(Err(_)) => None,
+            None => Some(self.listen.ip().to_string()),
+        };
+        let (Some(files), Some(host)) = (&self.tls, host) else { return Vec::new() };
+        // What is wrong with the files themselves stops the start.
+        files.problems(host.trim_matches(['[', ']'])).unwrap_or_default()
+    }
+
     /// `Strict-Transport-Security`, where it is said.
     fn hsts(&self) -> Option<HeaderValue> {
         let is_https = self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));

@@ -14,8 +14,11 @@ use arc_swap::ArcSwap;
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+        CertificateError, Error as RustlsError, RootCertStore, ServerConfig,
+        client::{verify_server_cert_signed_by_trust_anchor, verify_server_name},
+        crypto::CryptoProvider,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+        server::ParsedCertificate,
         version::{TLS12, TLS13},
     },
 };
@@ -70,6 +73,40 @@ impl TlsFiles {
         self.read().and_then(|pair| self.config(&pair)).map(drop)
     }
 
+    /// The reasons for which callers of this host refuse the certificate, whatever authority has issued it.
+    pub fn problems(&self, host: &str) -> Result<Vec<String>, TlsError> {
+        let pair = self.read()?;
+        let in_cert = |why: String| TlsError { file: self.cert.clone(), why };
+        let leaf = CertificateDer::from_pem_slice(&pair.cert).map_err(|error| in_cert(error.to_string()))?;
+        let leaf = ParsedCertificate::try_from(&leaf).map_err(|error| in_cert(error.to_string()))?;
+        // The times are checked before the issuer is, which is nobody here.
+        let algorithms = provider().signature_verification_algorithms.all;
+        let times =
+            verify_server_cert_signed_by_trust_anchor(&leaf, &RootCertStore::empty(), &[], UnixTime::now(), algorithms);
+        let time = |time: &UnixTime| {
+            let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+            a2a::Timestamp::from_millis(seconds.saturating_mul(1000))
+        };
+        let mut problems = Vec::new();
+        match times {
+            Err(RustlsError::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+                problems.push(format!("it has expired on {}", time(&not_after)));
+            }
+            Err(RustlsError::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
+                problems.push(format!("it is not valid before {}", time(&not_before)));
+            }
+            _ => {}
+        }
+        let name = ServerName::try_from(host).map_err(|_| in_cert(format!("no certificate can be for `{host}`")))?;
+        if let Err(error) = verify_server_name(&leaf, &name) {
+            problems.push(match error {
+                RustlsError::InvalidCertificate(refused) => refused.to_string(),
+                error => error.to_string(),
+            });
+        }
+        Ok(problems)
+    }
+
     fn read(&self) -> Result<Pair, TlsError> {
         let read = |file: &Path| {
             store::read_regular(file, LARGEST)
@@ -89,8 +126,7 @@ impl TlsFiles {
         let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| {
             in_key("there is no private key in it that can be read (-----BEGIN PRIVATE KEY-----)".to_owned())
         })?;
-        let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider)
+        let builder = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| in_cert(error.to_string()))?;
         let mut config = builder
@@ -100,6 +136,10 @@ impl TlsFiles {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
+}
+
+fn provider() -> CryptoProvider {
+    tokio_rustls::rustls::crypto::aws_lc_rs::default_provider()
 }
 
 impl Tls {

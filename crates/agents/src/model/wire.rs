@@ -427,7 +427,7 @@ fn unreachable(provider: &str, what: &str, error: &client::Error) -> Failure {
     tracing::info!(provider.name = provider, error = error as &dyn std::error::Error, "provider `{provider}`: {what}");
     let message = format!("{what}: {}", excerpt(&root_cause(error), None));
     match error {
-        client::Error::Unreachable { .. } | client::Error::Timeout { .. } => {
+        client::Error::Unreachable { .. } | client::Error::Timeout { .. } | client::Error::Tls { .. } => {
             Error::new(ErrorKind::Unavailable, provider, message).soon()
         }
         _ => Error::new(ErrorKind::Invalid, provider, message).never(),

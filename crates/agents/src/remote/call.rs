@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use a2a::{CancelTaskRequest, Dialect, ErrorKind, GetTaskRequest, ListTasksRequest, Message, Task};
-use client::{Client, Error};
+use client::{Client, Error, egress::TlsProblem};
 use exchange::Turn;
 use http::{HeaderName, HeaderValue};
 
@@ -189,7 +189,7 @@ pub(super) async fn find(client: &Client, state: &State, search: &mut Search) ->
                 search.size += 1;
                 continue;
             }
-            Err(error) if error.is_passing() => return Found::NotNow(error),
+            Err(error) if error.is_mendable() => return Found::NotNow(error),
             // The token of a page may be good for a while only.
             Err(error) if cannot_tell(&error) && search.page.is_empty() => break Found::Unknown,
             Err(error) => break Found::NotNow(error),
@@ -270,7 +270,7 @@ pub(super) fn is_broken_stream(error: &Error) -> bool {
 
 /// Whether the remote may be at work although the call failed.
 pub(super) fn may_have_arrived(error: &Error) -> bool {
-    !error.never_sent() && (error.is_passing() || is_broken_stream(error))
+    !error.never_sent() && (error.is_mendable() || is_broken_stream(error))
 }
 
 /// An error as callers are told of it: what the remote said, or what happened on the way. Where the remote is, is the operator's business.
@@ -286,9 +286,13 @@ pub(super) fn said(error: &Error) -> String {
             }
             format!("HTTP {status}: {message}")
         }
+        (Error::Tls { problem: TlsProblem::NameMismatch { .. }, .. }, _) => {
+            "the remote cannot be reached: its certificate is for another name".to_owned()
+        }
+        (Error::Tls { problem, .. }, _) => format!("the remote cannot be reached: {}", clean(&problem.to_string())),
         (Error::Unreachable { origin, .. }, _) => {
             let cause = root_cause(error);
-            // A certificate for another name is told with the name that was called.
+            // Some causes name the host that was called.
             let host = url::Url::parse(origin).ok().and_then(|url| url.host_str().map(str::to_owned));
             if host.is_some_and(|host| cause.contains(&host)) {
                 return "the remote cannot be reached".to_owned();
@@ -320,8 +324,13 @@ mod tests {
             said(&Error::Unreachable { origin, source: std::io::Error::other(cause.to_owned()).into() })
         };
         assert_eq!(unreachable("Connection refused"), "the remote cannot be reached: Connection refused");
-        let certificate = "invalid peer certificate: certificate not valid for name \"far.internal\"";
-        assert_eq!(unreachable(certificate), "the remote cannot be reached");
+        assert_eq!(unreachable("no address for far.internal"), "the remote cannot be reached");
+        let tls = |problem| said(&Error::Tls { origin: "https://far.internal:8443".to_owned(), problem });
+        let (host, names) = ("far.internal".to_owned(), vec!["near.internal".to_owned()]);
+        let mismatch = "the remote cannot be reached: its certificate is for another name";
+        assert_eq!(tls(TlsProblem::NameMismatch { host, names }), mismatch);
+        let expired = "the remote cannot be reached: its certificate has expired";
+        assert_eq!(tls(TlsProblem::Expired(None)), expired);
         let forbidden = Error::Forbidden(client::egress::Refusal::Address("10.0.0.3".parse().unwrap()));
         assert_eq!(said(&forbidden), "the remote's address may not be called");
     }

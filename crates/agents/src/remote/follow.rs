@@ -207,7 +207,7 @@ async fn clients(
         if let (Err(refused), None) = (fetched, peer.card()) {
             let why = format!("card fetch failed: {}", refused.said());
             let is_away =
-                matches!(&refused, Refused::Card(error) if error.is_passing() && error.http_status().is_none());
+                matches!(&refused, Refused::Card(error) if error.is_mendable() && error.http_status().is_none());
             let may_wait = is_away && !is_prompt && peer.spec.card.is_none();
             match state.phase {
                 // It was begun with one, and is not gone on with in another way.
@@ -515,7 +515,7 @@ impl Follow<'_> {
     async fn not_sent(&mut self, error: Error) -> Result<Step, Outcome> {
         let why = told(&error);
         let status = error.http_status();
-        if matches!(error, Error::Protocol(_) | Error::Auth(_)) && !error.is_passing() {
+        if matches!(error, Error::Protocol(_) | Error::Auth(_)) && !error.is_mendable() {
             // Somebody is there and says no.
             if status.is_some_and(|status| status >= 500) {
                 self.peer.broke(self.share, self.called, &why);
@@ -537,7 +537,7 @@ impl Follow<'_> {
             self.was_not_sent();
             return Err(self.later(said(&error)));
         }
-        let is_passing = error.is_passing() || matches!(error, Error::Cut { .. });
+        let is_passing = error.is_mendable() || matches!(error, Error::Cut { .. });
         if self.has_keys() {
             return Err(if is_passing { self.later(said(&error)) } else { may_have_taken(&error) });
         }
@@ -614,7 +614,7 @@ impl Follow<'_> {
             self.state.phase = Phase::Sending;
             return self.not_sent(error).await;
         };
-        if !error.is_passing() && !matches!(error, Error::Cut { .. }) {
+        if !error.is_mendable() && !matches!(error, Error::Cut { .. }) {
             // What is wrong with it stays wrong.
             self.peer.broke(self.share, self.called, &told(&error));
             return Err(broken(said(&error)));
@@ -692,7 +692,7 @@ impl Follow<'_> {
                 self.state.looks = self.state.looks.saturating_add(1);
                 return Ok(Step::Quiet);
             }
-            Err(error) if error.is_passing() => return Err(Looked::Failed(error)),
+            Err(error) if error.is_mendable() => return Err(Looked::Failed(error)),
             // It cannot be followed, or has just ended: it is looked at.
             Err(_) if with_cursor => {
                 self.state.cursor = None;

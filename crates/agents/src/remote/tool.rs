@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
             }
             if peer.card().is_none() && !peer.is_watched() {
                 return Err(match &refused {
-                    Refused::Card(error) if error.http_status().is_none() && error.is_passing() => {
+                    Refused::Card(error) if error.http_status().is_none() && error.is_mendable() => {
                         peer.broke(&share, begun, &told(error));
                         format!("transport: {}", said(error))
                     }
@@ -326,7 +326,7 @@ async fn converse(
         let request = GetTaskRequest { id: task.id.clone(), ..GetTaskRequest::default() };
         match client.get(request).await {
             Ok(now) => task = now.value,
-            Err(error) if error.is_passing() => {}
+            Err(error) if error.is_mendable() => {}
             Err(error) => {
                 return Err(error);
             }

@@ -131,7 +131,7 @@ pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Fi
     }
 }
 
-/// Whether a card's URL is that one or below it. The names of the loopback interface are one.
+/// Whether a card's URL is that one or below it.
 fn is_below(url: &str, base: &str) -> bool {
     let (Ok(url), Ok(base)) = (parse_url(url), parse_url(base)) else {
         return false;
@@ -151,7 +151,8 @@ fn listening(config: &Config) -> Option<Url> {
             std::net::Ipv6Addr::LOCALHOST.into()
         });
     }
-    parse_url(&format!("http://{address}")).ok()
+    let scheme = if config.edge.tls.is_some() { "https" } else { "http" };
+    parse_url(&format!("{scheme}://{address}")).ok()
 }
 
 fn limits() -> Limits {

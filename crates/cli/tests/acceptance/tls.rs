@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use reqwest::{Client, Version, tls::Certificate};
 use serde_json::{Value, json};
-use store::scratch::authority::certify;
+use store::scratch::authority::{certify, certify_expired, certify_for};
 
 use super::{
     http::{message, state},
@@ -187,4 +187,128 @@ async fn browsers_are_told_to_come_back_by_tls_where_the_public_url_is_https() {
     assert_eq!(said(&public).await, [Some("max-age=31536000".to_owned())]);
     assert_eq!(said(&[&public[..], &["--hsts=false"]].concat()).await, [None]);
     assert_eq!(said(&[]).await, [None], "without a public URL nobody knows by which name it is called");
+}
+
+/// A command that believes the authority of the home, or none but another one.
+fn call(home: &Home, ca: &str, args: &[&str]) -> (i32, String, Duration) {
+    let begun = std::time::Instant::now();
+    let output = home.command(args).env("SSL_CERT_FILE", home.path(ca)).output().unwrap();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned(), begun.elapsed())
+}
+
+/// Fails at once, says one cause and what to do, and logs nothing.
+#[track_caller]
+fn fails_at_once(home: &Home, ca: &str, args: &[&str], cause: &str, hint: &str) {
+    let (code, said, took) = call(home, ca, args);
+    assert_eq!(code, 3, "{args:?}: {said}");
+    assert!(said.contains(cause) && said.contains(hint), "{args:?}: {said}");
+    let lines = |begin: &str| said.lines().filter(|line| line.starts_with(begin)).count();
+    assert_eq!((lines("error: "), lines("cause: "), lines("hint: ")), (1, 1, 1), "{args:?}: {said}");
+    assert_eq!(said.lines().count(), 3, "{args:?}: {said}");
+    assert!(took < Duration::from_secs(20), "{args:?}: {took:?}");
+}
+
+#[tokio::test]
+async fn errors_of_certificates_and_of_protocols_are_final() {
+    let home = certified();
+    certify(&home.path(""), "other", None);
+    let (_server, base) = serve(&home, &[]).await;
+    let (named, by_address) = (format!("{base}/a2a/agents/echo"), listening(&base));
+    let call = |url: &str, verb: &[&str]| -> Vec<String> {
+        let flags = ["--url", url, "--token", TOKEN, "--timeout", "60s"];
+        [verb, &flags].concat().into_iter().map(str::to_owned).collect()
+    };
+    let check = |url: &str, ca: &str, cause: &str, hint: &str| {
+        for verb in
+            [&["send", "hello"][..], &["send", "--stream", "hello"], &["task", "list"], &["task", "list", "--watch"]]
+        {
+            let args = call(url, verb);
+            fails_at_once(&home, ca, &args.iter().map(String::as_str).collect::<Vec<_>>(), cause, hint);
+        }
+    };
+    check(&by_address, "ca.pem", "its certificate is for localhost, not for 127.0.0.1", "--public-url");
+    check(&named, "other.pem", "does not trust", "SSL_CERT_FILE=ca.pem");
+    // The reverse: an http URL of a port that speaks TLS.
+    let plain = base.replace("https://", "http://");
+    check(&plain, "ca.pem", "it speaks TLS at this port", &format!("use {base}"));
+    let worker = ["a2a", "work", "q", "--url", &by_address, "--token", TOKEN, "--", "true"];
+    let (code, said, took) = self::call(&home, "ca.pem", &worker);
+    assert!(code != 0 && said.contains("not for 127.0.0.1") && !said.contains("ERROR"), "{code} {said}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let (code, said, _) = self::call(&home, "ca.pem", &["chat", &by_address, "--token", TOKEN]);
+    assert!(code != 0 && said.contains("not for 127.0.0.1") && !said.contains("ERROR"), "{code} {said}");
+
+    // gRPC without TLS at the same port.
+    let args = ["send", "--url", &plain, "--token", TOKEN, "--binding", "grpc", "--timeout", "60s", "hello"];
+    fails_at_once(&home, "ca.pem", &args, "it speaks TLS at this port", &format!("use {base}"));
+}
+
+#[tokio::test]
+async fn https_at_a_plain_port_names_the_url_to_use() {
+    let home = certified();
+    let server = home.start(home.serving(&[], &[]).env("SB_BOOTSTRAP_TOKEN", TOKEN)).await;
+    let secure = server.url.replace("http://", "https://");
+    let (cause, hint) = ("it speaks plain HTTP at this port", format!("use {}", server.url));
+    for verb in [&["send", "hello"][..], &["send", "--stream", "hello"], &["task", "list"]] {
+        let args = [verb, &["--url", &secure, "--token", TOKEN, "--timeout", "60s"]].concat();
+        fails_at_once(&home, "ca.pem", &args, cause, &hint);
+    }
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_said_to_callers_and_at_the_start() {
+    let home = certified();
+    certify_expired(&home.path(""), "server", "ca");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (listen, public) = (format!("127.0.0.1:{port}"), format!("https://localhost:{port}"));
+    let (server, base) = serve(&home, &["--listen", &listen, "--public-url", &public]).await;
+    let args = ["send", "--url", &base, "--token", TOKEN, "--timeout", "60s", "hello"];
+    let expired = "its certificate has expired on 2020-01-02T00:00:00.000Z";
+    fails_at_once(&home, "ca.pem", &args, expired, "clock");
+    let log = server.log();
+    assert!(log.contains("WARN") && log.contains("it has expired on 2020-01-02"), "{log}");
+    assert!(!log.contains("not valid for name"), "{log}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_does_not_cover_the_url_is_warned_of() {
+    let home = certified();
+    let file = |name: &str| home.path(name).display().to_string();
+    let configure = |more: &str| {
+        home.configure(&format!("tls_cert = \"{}\"\ntls_key = \"{}\"\n{more}", file("server.pem"), file("server.key")));
+    };
+    configure("");
+    let server = home.start(&mut home.serving(&[], &[])).await;
+    let log = server.log();
+    assert!(log.contains("WARN") && log.contains("127.0.0.1") && log.contains("public_url"), "{log}");
+    for command in [&["config", "check"][..], &["doctor"]] {
+        let said = String::from_utf8_lossy(&home.command(command).output().unwrap().stdout).into_owned();
+        let line = said.lines().find(|line| line.contains("certificate")).unwrap_or_else(|| panic!("{said}"));
+        assert!(line.contains("warn") && line.contains("localhost"), "{said}");
+    }
+    configure("public_url = \"https://localhost\"\n");
+    let said = home.ok(&["config", "check"]);
+    let line = said.lines().find(|line| line.contains("certificate")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.starts_with("ok"), "{said}");
+}
+
+#[tokio::test]
+async fn local_verbs_accept_a_certificate_of_the_public_name_or_of_the_address() {
+    for names in ["DNS:agents.example.com", "IP:127.0.0.1"] {
+        let home = certified();
+        certify_for(&home.path(""), "server", Some("ca"), names);
+        let grpc = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let args = ["--public-url", "https://agents.example.com", "--grpc-port", &grpc];
+        let (_server, _) = serve(&home, &args).await;
+        for args in [&["send", "hello"][..], &["send", "--binding", "grpc", "hello"], &["tenant", "list"]] {
+            let (code, said, _) = call(&home, "ca.pem", &[args, &["--timeout", "20s"]].concat());
+            assert_eq!(code, 0, "{names} {args:?}: {said}");
+        }
+    }
+    // One of neither is refused.
+    let home = certified();
+    certify_for(&home.path(""), "server", Some("ca"), "DNS:elsewhere.example.com");
+    let (_server, _) = serve(&home, &["--public-url", "https://agents.example.com"]).await;
+    let cause = "its certificate is for elsewhere.example.com, not for agents.example.com";
+    fails_at_once(&home, "ca.pem", &["send", "hello"], cause, "--public-url");
 }

@@ -18,6 +18,8 @@ use std::{
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::tls;
+
 /// Interim responses that may precede one answer.
 const MAX_RESPONSES: u32 = 100;
 /// Bytes that they may have on HTTP/1.1. On HTTP/2 the size of each head is bounded.
@@ -39,6 +41,8 @@ const END_STREAM: u8 = 1;
 pub(crate) struct Bounded<S> {
     stream: S,
     watch: Watch,
+    /// Something was read.
+    begun: bool,
     /// Bytes that were read since another task could last run.
     turn: usize,
 }
@@ -94,7 +98,7 @@ impl Default for At {
 
 impl<S> Bounded<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, watch: Watch::default(), turn: 0 }
+        Self { stream, watch: Watch::default(), begun: false, turn: 0 }
     }
 }
 
@@ -237,6 +241,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         let mut piece = ReadBuf::new(buffer.initialize_unfilled_to(length));
         ready!(Pin::new(&mut this.stream).poll_read(context, &mut piece))?;
         let read = piece.filled().len();
+        if !std::mem::replace(&mut this.begun, true) {
+            tls::check_first_bytes(piece.filled())?;
+        }
         let watched = this.watch.read(piece.filled());
         buffer.advance(read);
         this.turn = turn + read;
