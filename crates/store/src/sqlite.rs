@@ -25,10 +25,7 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -101,8 +98,6 @@ struct SqliteStore {
     ticks: Ticks,
     hub: Hub,
     counters: Arc<Counters>,
-    /// A write failed, and since then none has proven that there is room.
-    in_trouble: AtomicBool,
     id: InstanceId,
     me: Arc<str>,
     instances: PathBuf,
@@ -141,8 +136,7 @@ fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
     let me = id.to_string().into();
     let presence = Mutex::new(Some(presence));
     let ticks = options.ticks;
-    let in_trouble = AtomicBool::new(false);
-    Ok(SqliteStore { readers, doorkeeper, writer, presence, ticks, hub, counters, in_trouble, id, me, instances })
+    Ok(SqliteStore { readers, doorkeeper, writer, presence, ticks, hub, counters, id, me, instances })
 }
 
 /// The instances that are gone without having signed off, until someone reclaims their work.
@@ -175,27 +169,17 @@ pub(crate) fn create_private_file(file: &Path) -> io::Result<()> {
     options.open(file).map(drop)
 }
 
-impl SqliteStore {
-    /// Remembers that a write failed otherwise than by being refused.
-    fn noted<T>(&self, outcome: Result<T>) -> Result<T> {
-        if outcome.as_ref().is_err_and(|error| !error.is_refusal()) {
-            self.in_trouble.store(true, Relaxed);
-        }
-        outcome
-    }
-}
-
 #[async_trait]
 impl Journal for SqliteStore {
     async fn accept(&self, tenant: TenantId, accept: Accept) -> Result<Accepted> {
         let cost = Cost::of(tenant, accept.bytes());
-        self.noted(self.writer.run(cost, move |batch| ops::accept(batch, tenant, &accept)).await)
+        self.writer.run(cost, move |batch| ops::accept(batch, tenant, &accept)).await
     }
 
     async fn append(&self, lease: &Lease, append: Append) -> Result<Appended> {
         let lease = lease.clone();
         let (cost, tokens) = (Cost::of(lease.tenant, append.bytes()), append.tokens);
-        let appended = self.noted(self.writer.run(cost, move |batch| ops::append(batch, &lease, &append)).await)?;
+        let appended = self.writer.run(cost, move |batch| ops::append(batch, &lease, &append)).await?;
         self.counters.spent(tokens);
         Ok(appended)
     }
@@ -620,10 +604,10 @@ impl Installation for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        if self.in_trouble.load(Relaxed) {
+        if self.writer.in_trouble.load(Relaxed) {
             // A write that needs less may still fit in.
             self.writer.run(Cost::SYSTEM, |batch| registry::find_room(batch)).await?;
-            self.in_trouble.store(false, Relaxed);
+            self.writer.in_trouble.store(false, Relaxed);
         }
         if !self.writer.is_closed() && self.counters.has_committed_within(PROOF_MS) {
             return Ok(());
@@ -668,6 +652,7 @@ mod tests {
 
     use super::*;
     use crate::{NewToken, Reach, scratch};
+    use a2a::Dialect;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn whoever_reads_keeps_nobody_from_being_recognised() {
@@ -732,7 +717,25 @@ mod tests {
         }
         most(u32::MAX).await;
         store.ping().await.unwrap();
-        store.accept(tenant, large).await.unwrap();
+        let task = store.accept(tenant, large).await.unwrap().task;
+        // Whatever is written, and not only what is sent.
+        most(1).await;
+        let push = NewPush {
+            id: "hook".to_owned(),
+            url: format!("http://h/{}", "x".repeat(100_000)),
+            receiver: "h:80".to_owned(),
+            scheme: String::new(),
+            sealed: Vec::new(),
+            dialect: Dialect::V1,
+            chunks: false,
+        };
+        let refused = store.put_push(tenant, task, push.clone()).await;
+        assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+        let refused = store.ping().await;
+        assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+        most(u32::MAX).await;
+        store.ping().await.unwrap();
+        store.put_push(tenant, task, push).await.unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

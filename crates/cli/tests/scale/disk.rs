@@ -14,8 +14,8 @@ use super::{
 /// How soon an instance notices that there is no room, and that there is room again.
 const NOTICED: Duration = Duration::from_secs(20);
 
-/// How soon it is not ready after a message was refused: at the next look, and far below [`NOTICED`] on a slow machine.
-const REFUSED: Duration = Duration::from_secs(5);
+/// How soon it is not ready after a message was refused: at the next look.
+const REFUSED: Duration = Duration::from_secs(2);
 
 /// Leases that cannot be renewed run out before there is room again.
 const CONFIG: &str = "lease = \"2s\"\n";

@@ -12,6 +12,7 @@ use std::{
     path::Path,
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -62,6 +63,8 @@ pub(super) struct Writer {
     ended: Mutex<Option<oneshot::Receiver<()>>>,
     /// Where readers of the same file say what they are at.
     pub(super) reads: Arc<OpenReads>,
+    /// A transaction failed otherwise than by a refusal, and since then none has proven that there is room.
+    pub(super) in_trouble: Arc<AtomicBool>,
 }
 
 /// The transaction that an operation is part of.
@@ -195,6 +198,7 @@ struct Thread {
     seen_pos: i64,
     last_sweep: Instant,
     rows: Rows,
+    in_trouble: Arc<AtomicBool>,
     /// Negative control for crash tests: callers are told before the commit.
     ack_before_commit: bool,
     /// The last to be dropped: the file is closed then.
@@ -231,6 +235,7 @@ impl Writer {
         let (ending, ended) = oneshot::channel();
         let ack_before_commit = fault::is_on("ack-before-commit");
         let reads = Arc::new(OpenReads::default());
+        let in_trouble = Arc::new(AtomicBool::new(false));
         let checkpointer = Checkpointer::start(file, LIMITS, Arc::clone(&reads))?;
         let thread = Thread {
             _database: checkpointer.database(),
@@ -246,6 +251,7 @@ impl Writer {
             seen_pos,
             last_sweep: Instant::now(),
             rows: Rows::default(),
+            in_trouble: Arc::clone(&in_trouble),
             ack_before_commit,
             _ended: ending,
         };
@@ -259,6 +265,7 @@ impl Writer {
             thread: Some(thread),
             ended: Mutex::new(Some(ended)),
             reads,
+            in_trouble,
         })
     }
 
@@ -459,17 +466,33 @@ impl Thread {
     fn run_batch(&mut self, mut jobs: Vec<Box<dyn Job>>) {
         match self.attempt(&mut jobs) {
             Ok(()) => finish(&mut jobs, None),
-            Err(Failure::Begin(error)) => finish(&mut jobs, Some(&error)),
-            Err(Failure::Batch(error)) if jobs.len() == 1 => jobs[0].finish(Some(error)),
+            Err(Failure::Begin(error)) => {
+                self.note(&error);
+                finish(&mut jobs, Some(&error));
+            }
+            Err(Failure::Batch(error)) if jobs.len() == 1 => {
+                self.note(&error);
+                jobs[0].finish(Some(error));
+            }
             Err(Failure::Batch(error)) => {
                 tracing::warn!(%error, jobs = jobs.len(), "a transaction failed, running its operations one by one");
                 for job in jobs.chunks_mut(1) {
                     match self.attempt(job) {
                         Ok(()) => finish(job, None),
-                        Err(Failure::Begin(error) | Failure::Batch(error)) => job[0].finish(Some(error)),
+                        Err(Failure::Begin(error) | Failure::Batch(error)) => {
+                            self.note(&error);
+                            job[0].finish(Some(error));
+                        }
                     }
                 }
             }
+        }
+    }
+
+    /// Remembers that a write failed otherwise than by being refused, before its caller hears of it.
+    fn note(&self, error: &Error) {
+        if !error.is_refusal() {
+            self.in_trouble.store(true, Relaxed);
         }
     }
 
