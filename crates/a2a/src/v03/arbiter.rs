@@ -182,12 +182,19 @@ fn text_id(task_id: &str) -> String {
     format!("{task_id}-text-0")
 }
 
+/// Whether the journal gave an id to the first text of a turn: `<id>-text-0`, and `<id>-t2-text-0` in a second turn.
+fn is_first_text(id: &str, task_id: &str) -> bool {
+    let Some(rest) = id.strip_prefix(task_id).and_then(|rest| rest.strip_suffix("-text-0")) else { return false };
+    let turn = rest.strip_prefix("-t");
+    rest.is_empty() || turn.is_some_and(|turn| !turn.is_empty() && turn.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Whether an artifact is part of the reply's text: it consists of text, and it has no name of its own or the id of the
 /// artifact that the text goes to. Two artifacts of one id would be one too many.
 fn is_response(artifact: &Artifact, task_id: &str) -> bool {
     let is_plain = |part: &crate::Part| part.as_text().is_some() && part.filename.is_empty();
     let is_unnamed = artifact.name.is_empty() || artifact.name == RESPONSE;
-    (is_unnamed || artifact.artifact_id == text_id(task_id))
+    (is_unnamed || is_first_text(&artifact.artifact_id, task_id))
         && !artifact.parts.is_empty()
         && artifact.parts.iter().all(is_plain)
 }

@@ -54,6 +54,14 @@ strays-*)
     ;;
 # Asks, and repeats the answer.
 asks-*) if [ $messages = 1 ]; then end INPUT_REQUIRED "which one?"; else end COMPLETED "$text"; fi ;;
+# Asks, and answers with a text that has a name and no id.
+names-*)
+    if [ $messages = 1 ]; then
+        end INPUT_REQUIRED "which one?"
+    else
+        printf '{"artifactUpdate":{"artifact":{"name":"echo","parts":[{"text":"%s"}]},"lastChunk":true}}\n' "$text"
+    fi
+    ;;
 # Says more than a status message holds.
 talks-*)
     for n in 0 1 2 3 4 5 6 7 8 9; do

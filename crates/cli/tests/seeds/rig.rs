@@ -35,7 +35,7 @@ const BASE: [File; 4] = [
 ];
 
 /// The agents of the seeds' setup: `index` for everybody, `research` for alice alone, and some that misbehave.
-const SEEDED: [File; 11] = [
+const SEEDED: [File; 12] = [
     ("index", "echo", "", ""),
     ("research", "echo", r#"tenants = ["alice"]"#, ""),
     ("single", "slow", "concurrency = 1", ""),
@@ -44,6 +44,7 @@ const SEEDED: [File; 11] = [
     ("breaks", "breaks", "", ""),
     ("strays", "strays", "", ""),
     ("asks", "asks", "", ""),
+    ("names", "names", "", ""),
     ("talks", "talks", "", ""),
     ("makes", "makes", "", ""),
     ("remembers", "remembers", "", ""),
@@ -72,10 +73,19 @@ impl Fixture {
         Self::launch(config, &BASE).await
     }
 
+    /// With the demo agents alone.
+    pub(crate) async fn with_demo_agents() -> Self {
+        Self::launch_with(&CONFIG.replace("demo_agents = false", "demo_agents = true"), &[]).await
+    }
+
     async fn launch(config: &str, agents: &[File]) -> Self {
-        let home = Home::new();
         // Keys at the top have to come before the first table.
-        home.configure(&format!("{config}\n{CONFIG}"));
+        Self::launch_with(&format!("{config}\n{CONFIG}"), agents).await
+    }
+
+    async fn launch_with(config: &str, agents: &[File]) -> Self {
+        let home = Home::new();
+        home.configure(config);
         home.add_agent("agent.sh", PROGRAM);
         for (id, role, keys, command) in agents {
             let argv = format!(r#"argv = ["sh", "agent.sh", "{role}"]"#);

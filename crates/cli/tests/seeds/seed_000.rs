@@ -153,6 +153,33 @@ async fn s0_9_s0_34_s0_35_s0_36_s0_40_s0_42_what_a_stream_says() {
 }
 
 #[tokio::test]
+async fn s0_36_s0_42_x_10_a_named_text_without_an_id_is_the_one_artifact_of_a_stream() {
+    let is_one = |results: &[Value]| {
+        let updates: Vec<&Value> = results.iter().filter(|result| result["kind"] == "artifact-update").collect();
+        let task = results[0]["taskId"].as_str().unwrap();
+        for update in &updates {
+            assert_eq!(update["artifact"]["artifactId"], format!("{task}-text-0"), "{results:#?}");
+            assert_eq!(update["artifact"]["name"], "response", "{results:#?}");
+        }
+        assert_eq!(updates[0]["append"], false);
+        assert_eq!(updates.iter().filter(|update| update["lastChunk"] == true).count(), 1, "{results:#?}");
+        updates.iter().filter_map(|update| update["artifact"]["parts"][0]["text"].as_str()).collect::<String>()
+    };
+    let demo = Fixture::with_demo_agents().await;
+    let streamed = demo.dispatch("echo").json(&envelope("message/stream", said("hello"))).send().await;
+    assert_eq!(is_one(&streamed.results()), "hello");
+    // In a later turn as well.
+    let fixture = Fixture::seeded().await;
+    let asked = fixture.seed("names", "message/send", said("start")).await;
+    assert_eq!(asked["result"]["status"]["state"], "input-required", "{asked:#}");
+    let mut params = said("hello");
+    params["message"]["messageId"] = json!("m-2");
+    params["message"]["taskId"] = asked["result"]["id"].clone();
+    let streamed = fixture.dispatch("names").json(&envelope("message/stream", params)).send().await;
+    assert_eq!(is_one(&streamed.results()), "hello");
+}
+
+#[tokio::test]
 async fn s0_10_s2_23_tasks_are_scoped_to_their_tenant() {
     let fixture = Fixture::seeded().await;
     let id = fixture.begin_working("slow", "long").await;

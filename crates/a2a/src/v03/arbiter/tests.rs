@@ -282,6 +282,26 @@ fn s0_36_s0_42_s2_17_a_first_text_with_a_name_and_no_id_is_the_one_text_artifact
 }
 
 #[test]
+fn s0_36_s0_42_a_text_with_a_name_and_no_id_of_a_later_turn_is_the_one_text_artifact() {
+    let mut named = chunk("T-t2-text-0", "hello", false);
+    named["artifactUpdate"]["artifact"]["name"] = json!("echo");
+    named["artifactUpdate"]["lastChunk"] = json!(true);
+    let found = frames(vec![status("WORKING", None), named.clone(), status("COMPLETED", None)]);
+    let expected = vec![
+        (Some(1), working()),
+        (Some(2), text_frame("hello", false)),
+        (None, last_chunk(true)),
+        (Some(3), ended("completed", None)),
+    ];
+    assert_eq!(found, expected);
+    // Only the ids that the journal gives.
+    for other in ["T-tx-text-0", "T-t-text-0", "T2-text-0", "T-t2-text-1"] {
+        named["artifactUpdate"]["artifact"]["artifactId"] = json!(other);
+        assert_eq!(frames(vec![named.clone()])[1].1["artifact"]["name"], "echo", "{other}");
+    }
+}
+
+#[test]
 fn s2_12_a_first_text_with_a_name_and_no_id_is_the_reply_and_nothing_else() {
     let text = json!([{"artifactId": "T-text-0", "name": "echo", "parts": [{"text": "hello"}]}]);
     let StreamResponse::Task(task) = serde_json::from_value(snapshot("COMPLETED", &text)).unwrap() else {
