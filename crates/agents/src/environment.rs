@@ -126,12 +126,20 @@ fn is_kept(name: &OsStr) -> bool {
     known(&KEPT) || known(&for_tests) || KEPT_PREFIXES.iter().any(begins)
 }
 
+/// The secret in a regular file, without the end of its line.
+pub(crate) fn secret_in(path: &Path) -> Result<String, String> {
+    store::read_regular(path, LARGEST).map_err(|error| error.to_string()).and_then(text_of)
+}
+
 fn read(path: &Path) -> Result<String, String> {
     let (file, found) = store::open_given(path).map_err(|error| error.to_string())?;
     if found.len() > LARGEST {
         return Err("it is too large for a secret".to_owned());
     }
-    let bytes = store::read_opened(file, LARGEST).map_err(|error| error.to_string())?;
+    store::read_opened(file, LARGEST).map_err(|error| error.to_string()).and_then(text_of)
+}
+
+fn text_of(bytes: Vec<u8>) -> Result<String, String> {
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }

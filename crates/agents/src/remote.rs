@@ -10,6 +10,7 @@ mod files;
 mod follow;
 mod json;
 mod peer;
+mod security;
 mod share;
 mod spec;
 mod state;

@@ -1,5 +1,7 @@
 //! `sb remote`: agents elsewhere that this server calls.
 
+use std::path::PathBuf;
+
 use http::Method;
 use serde_json::{Map, Value, json};
 use url::form_urlencoded::byte_serialize;
@@ -9,6 +11,7 @@ use crate::{
     failure::Failure,
     output::{self, Format},
     table::{fields, table},
+    target::server_url,
 };
 
 /// `sb remote …`
@@ -55,11 +58,14 @@ struct Add {
     #[arg(value_name = "URL")]
     at: String,
     /// The server's variable with the key to send as X-API-Key
-    #[arg(long, value_name = "VARIABLE", conflicts_with = "bearer_env")]
+    #[arg(long, value_name = "VARIABLE", group = "credential")]
     api_key_env: Option<String>,
     /// The server's variable with the token to send as bearer
-    #[arg(long, value_name = "VARIABLE")]
+    #[arg(long, value_name = "VARIABLE", group = "credential")]
     bearer_env: Option<String>,
+    /// The server's file with the token to send as bearer; it is read for each call
+    #[arg(long, value_name = "FILE", group = "credential")]
+    bearer_file: Option<PathBuf>,
     /// Use this binding, whatever its card prefers: JSONRPC, HTTP+JSON or GRPC
     #[arg(long, value_name = "BINDING")]
     binding: Option<String>,
@@ -154,7 +160,7 @@ fn stands(remote: &Value) -> String {
 async fn add(args: &Add, admin: &Admin) -> Result<(), Failure> {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), json!(args.name));
-    entry.insert("url".to_owned(), json!(args.at));
+    entry.insert("url".to_owned(), json!(address(&args.at)?));
     let given = [
         ("apiKeyEnv", &args.api_key_env),
         ("binding", &args.binding),
@@ -167,12 +173,27 @@ async fn add(args: &Add, admin: &Admin) -> Result<(), Failure> {
     if let Some(variable) = &args.bearer_env {
         entry.insert("auth".to_owned(), json!({"scheme": "bearer", "credentialsEnv": variable}));
     }
+    if let Some(file) = &args.bearer_file {
+        let file = std::path::absolute(file).map_err(|error| {
+            Failure::failed(format!("cannot find the directory of `{}`", file.display())).caused_by(&error)
+        })?;
+        let file = file.to_str().ok_or_else(|| Failure::usage("the path of --bearer-file is not UTF-8 text"))?;
+        entry.insert("auth".to_owned(), json!({"scheme": "bearer", "credentialsFile": file}));
+    }
     let added: Value = admin.route(Method::POST, "/v1/remotes", Some(&entry)).await?;
     print(args.admin.output, &added);
     if added["reachable"] != true {
         output::error_line("note", "it does not answer yet; it is asked again by itself");
     }
     Ok(())
+}
+
+/// A URL as it was given, in which the server may put variables, or the one that `HOST:PORT` stands for.
+fn address(given: &str) -> Result<String, Failure> {
+    if given.contains("://") || given.contains("${") {
+        return Ok(given.to_owned());
+    }
+    Ok(server_url(given)?.to_string())
 }
 
 async fn remove(args: &Named, admin: &Admin) -> Result<(), Failure> {
@@ -198,8 +219,9 @@ async fn card(args: &Card, admin: &Admin) -> Result<(), Failure> {
 }
 
 async fn probe(args: &Probe, admin: &Admin) -> Result<(), Failure> {
-    let found: Value = if args.whom.contains("://") {
-        admin.route(Method::POST, "/v1/remotes/probe", Some(&json!({"url": args.whom}))).await?
+    // No name has a colon.
+    let found: Value = if args.whom.contains(':') {
+        admin.route(Method::POST, "/v1/remotes/probe", Some(&json!({"url": address(&args.whom)?}))).await?
     } else {
         admin.route(Method::POST, &of(&args.whom, "/probe"), NOTHING).await?
     };
@@ -237,6 +259,30 @@ fn print(format: Format, remote: &Value) {
         ("binding", text("binding")),
         ("version", text("protocolVersion")),
         ("skills", skills.filter(|skills| !skills.is_empty())),
+        (if remote["missingCredential"].is_null() { "accepts" } else { "demands" }, ways(remote)),
     ];
     output::print(&fields(&pairs));
+    say_missing_credential(remote);
+}
+
+/// How a remote wants to be authenticated to, as its card says it.
+fn ways(remote: &Value) -> Option<String> {
+    let ways: Vec<&str> = remote["security"].as_array()?.iter().filter_map(Value::as_str).collect();
+    (!ways.is_empty()).then(|| ways.join(", or "))
+}
+
+/// Says that the card demands a credential that the entry does not have, and how to give one.
+fn say_missing_credential(remote: &Value) {
+    let how = match remote["missingCredential"].as_str() {
+        None => return,
+        Some("bearer") => "with `--bearer-env VARIABLE` or `--bearer-file FILE`",
+        Some("apiKey") => "with `--api-key-env VARIABLE`",
+        Some(_) => "by `auth` or `headers` of its entry",
+    };
+    let text = if remote["registry"].is_null() {
+        format!("its card demands a credential; add it {how}")
+    } else {
+        format!("its card demands a credential, and its entry has no credential; remove it and add it again {how}")
+    };
+    output::error_line("note", &text);
 }

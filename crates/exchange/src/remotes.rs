@@ -78,6 +78,10 @@ pub struct Remote {
     pub breaker: &'static str,
     /// What it can do.
     pub skills: Vec<Skill>,
+    /// How it wants to be authenticated to, as its card says it: any of these is enough.
+    pub security: Vec<String>,
+    /// The kind of credential that it requires and that its entry does not have: `bearer`, `apiKey` or `other`. Not for tenants.
+    pub missing_credential: Option<&'static str>,
 }
 
 /// Something that a remote can do.

@@ -52,6 +52,9 @@ struct Shown {
     protocol_version: Option<&'static str>,
     breaker: &'static str,
     skills: Vec<Value>,
+    security: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_credential: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,6 +181,8 @@ fn shown(remote: Remote, all: bool) -> Shown {
         protocol_version: remote.protocol_version,
         breaker: remote.breaker,
         skills: remote.skills.into_iter().map(skill).collect(),
+        security: remote.security,
+        missing_credential: remote.missing_credential.filter(|_| all),
         url: all.then_some(remote.url),
         error: remote.error.filter(|_| all),
     }

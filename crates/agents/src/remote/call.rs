@@ -273,44 +273,71 @@ pub(super) fn may_have_arrived(error: &Error) -> bool {
     !error.never_sent() && (error.is_mendable() || is_broken_stream(error))
 }
 
-/// An error as callers are told of it: what the remote said, or what happened on the way. Where the remote is, is the operator's business.
-pub(super) fn said(error: &Error) -> String {
-    match (error, error.http_status()) {
-        (Error::Protocol(remote) | Error::Auth(remote), Some(status)) => {
-            let message = clean(&remote.message);
-            let repeats = message.is_empty() || message.starts_with("HTTP status");
-            // A page is no answer.
-            if repeats || message.contains("<html") || message.contains("<!DOCTYPE") {
-                let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
-                return format!("HTTP {status}: {}", reason.unwrap_or("no reason given"));
-            }
-            format!("HTTP {status}: {message}")
+/// An error as callers are told of it: which remote it was, and what it said or what happened on the way. Where the remote is, is the
+/// operator's business.
+pub(super) fn said(name: &str, has_credential: bool, error: &Error) -> String {
+    match error {
+        Error::Auth(remote) => {
+            let number = error.http_status().map(|status| format!(" (HTTP {status})")).unwrap_or_default();
+            let message = own_words(&remote.message).map(|message| format!(": {message}")).unwrap_or_default();
+            format!("remote {name} {}{number}{message}", refusal(error, has_credential))
         }
-        (Error::Tls { problem: TlsProblem::NameMismatch { .. }, .. }, _) => {
-            "the remote cannot be reached: its certificate is for another name".to_owned()
+        Error::Protocol(_) => match status_line(error) {
+            Some(line) => format!("remote {name} answered {line}"),
+            None => format!("remote {name} answered: {}", told(error)),
+        },
+        Error::Tls { problem: TlsProblem::NameMismatch { .. }, .. } => {
+            format!("remote {name} cannot be reached: its certificate is for another name")
         }
-        (Error::Tls { problem, .. }, _) => format!("the remote cannot be reached: {}", clean(&problem.to_string())),
-        (Error::Unreachable { origin, .. }, _) => {
+        Error::Tls { problem, .. } => format!("remote {name} cannot be reached: {}", clean(&problem.to_string())),
+        Error::Unreachable { origin, .. } => {
             let cause = root_cause(error);
             // Some causes name the host that was called.
             let host = url::Url::parse(origin).ok().and_then(|url| url.host_str().map(str::to_owned));
             if host.is_some_and(|host| cause.contains(&host)) {
-                return "the remote cannot be reached".to_owned();
+                return format!("remote {name} cannot be reached");
             }
-            format!("the remote cannot be reached: {cause}")
+            format!("remote {name} cannot be reached: {cause}")
         }
-        (Error::Forbidden(_), _) => "the remote's address may not be called".to_owned(),
-        (Error::Timeout { after, .. }, _) => format!("the remote did not answer within {} s", after.as_secs_f64()),
-        (Error::Grant { .. }, _) => "the token for the remote cannot be had".to_owned(),
-        (Error::NoCard { .. }, _) => "there is no card where cards are".to_owned(),
-        (Error::Stream { .. }, _) => "it answers with a stream of events where one answer was expected".to_owned(),
-        (Error::Url { .. } | Error::ForeignInterface { .. } | Error::Untrusted { .. }, _) => {
-            "its card cannot be used".to_owned()
+        Error::Forbidden(_) => format!("the address of remote {name} may not be called"),
+        Error::Timeout { after, .. } => format!("remote {name} did not answer within {} s", after.as_secs_f64()),
+        Error::Grant { .. } => format!("the token for remote {name} cannot be had"),
+        Error::NoCard { .. } => format!("remote {name} has no card where cards are"),
+        Error::Stream { .. } => {
+            format!("remote {name} answers with a stream of events where one answer was expected")
         }
-        (Error::Malformed(why), _) if why.contains("://") => "malformed answer".to_owned(),
-        (Error::Cut { .. }, _) => "the connection was cut before the answer was complete".to_owned(),
-        _ => told(error),
+        Error::Url { .. } | Error::ForeignInterface { .. } | Error::Untrusted { .. } => {
+            format!("the card of remote {name} cannot be used")
+        }
+        Error::Malformed(why) if why.contains("://") => format!("remote {name}: malformed answer"),
+        Error::Cut { .. } => format!("the connection to remote {name} was cut before the answer was complete"),
+        _ => format!("remote {name}: {}", told(error)),
     }
+}
+
+/// What it means that a remote answered with an error about credentials.
+pub(super) fn refusal(error: &Error, has_credential: bool) -> &'static str {
+    match (error.http_status(), has_credential) {
+        (Some(403), _) => "does not allow this server to do this",
+        (_, true) => "refused this server's token",
+        (_, false) => "demands a credential, and this server has none for it",
+    }
+}
+
+/// The status of an answer of HTTP and what the remote said with it: `HTTP 500: …`.
+pub(super) fn status_line(error: &Error) -> Option<String> {
+    let (Error::Protocol(remote) | Error::Auth(remote)) = error else { return None };
+    let status = error.http_status()?;
+    let reason = || http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    let message = own_words(&remote.message);
+    Some(format!("HTTP {status}: {}", message.as_deref().or_else(reason).unwrap_or("no reason given")))
+}
+
+/// What a remote said with an error: neither nothing, nor a page for people.
+fn own_words(message: &str) -> Option<String> {
+    let message = clean(message);
+    let is_nothing = message.is_empty() || message.starts_with("HTTP status");
+    (!is_nothing && !message.contains("<html") && !message.contains("<!DOCTYPE")).then_some(message)
 }
 
 #[cfg(test)]
@@ -321,18 +348,18 @@ mod tests {
     fn callers_are_not_told_where_a_remote_is() {
         let unreachable = |cause: &str| {
             let origin = "https://far.internal:8443".to_owned();
-            said(&Error::Unreachable { origin, source: std::io::Error::other(cause.to_owned()).into() })
+            said("far", true, &Error::Unreachable { origin, source: std::io::Error::other(cause.to_owned()).into() })
         };
-        assert_eq!(unreachable("Connection refused"), "the remote cannot be reached: Connection refused");
-        assert_eq!(unreachable("no address for far.internal"), "the remote cannot be reached");
-        let tls = |problem| said(&Error::Tls { origin: "https://far.internal:8443".to_owned(), problem });
+        assert_eq!(unreachable("Connection refused"), "remote far cannot be reached: Connection refused");
+        assert_eq!(unreachable("no address for far.internal"), "remote far cannot be reached");
+        let tls = |problem| said("far", true, &Error::Tls { origin: "https://far.internal:8443".to_owned(), problem });
         let (host, names) = ("far.internal".to_owned(), vec!["near.internal".to_owned()]);
-        let mismatch = "the remote cannot be reached: its certificate is for another name";
+        let mismatch = "remote far cannot be reached: its certificate is for another name";
         assert_eq!(tls(TlsProblem::NameMismatch { host, names }), mismatch);
-        let expired = "the remote cannot be reached: its certificate has expired";
+        let expired = "remote far cannot be reached: its certificate has expired";
         assert_eq!(tls(TlsProblem::Expired(None)), expired);
         let forbidden = Error::Forbidden(client::egress::Refusal::Address("10.0.0.3".parse().unwrap()));
-        assert_eq!(said(&forbidden), "the remote's address may not be called");
+        assert_eq!(said("far", true, &forbidden), "the address of remote far may not be called");
     }
 
     /// A remote that could not be asked for an hour may be behind a proxy that has held the message for as long.

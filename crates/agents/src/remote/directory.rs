@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use store::AgentId;
 use url::Url;
 
-use super::{Peer, Registry, RemoteEntry, Remotes, Session, lock, peer::told, tool::sees, yaml};
+use super::{Peer, Registry, RemoteEntry, Remotes, Session, lock, peer::told, security::Security, tool::sees, yaml};
 use crate::frame::clean;
 
 /// So many lines of the tool are one request.
@@ -94,7 +94,9 @@ impl Edge for Remotes {
             Ok(card) => {
                 let found = &card.found;
                 let skills: Vec<Value> = found.card.skills.iter().take(200).map(|skill| json!({"id": clean(&skill.id), "name": clean(&skill.name), "description": clean(&skill.description)})).collect();
+                let security = Security::of(&found.card);
                 json!({
+                    "security": security.ways, "missingCredential": security.required,
                     "reachable": true, "cardUrl": found.url.as_str(), "name": clean(&found.card.name),
                     "description": clean(&found.card.description), "version": clean(&found.card.version), "skills": skills,
                     "streaming": found.card.capabilities.streaming == Some(true),

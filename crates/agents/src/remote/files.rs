@@ -97,10 +97,10 @@ impl Files {
             match text.map_or_else(|| Ok(Vec::new()), |text| json::read(&text, timeout)) {
                 Ok(specs) => {
                     for spec in &specs {
-                        if let Some(variable) = spec.auth.missing() {
+                        if let Some(missing) = spec.auth.missing() {
                             tracing::warn!(
                                 agent.name = spec.name,
-                                "remote `{}`: the variable {variable} is not set: calls will fail until it is",
+                                "remote `{}`: {missing}: calls will fail without a token",
                                 spec.name
                             );
                         }

@@ -46,7 +46,7 @@ use self::{
 };
 use super::{
     Options,
-    call::{self, Found, Search, cancel, headers, is_broken_stream, is_final, message_id, refuses_streams, said},
+    call::{self, Found, Search, cancel, headers, is_broken_stream, is_final, message_id, refuses_streams},
     peer::{Peer, Refused, told},
     share::Share,
     spec::Sees,
@@ -205,7 +205,7 @@ async fn clients(
     if peer.card().is_none() || !peer.is_watched() {
         let fetched = peer.ensure_card(!peer.is_watched()).await;
         if let (Err(refused), None) = (fetched, peer.card()) {
-            let why = format!("card fetch failed: {}", refused.said());
+            let why = format!("card fetch failed: {}", peer.refusal(&refused));
             let is_away =
                 matches!(&refused, Refused::Card(error) if error.is_mendable() && error.http_status().is_none());
             let may_wait = is_away && !is_prompt && peer.spec.card.is_none();
@@ -227,8 +227,8 @@ async fn clients(
         (Ok(client), Ok(asking)) => Ok((client, asking)),
         (Err(refused), _) | (_, Err(refused)) => Err(match state.phase {
             Phase::Working => rest(state, options, options.poll),
-            Phase::Sending => later(state, share, turn, options, refused.said()),
-            Phase::New | Phase::Over => broken(refused.said()),
+            Phase::Sending => later(state, share, turn, options, peer.refusal(&refused)),
+            Phase::New | Phase::Over => broken(peer.refusal(&refused)),
         }),
     }
 }
@@ -428,10 +428,10 @@ impl Follow<'_> {
         match self.find_after_a_while().await? {
             Found::Yes(_) => self.look().await,
             Found::No => self.send_plainly(&delegation).await,
-            Found::NotNow(_) => Err(self.later(said(&error))),
+            Found::NotNow(_) => Err(self.later(self.peer.said(&error))),
             // Seed 004 has it so.
             Found::Unknown if self.client.dialect() == Dialect::V03 => self.send_plainly(&delegation).await,
-            Found::Unknown | Found::Unsure | Found::TooMany => Err(may_have_taken(&error)),
+            Found::Unknown | Found::Unsure | Found::TooMany => Err(self.may_have_taken(&error)),
         }
     }
 
@@ -475,7 +475,7 @@ impl Follow<'_> {
             }
             Found::NotNow(error) => {
                 self.peer.broke(self.share, self.called, &told(&error));
-                Err(self.later(said(&error)))
+                Err(self.later(self.peer.said(&error)))
             }
             // Nobody knows. The caller decides whether it is sent again.
             Found::Unknown | Found::Unsure | Found::TooMany => {
@@ -525,39 +525,44 @@ impl Follow<'_> {
             if !self.may_have && (is_final(&error) || matches!(error, Error::Auth(_))) {
                 self.state.sent = None;
             }
-            return Err(broken(said(&error)));
+            return Err(broken(self.peer.said(&error)));
         }
         self.peer.broke(self.share, self.called, &why);
         if matches!(error, Error::Forbidden(_) | Error::Token | Error::Setup(_) | Error::Url { .. }) {
             self.was_not_sent();
-            return Err(broken(said(&error)));
+            return Err(broken(self.peer.said(&error)));
         }
         // What cannot have arrived, or was refused, is sent again.
         if error.never_sent() || is_refused(&error) {
             self.was_not_sent();
-            return Err(self.later(said(&error)));
+            return Err(self.later(self.peer.said(&error)));
         }
         let is_passing = error.is_mendable() || matches!(error, Error::Cut { .. });
         if self.has_keys() {
-            return Err(if is_passing { self.later(said(&error)) } else { may_have_taken(&error) });
+            return Err(if is_passing { self.later(self.peer.said(&error)) } else { self.may_have_taken(&error) });
         }
         // A busy remote says 503. So does a proxy that has lost the remote's answer.
         let is_busy = status == Some(503);
         match if is_busy { self.find_after_a_while().await? } else { self.find().await? } {
             Found::Yes(_) => self.look().await,
-            Found::NotNow(_) => Err(self.later(said(&error))),
+            Found::NotNow(_) => Err(self.later(self.peer.said(&error))),
             Found::No if is_busy => {
                 self.was_not_sent();
-                Err(self.later(said(&error)))
+                Err(self.later(self.peer.said(&error)))
             }
             // It may be slow to begin a task, or begin none: a message that took too long is not sent again.
             Found::No if is_passing && !matches!(error, Error::Timeout { .. }) && self.state.resent + 1 < RESENDS => {
                 // It is asked again before the message is sent again.
                 self.state.resent += 1;
-                Err(self.later(said(&error)))
+                Err(self.later(self.peer.said(&error)))
             }
-            Found::No | Found::Unknown | Found::Unsure | Found::TooMany => Err(may_have_taken(&error)),
+            Found::No | Found::Unknown | Found::Unsure | Found::TooMany => Err(self.may_have_taken(&error)),
         }
+    }
+
+    /// The failure of a message that was not answered and is not sent again.
+    fn may_have_taken(&self, error: &Error) -> Outcome {
+        broken(format!("{}; the remote may have taken the message", self.peer.said(error)))
     }
 
     /// Hears a stream until it is over, is cut, or nothing has come for a while.
@@ -617,7 +622,7 @@ impl Follow<'_> {
         if !error.is_mendable() && !matches!(error, Error::Cut { .. }) {
             // What is wrong with it stays wrong.
             self.peer.broke(self.share, self.called, &told(&error));
-            return Err(broken(said(&error)));
+            return Err(broken(self.peer.said(&error)));
         }
         self.state.failures += 1;
         self.look().await
@@ -730,7 +735,7 @@ impl Follow<'_> {
                 task.value
             }
             Err(error) if is_final(&error) => {
-                let why = format!("the remote's task cannot be read: {}", said(&error));
+                let why = format!("the remote's task cannot be read: {}", self.peer.said(&error));
                 return Err(Looked::Ends(broken(why)));
             }
             Err(error) => return Err(Looked::Failed(error)),
@@ -827,11 +832,6 @@ impl Follow<'_> {
             self.keep().await;
         }
     }
-}
-
-/// The failure of a message that was not answered and is not sent again.
-fn may_have_taken(error: &Error) -> Outcome {
-    broken(format!("{}; the remote may have taken the message", said(error)))
 }
 
 /// Whether the remote refused the message because it has too much to do. A 503 is none of these answers: proxies say it as well when the

@@ -28,6 +28,8 @@ struct Token {
     token: Option<String>,
     #[serde(default)]
     token_env: Option<String>,
+    #[serde(default)]
+    token_file: Option<String>,
 }
 
 /// Reads the file's text. An error says what is wrong, and with which agent.
@@ -53,6 +55,7 @@ fn spec(name: &str, entry: serde_json::Value, timeout: Duration) -> Result<Spec,
         }
         Some(Token { token: Some(token), .. }) if !token.is_empty() => Auth::Bearer(Value::Inline(Secret::new(token))),
         Some(Token { token_env: Some(name), .. }) => Auth::Bearer(Value::Variable(name)),
+        Some(Token { token_file: Some(path), .. }) => Auth::Bearer(Value::file("auth.token_file", &path)?),
         Some(_) => Auth::None,
     };
     Ok(Spec {
@@ -93,7 +96,7 @@ mod tests {
         assert_eq!(names, ["open", "rfc-reviewer", "weatherbot"]);
         assert!(matches!(specs[0].auth, Auth::None));
         assert!(matches!(&specs[1].auth, Auth::Bearer(Value::Inline(token)) if token.expose() == "atr_1"));
-        assert_eq!(specs[2].auth.missing(), Some("SB_TEST_UNSET_WEATHERBOT"));
+        assert_eq!(specs[2].auth.missing().unwrap(), "the variable SB_TEST_UNSET_WEATHERBOT is not set");
         assert!(specs[2].auth.credential().is_none(), "it stays, without a token");
         let card = "https://rfc.example.com/a2a/reviewer/agent-card.json";
         assert_eq!(specs[1].card_places().iter().map(|url| url.as_str()).collect::<Vec<_>>(), [card]);
@@ -108,6 +111,7 @@ mod tests {
             (r#"{"agents": {"a": {}}}"#, "agent `a`: `url` is required"),
             (r#"{"agents": {"a": {"url": "ftp://x"}}}"#, "agent `a`"),
             (r#"{"agents": {"a": {"url": "http://x", "auth": {"type": "basic"}}}}"#, "`basic`"),
+            (r#"{"agents": {"a": {"url": "http://x", "auth": {"token_file": "token"}}}}"#, "`auth.token_file`"),
             (r#"{"agents": {"a b": {"url": "http://x"}}}"#, "agent `a b`"),
         ] {
             let refused = read_one(text).unwrap_err();

@@ -19,8 +19,9 @@ use url::Url;
 use super::{
     Options,
     call::{Search, said},
+    security::Security,
     share::{Share, Shares},
-    spec::{Registry, Sees, Spec},
+    spec::{Auth, Registry, Sees, Spec},
 };
 use crate::frame::clean;
 
@@ -74,6 +75,7 @@ struct Seen {
 struct Told {
     description: String,
     skills: Vec<Skill>,
+    security: Security,
 }
 
 /// Why a remote cannot be called.
@@ -93,17 +95,6 @@ impl std::fmt::Display for Refused {
             Self::Nowhere(why) => f.write_str(why),
             Self::Card(error) => f.write_str(&told(error)),
             Self::Interface(error) => f.write_str(&told(error)),
-        }
-    }
-}
-
-impl Refused {
-    /// As callers are told of it.
-    pub(super) fn said(&self) -> String {
-        match self {
-            Self::Nowhere(_) => "it is not known where the remote is".to_owned(),
-            Self::Card(error) => said(error),
-            Self::Interface(error) => said(error),
         }
     }
 }
@@ -136,6 +127,20 @@ impl Peer {
             hidden: AtomicBool::new(false),
             searches: Mutex::default(),
             spec,
+        }
+    }
+
+    /// An error as callers are told of it, see [`said`].
+    pub(super) fn said(&self, error: &Error) -> String {
+        said(&self.spec.name, self.has_credential(), error)
+    }
+
+    /// Why it cannot be called, as callers are told of it.
+    pub(super) fn refusal(&self, refused: &Refused) -> String {
+        match refused {
+            Refused::Nowhere(_) => format!("it is not known where remote {} is", self.spec.name),
+            Refused::Card(error) => self.said(error),
+            Refused::Interface(error) => self.said(error),
         }
     }
 
@@ -421,7 +426,7 @@ impl Peer {
             let name = if name.is_empty() { id.clone() } else { name };
             skills.push(Skill { name, id, description, source: "card" });
         }
-        Told { description: clean(&card.description), skills }
+        Told { description: clean(&card.description), skills, security: Security::of(card) }
     }
 
     /// As it stands: for one tenant, or with the worst of its circuits.
@@ -439,10 +444,7 @@ impl Peer {
             reachable: seen.reachable,
             latency_ms: seen.latency.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             probed_at: seen.probed_at,
-            error: seen.error.clone().or(uncallable).or_else(|| {
-                let variable = self.spec.auth.missing()?;
-                Some(format!("the variable {variable} is not set"))
-            }),
+            error: seen.error.clone().or(uncallable).or_else(|| self.spec.auth.missing()),
             has_card: seen.card.is_some(),
             streaming: seen.card.as_ref().is_some_and(|card| card.found.card.capabilities.streaming == Some(true)),
             push: seen.card.as_ref().is_some_and(|card| card.found.card.capabilities.push_notifications == Some(true)),
@@ -453,7 +455,19 @@ impl Peer {
             }),
             breaker: tenant.map_or_else(|| self.shares.worst(), |_| self.share(tenant).breaker.name()),
             skills,
+            security: seen.told.security.ways.clone(),
+            missing_credential: seen.told.security.required.filter(|_| !self.names_credential()),
         }
+    }
+
+    /// Whether its entry names a credential; a header of the entry may be one.
+    fn names_credential(&self) -> bool {
+        !matches!(self.spec.auth, Auth::None) || !self.spec.headers.is_empty()
+    }
+
+    /// Whether there is a credential to show it now.
+    pub(super) fn has_credential(&self) -> bool {
+        self.names_credential() && self.spec.auth.missing().is_none()
     }
 
     /// Whether it is looked at in the background. What `a2a_agents.json` has is looked at when it is called, and not otherwise.

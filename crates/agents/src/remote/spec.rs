@@ -1,6 +1,11 @@
 //! What is known of a remote before anybody has called it, whichever file says so.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use client::{Binding, ClientCredentials, Credential, Secret};
 use http::{HeaderName, HeaderValue};
@@ -80,7 +85,7 @@ pub struct Spec {
     pub tenants: Option<BTreeSet<String>>,
 }
 
-/// What a remote is authenticated to with. Variables are read for each call, so that a new value counts at once.
+/// What a remote is authenticated to with. Variables and files are read for each call, so that a new value counts at once.
 #[derive(Debug, Clone, Default)]
 pub enum Auth {
     /// Nothing.
@@ -99,29 +104,46 @@ pub enum Auth {
     Granted(Arc<ClientCredentials>),
 }
 
-/// A secret, or the variable that has it.
+/// A secret, or where it is.
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// It stands in the file.
+    /// It stands in the registry's file.
     Inline(Secret),
     /// This variable has it.
     Variable(String),
+    /// This file has it.
+    File(PathBuf),
 }
 
 impl Value {
+    /// A file of this server's, which is named by its whole path.
+    pub fn file(key: &str, path: &str) -> Result<Self, String> {
+        let path = Path::new(path);
+        if path.is_absolute() {
+            Ok(Self::File(path.to_owned()))
+        } else {
+            Err(format!("`{key}` is not an absolute path"))
+        }
+    }
+
     /// The secret, if there is one.
     pub fn get(&self) -> Option<Secret> {
         match self {
             Self::Inline(secret) => Some(secret.clone()).filter(|secret| !secret.expose().is_empty()),
             Self::Variable(name) => environment::secret(name).map(Secret::new),
+            Self::File(path) => environment::secret_in(path).ok().map(Secret::new),
         }
     }
 
-    /// The variable that should be set and is not.
-    pub fn missing(&self) -> Option<&str> {
+    /// Why there is no secret although there should be one.
+    pub fn missing(&self) -> Option<String> {
         match self {
-            Self::Variable(name) if self.get().is_none() => Some(name),
-            _ => None,
+            Self::Inline(_) => None,
+            Self::Variable(name) => self.get().is_none().then(|| format!("the variable {name} is not set")),
+            Self::File(path) => {
+                let why = environment::secret_in(path).err()?;
+                Some(format!("cannot use the file `{}`: {why}", path.display()))
+            }
         }
     }
 }
@@ -137,8 +159,8 @@ impl Auth {
         }
     }
 
-    /// The variable that should be set and is not.
-    pub fn missing(&self) -> Option<&str> {
+    /// Why there is nothing to show although there should be.
+    pub fn missing(&self) -> Option<String> {
         match self {
             Self::Bearer(value) | Self::Key { value, .. } => value.missing(),
             Self::None | Self::Granted(_) => None,

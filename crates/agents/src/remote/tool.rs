@@ -10,7 +10,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     Remotes,
-    call::{self, Found, Search, find, may_have_arrived, said},
+    call::{self, Found, Search, find, may_have_arrived, refusal, status_line},
     peer::{Peer, Refused, told},
     state::{Phase, State},
 };
@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
             self.asked.insert(peer.spec.name.clone());
             lines.push(match card {
                 Ok(()) => line_of(peer),
-                Err(refused) => format!("{} — (card unavailable: {})", peer.spec.name, refused.said()),
+                Err(refused) => format!("{} — (card unavailable: {})", peer.spec.name, peer.refusal(&refused)),
             });
         }
         lines.join("\n")
@@ -149,7 +149,7 @@ impl<'a> Session<'a> {
 
     async fn card(&mut self, name: &str) -> Result<String, String> {
         let peer = self.find(name)?;
-        self.look_at(&peer).await.map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
+        self.look_at(&peer).await.map_err(|refused| format!("card fetch failed: {}", peer.refusal(&refused)))?;
         let Some(card) = peer.card() else { return Err("card fetch failed: there is none".to_owned()) };
         let card = &card.found.card;
         let mut lines = vec![
@@ -192,23 +192,23 @@ impl<'a> Session<'a> {
             if let Refused::Card(error) = &refused
                 && matches!(**error, Error::Auth(_))
             {
-                return Err(said(error));
+                return Err(answered(&peer, error));
             }
             if peer.card().is_none() && !peer.is_watched() {
                 return Err(match &refused {
                     Refused::Card(error) if error.http_status().is_none() && error.is_mendable() => {
                         peer.broke(&share, begun, &told(error));
-                        format!("transport: {}", said(error))
+                        format!("transport: {}", peer.said(error))
                     }
-                    refused => format!("card fetch failed: {}", refused.said()),
+                    refused => format!("card fetch failed: {}", peer.refusal(refused)),
                 });
             }
         }
         let Ok(_place) = share.calls.try_acquire() else {
             return Err(format!("{name} has as many calls as it may have at once: try again"));
         };
-        let client = peer.client().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
-        let finder = peer.finder().map_err(|refused| format!("card fetch failed: {}", refused.said()))?;
+        let client = peer.client().map_err(|refused| format!("card fetch failed: {}", peer.refusal(&refused)))?;
+        let finder = peer.finder().map_err(|refused| format!("card fetch failed: {}", peer.refusal(&refused)))?;
         let request = client::user_message(message, text);
         let sent = State { message: request.message.message_id.clone(), ..State::default() };
         let mut watched = Watched { client: client.clone(), finder, sent: Some(sent) };
@@ -228,11 +228,11 @@ impl<'a> Session<'a> {
                         } else {
                             peer.worked(&share)
                         }
-                        Err(said(&error))
+                        Err(answered(&peer, &error))
                     }
                     _ => {
                         peer.broke(&share, begun, &why);
-                        Err(format!("transport: {}", said(&error)))
+                        Err(format!("transport: {}", peer.said(&error)))
                     }
                 }
             }
@@ -277,6 +277,17 @@ impl Remotes {
 /// Makes sure that a card is known, fresh if it was not asked for in this request.
 async fn ensure(peer: &Peer, first: bool) -> Result<(), Refused> {
     peer.ensure_card(first && !peer.is_watched()).await.map(drop)
+}
+
+/// An error that the remote answered with. Its status stands first: prompts and programs look for it there.
+fn answered(peer: &Peer, error: &Error) -> String {
+    match (status_line(error), error) {
+        (Some(line), Error::Auth(_)) => {
+            format!("{line} (remote {} {})", peer.spec.name, refusal(error, peer.has_credential()))
+        }
+        (Some(line), _) => line,
+        (None, _) => peer.said(error),
+    }
 }
 
 fn line_of(peer: &Peer) -> String {

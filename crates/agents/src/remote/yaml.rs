@@ -92,6 +92,9 @@ pub struct Scheme {
     /// The variable with the key or the token.
     #[serde(default, alias = "credentials_env", skip_serializing_if = "Option::is_none")]
     pub credentials_env: Option<String>,
+    /// The file with the key or the token.
+    #[serde(default, alias = "credentials_file", skip_serializing_if = "Option::is_none")]
+    pub credentials_file: Option<String>,
     /// The header of a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
@@ -191,8 +194,8 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
         entry.card.as_deref().map(interpolate).transpose().map_err(|name| format!("`card`: {name} is not set"))?;
     let card = card.map(|card| client::parse_url(&card)).transpose().map_err(|error| format!("`card`: {error}"))?;
     let auth = auth(entry.api_key_env, entry.auth, &mut warnings)?;
-    if let Some(variable) = auth.missing() {
-        warnings.push(format!("the variable {variable} is not set: it is called without a key until it is"));
+    if let Some(missing) = auth.missing() {
+        warnings.push(format!("{missing}: it is called without a key"));
     }
     let mut headers = Vec::new();
     for (name, value) in entry.headers {
@@ -237,26 +240,36 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
 }
 
 fn auth(api_key_env: Option<String>, scheme: Option<Scheme>, warnings: &mut Vec<String>) -> Result<Auth, String> {
-    let Some(Scheme { scheme, credentials_env, header, token_url, client_id_env, client_secret_env, scope }) = scheme
+    let Some(Scheme {
+        scheme,
+        credentials_env,
+        credentials_file,
+        header,
+        token_url,
+        client_id_env,
+        client_secret_env,
+        scope,
+    }) = scheme
     else {
         let own = api_key_env.map(|name| variable("apiKeyEnv", name)).transpose()?;
         return Ok(own.map_or(Auth::None, api_key));
     };
-    let given = credentials_env.or(api_key_env);
-    let variable = given.map(|name| variable("auth.credentialsEnv", name)).transpose()?;
+    let given = match (credentials_env.or(api_key_env), credentials_file) {
+        (Some(_), Some(_)) => return Err("`auth` has both a variable and `credentialsFile`: one is enough".to_owned()),
+        (Some(name), None) => Some(Value::Variable(variable("auth.credentialsEnv", name)?)),
+        (None, Some(path)) => Some(Value::file("auth.credentialsFile", &path)?),
+        (None, None) => None,
+    };
+    let required = "`auth.credentialsEnv` or `auth.credentialsFile` is required";
     let kind = scheme.as_deref().unwrap_or("apiKey");
     match kind {
         "apiKey" => {
             let header = header.unwrap_or_else(|| "x-api-key".to_owned());
             let header: HeaderName =
                 header.parse().map_err(|_| format!("`auth.header`: `{header}` is no header's name"))?;
-            let variable = variable.ok_or("`auth.credentialsEnv` is required")?;
-            Ok(Auth::Key { header, value: Value::Variable(variable) })
+            Ok(Auth::Key { header, value: given.ok_or(required)? })
         }
-        "bearer" => {
-            let variable = variable.ok_or("`auth.credentialsEnv` is required")?;
-            Ok(Auth::Bearer(Value::Variable(variable)))
-        }
+        "bearer" => Ok(Auth::Bearer(given.ok_or(required)?)),
         "oauth2" => {
             let url = token_url.ok_or("`auth.tokenUrl` is required")?;
             let url = interpolate(&url).map_err(|variable| format!("`auth.tokenUrl`: {variable} is not set"))?;
@@ -325,7 +338,8 @@ mod tests {
         assert!(quinn.url.is_err());
         assert_eq!(quinn.skills, [("pr_review".into(), "Review PRs".into()), ("bug_triage".into(), String::new())]);
         assert!(ava.url.as_ref().unwrap().path().ends_with("/a2a"));
-        assert_eq!((ava.timeout, ava.auth.missing()), (TIMEOUT, Some("SB_TEST_UNSET_AVA")));
+        assert_eq!(ava.timeout, TIMEOUT);
+        assert_eq!(ava.auth.missing().unwrap(), "the variable SB_TEST_UNSET_AVA is not set");
         assert_eq!(listed.warnings.len(), 2, "{:?}", listed.warnings);
     }
 

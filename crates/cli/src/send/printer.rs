@@ -435,7 +435,7 @@ fn progress(update: &TaskStatusUpdateEvent) -> Option<String> {
 }
 
 fn say_attempt(number: u64) {
-    output::error_line("note", &format!("attempt {number}: the previous attempt was cut off"));
+    output::error_line("note", &format!("attempt {number}: the previous attempt did not end the turn"));
 }
 
 #[cfg(test)]

@@ -148,6 +148,7 @@ async fn s1_9_a_variable_that_is_not_set_warns_and_keeps_the_agent() {
     assert!(caller.a2a("list").await.contains("weatherbot"));
     let said = caller.a2a("call weatherbot hello").await;
     assert!(said.starts_with("ERR: HTTP 401: "), "{said}");
+    assert!(said.contains("remote weatherbot demands a credential"), "{said}");
     for asked in remote.asked() {
         assert_eq!(asked.header("authorization"), None, "{asked:?}");
     }

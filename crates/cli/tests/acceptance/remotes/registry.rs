@@ -225,6 +225,158 @@ async fn every_url_that_a_card_of_ours_names_leads_to_that_card() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_in_a_file_is_read_again_for_each_call() {
+    let remote = completing("done").await;
+    let setup = Setup::new();
+    let (url, path) = (remote.agent(), setup.home().write("tokens/far", "first\n"));
+    let path = path.as_str();
+    let file = format!(
+        "kind = \"remote\"\n[remote]\nurl = \"{url}\"\nauth = {{ scheme = \"bearer\", credentials_file = \"{path}\" }}\n"
+    );
+    let caller = setup
+        .json(&json!({"bot": {"url": url, "auth": {"type": "bearer", "token_file": path}}}))
+        .file("agents/filed.toml", &file)
+        .start()
+        .await;
+    caller.home.ok(&["remote", "add", "added", &url, "--bearer-file", path]);
+    for value in ["first", "second"] {
+        caller.home.write("tokens/far", &format!("{value}\n"));
+        for name in ["bot", "filed", "added"] {
+            assert_eq!(caller.asks(name, "work").await["response"], "done", "{name}");
+            let bearer = format!("Bearer {value}");
+            assert_eq!(remote.calls().pop().unwrap().header("authorization"), Some(bearer.as_str()), "{name}");
+        }
+    }
+    let shown = caller.home.ok(&["remote", "list", "-o", "json"]);
+    assert!(!shown.contains("second") && !caller.server.log().contains("second"), "a token is shown");
+    // A file that is gone, or no regular file, gives no token and says why to the operator.
+    std::fs::remove_file(path).unwrap();
+    std::fs::create_dir(path).unwrap();
+    caller.asks("added", "work").await;
+    assert_eq!(remote.calls().pop().unwrap().header("authorization"), None);
+    let error = caller.remote("added").await["error"].to_string();
+    assert!(error.contains("regular file") && error.contains(path), "{error}");
+    let both = ["remote", "add", "x", &url, "--bearer-file", path, "--bearer-env", "KEY"];
+    caller.home.fails(&both, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adding_and_probing_say_what_the_card_demands() {
+    let remote = completing("done").await;
+    let url = remote.agent();
+    let caller = Setup::new().env("KEY", "key-1").start().await;
+    let setup = |arguments: &[&str]| {
+        let ran = caller.home.run(arguments);
+        assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&ran.stdout), text(&ran.stderr))
+    };
+    let (shown, noted) = setup(&["remote", "add", "open", &url]);
+    assert!(
+        !shown.contains("demands") && !shown.contains("accepts") && !noted.contains("credential"),
+        "{shown}{noted}"
+    );
+    let mut card = card_03(&url);
+    card["securitySchemes"] = json!({
+        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}, "token": {"type": "http", "scheme": "bearer"},
+    });
+    card["security"] = json!([{"token": []}, {"key": []}]);
+    remote.has_card(&card);
+    let (shown, noted) = setup(&["remote", "add", "bare", &url]);
+    let line = "a bearer token, or an API key in the header X-API-Key";
+    assert!(shown.lines().any(|said| said.starts_with("demands:") && said.ends_with(line)), "{shown}");
+    assert!(noted.contains("no credential") && noted.contains("--bearer-file"), "{noted}");
+    let (shown, noted) = setup(&["remote", "add", "keyed", &url, "--bearer-env", "KEY"]);
+    assert!(shown.contains(&format!("accepts:     {line}")) && noted.is_empty(), "{shown}{noted}");
+    card["security"] = json!([{"key": []}]);
+    remote.has_card(&card);
+    for whom in [url.as_str(), "bare"] {
+        let (shown, noted) = setup(&["remote", "probe", whom]);
+        assert!(shown.contains("an API key in the header X-API-Key"), "{shown}");
+        assert!(noted.contains("--api-key-env"), "{noted}");
+    }
+    assert!(setup(&["remote", "probe", "keyed"]).1.is_empty(), "it has a credential");
+}
+
+#[tokio::test]
+async fn errors_name_the_remote_and_not_where_it_is() {
+    let remote = completing("done").await;
+    let url = remote.agent();
+    let file = |auth: &str| format!("kind = \"remote\"\n[remote]\nurl = \"{url}\"\n{auth}");
+    let caller = Setup::new()
+        .json(&json!({"bot": {"url": url, "auth": {"token": "tok"}}, "bare": {"url": url}}))
+        .file("agents/filed.toml", &file("auth = { scheme = \"bearer\", credentials_env = \"KEY\" }\n"))
+        .file("agents/open.toml", &file(""))
+        .env("KEY", "key-1")
+        .start()
+        .await;
+    let port = remote.base.rsplit_once(':').unwrap().1.to_owned();
+    let asks = async |name: &str| {
+        let said =
+            text(&caller.chat(&json!({"agent": name, "message": "work"})).await.error(502), "/message").to_owned();
+        assert!(!said.contains(&port), "callers are not told where it is: {said}");
+        said
+    };
+    remote.says("message/send", Answer::status(401, "who are you?"));
+    for name in ["bot", "filed"] {
+        let text = format!("remote {name} refused this server's token (HTTP 401)");
+        assert_eq!(asks(name).await, text);
+    }
+    for name in ["bare", "open"] {
+        let text = format!("remote {name} demands a credential, and this server has none for it (HTTP 401)");
+        assert_eq!(asks(name).await, text);
+    }
+    let said = caller.a2a("call bot hello").await;
+    assert_eq!(said, "ERR: HTTP 401: Unauthorized (remote bot refused this server's token)");
+    remote.says("message/send", Answer::status(403, "not you"));
+    assert_eq!(asks("filed").await, "remote filed does not allow this server to do this (HTTP 403)");
+    remote.says("message/send", Answer::status(400, "what?"));
+    assert_eq!(asks("bot").await, "remote bot answered HTTP 400: Bad Request");
+    remote.says("message/send", Answer::Refused(-32602, "no such skill"));
+    assert_eq!(asks("filed").await, "remote filed answered: no such skill (-32602)");
+    drop(remote);
+    let said = asks("bot").await;
+    assert!(said.contains("remote bot cannot be reached"), "{said}");
+}
+
+#[tokio::test]
+async fn a_remote_that_is_away_for_a_while_is_no_attempt_that_was_cut_off() {
+    let remote = completing("done").await;
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let base = remote.base.clone();
+    drop(remote);
+    let mut command = caller.home.command(&["send", "--agent", "quinn", "work"]);
+    let sending = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let begun = std::time::Instant::now();
+    while caller.api().get("/v1/requests").await.ok()["requests"] == json!([]) {
+        assert!(begun.elapsed() < crate::harness::PATIENCE, "the message is not accepted");
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+    }
+    let remote = Remote::again(&base).await;
+    remote.has_card(&card_03(&remote.agent()));
+    remote.says("message/send", Answer::Result(crate::harness::remote::task_03("t", "c", "completed", "done")));
+    let ran = sending.await.unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "done\n", "{said}");
+    assert!(!said.contains("attempt"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_take_a_message_is_not_called_away() {
+    let remote = Remote::with_card(crate::harness::remote::card_10).await;
+    let done = json!({"task": crate::harness::remote::task_10("t", "c", "COMPLETED", "done")});
+    let full = Answer::status(503, "the journal cannot be written");
+    remote.on("SendMessage", [full.clone(), full, Answer::Result(done)]);
+    let home = crate::harness::Home::new();
+    let mut command = home.command(&["send", "--url", &remote.base, "work"]);
+    let ran = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "done\n", "{said}");
+    assert!(said.contains("cannot take this now") && said.contains("takes it again"), "{said}");
+    assert!(!said.contains("away"), "{said}");
+}
+
 #[tokio::test]
 async fn outbound_calls_can_be_switched_off() {
     let remote = completing("done").await;
