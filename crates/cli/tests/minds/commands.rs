@@ -193,7 +193,7 @@ async fn others_words_are_never_in_the_system_prompt() {
 }
 
 #[tokio::test]
-async fn s0_2_s1_12_s1_13_s1_14_s1_15_a2a_is_a_tool_of_agents() {
+async fn s0_2_s1_12_s1_13_s1_14_s1_15_s1_17_a2a_is_a_tool_of_agents() {
     let remote = answering("sunny tomorrow").await;
     for (command, wanted) in [
         ("/a2a call weatherbot what about tomorrow?", "sunny tomorrow"),
