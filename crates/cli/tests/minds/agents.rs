@@ -227,6 +227,10 @@ async fn a_task_is_shown_with_the_tasks_that_it_began() {
     assert_eq!((&told["parent"]["id"], &told["agent"]), (&json!(id), &json!("research")));
     assert!(told["usage"]["inputTokens"].as_u64().unwrap() > 0 && shown.contains("tokens:   "), "{told} {shown}");
 
+    let stats = thinker.caller.admin().get("/v1/admin/stats").await.ok();
+    let counted = |name: &str| stats["tokens"][name].as_u64().unwrap_or_else(|| panic!("{stats:#}"));
+    assert!(counted("input") >= told["usage"]["inputTokens"].as_u64().unwrap() && counted("output") > 0, "{stats:#}");
+
     // Another tenant sees none of it, even if its own task names this one as its parent.
     home.add_tenant("other", OTHER).await;
     let other = thinker.api().with_token(Some(OTHER));

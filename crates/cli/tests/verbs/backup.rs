@@ -91,6 +91,19 @@ fn a_backup_under_load_has_everything_that_was_acknowledged() {
 }
 
 #[test]
+fn a_token_of_before_a_restore_without_credentials_is_refused_with_the_way_to_a_new_one() {
+    let home = Home::new();
+    let server = serve(&home, &store(&home, "live"), "live");
+    let (old, file) = (token(&home, "live"), path(&home, "backup"));
+    home.json(&["backup", &file, "--store", &store(&home, "live")]);
+    server.stop();
+    home.ok(&["restore", &file, "--store", &store(&home, "new")]);
+    let server = serve(&home, &store(&home, "new"), "new");
+    let said = home.fails(&["send", "--url", &server.url, "--token", &old, "hello"], 4);
+    assert!(said.contains("`sb tenant rotate NAME` makes a new one"), "{said}");
+}
+
+#[test]
 fn a_restore_takes_only_what_it_should_where_it_should() {
     let home = Home::new();
     let server = serve(&home, &store(&home, "live"), "live");

@@ -107,6 +107,15 @@ fn commands_are_carried_out_and_not_sent() {
 }
 
 #[test]
+fn what_was_said_is_shown_in_the_order_in_which_it_was_said() {
+    let home = Home::new();
+    let _server = home.serve();
+    let shown = worked(&home.pipe(&["chat", "echo"], "one\ntwo\nthree\n/history\n"));
+    let history = shown.strip_prefix("one\ntwo\nthree\n").unwrap_or_else(|| panic!("{shown}"));
+    assert_eq!(history, "> one\none\n> two\ntwo\n> three\nthree\n");
+}
+
+#[test]
 fn another_agent_goes_on_and_a_conversation_is_resumed() {
     let home = Home::new();
     let _server = home.serve();
