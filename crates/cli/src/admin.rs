@@ -127,7 +127,7 @@ impl AdminArgs {
         let is_named = self.data_dir.is_some() || self.store.is_some();
         let Some(profile) = profile::chosen(None, is_named, &process_environment)? else { return Ok(()) };
         let url = parse_url(&profile.url)?;
-        if !Servers::of(data_dir)?.at(&url).is_some_and(|server| server.runs) {
+        if !runs_here(data_dir, &url)? {
             let note = format!(
                 "this administers the installation in `{}`, not the server of the profile `{}`; name that with `--url {url}` \
                  and its token with SB_ADMIN_TOKEN",
@@ -138,6 +138,11 @@ impl AdminArgs {
         }
         Ok(())
     }
+}
+
+/// Whether a URL is that of a server which runs with this data directory.
+pub(crate) fn runs_here(data_dir: &std::path::Path, url: &Url) -> Result<bool, Failure> {
+    Ok(Servers::of(data_dir)?.at(url).is_some_and(|server| server.runs))
 }
 
 /// The way to a server by its address, when its admin token is known here.

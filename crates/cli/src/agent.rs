@@ -357,10 +357,13 @@ async fn list(args: &List) -> Result<(), Failure> {
 }
 
 async fn show(args: &Show) -> Result<(), Failure> {
-    let agents = known(args.url.as_deref(), &args.common).await?;
-    let Some(agent) = agents.into_iter().find(|agent| agent.id == args.id) else {
-        return Err(Failure::failed(format!("there is no agent `{}`", args.id)).hint("`sb agent list` shows them"));
+    let mut agents = known(args.url.as_deref(), &args.common).await?;
+    let Some(at) = agents.iter().position(|agent| agent.id == args.id) else {
+        let known = agents.iter().map(|agent| agent.id.as_str()).collect::<Vec<_>>();
+        let failure = Failure::usage(format!("there is no agent `{}`", args.id));
+        return Err(failure.hint(files::meant(&args.id, &known)));
     };
+    let agent = agents.swap_remove(at);
     let card = if matches!(agent.state, "running" | "stale") {
         let target = args.common.target.target(args.url.as_deref(), Some(&args.id))?;
         Some(discover(&args.common.target.connector(), &target.url, target.credential.as_ref()).await?)

@@ -34,7 +34,9 @@ use crate::{
     failure::{Exit, Failure},
     logging,
     output::{self, Format},
-    routes, target,
+    routes,
+    send::Place,
+    target,
     task::ids,
 };
 
@@ -187,6 +189,12 @@ async fn choose(args: &Args) -> Result<Option<String>, Failure> {
 }
 
 impl Conversation<'_> {
+    /// Where the conversation is.
+    fn place(&self) -> Place {
+        let url = self.agent.as_deref().filter(|agent| is_url(agent)).or(self.args.url.as_deref());
+        Place::of(url, &self.args.target)
+    }
+
     async fn with_a_person(&mut self, interrupts: &mut Signal) -> Result<(), Failure> {
         let words = Words { commands: slash::names(), with_files: slash::with_files() };
         let mut editor = Editor::start(self.typed_before(), words)?;

@@ -97,10 +97,14 @@ fn with_values(command: Command) -> Command {
         let is_id = of_agents && matches!(below.get_name(), "show" | "remove" | "restart" | "logs");
         let below = if is_id { below.mut_arg("id", |id| id.add(ArgValueCompleter::new(agents))) } else { below };
         let below = match (of.as_str(), below.get_name()) {
-            ("task", "get" | "cancel" | "subscribe" | "download") => {
+            ("task", "get" | "cancel" | "subscribe" | "download" | "logs") => {
                 below.mut_arg("id", |id| id.add(ArgValueCompleter::new(tasks)))
             }
             ("task", "delete") => below.mut_arg("ids", |ids| ids.add(ArgValueCompleter::new(tasks))),
+            // `mut_arg` would put the first of two arguments behind the second.
+            ("push", "show" | "replay") => {
+                below.mut_args(|arg| if arg.get_id() == "task" { arg.add(ArgValueCompleter::new(tasks)) } else { arg })
+            }
             ("context", "delete") => below.mut_arg("id", |id| id.add(ArgValueCompleter::new(contexts))),
             _ => below,
         };

@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 }
 
 async fn find(args: &Delete) -> Result<String, Failure> {
-    ids::context(&args.common.client().await?, &args.id).await
+    ids::context_to_change(&args.common.client().await?, &args.id).await
 }
 
 /// A context as its tasks describe it.

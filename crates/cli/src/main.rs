@@ -237,11 +237,8 @@ fn usage(error: &clap::Error) -> Failure {
 }
 
 /// Tells variables that nothing reads. Those that are like none of ours may belong to somebody else, and are told where the
-/// configuration is looked at. A server has its own log, and its environment is hidden by then.
+/// configuration is looked at. A server says it before it hides its environment, and so only once.
 fn warn_of_variables(command: &Command) {
-    if matches!(command, Command::Serve(_)) {
-        return;
-    }
     let is_about_configuration = matches!(command, Command::Doctor(_) | Command::Config(_));
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for (name, meant) in config::unknown_variables(names) {

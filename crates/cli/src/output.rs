@@ -77,20 +77,23 @@ fn is_dumb() -> bool {
     process_environment("TERM").as_deref() == Some("dumb")
 }
 
-/// A state in the color that says whether it is a good one.
+/// A state in the color that says whether it is a good one. What is said of it behind a colon or a comma has none.
 pub(crate) fn state(text: &str) -> String {
-    match style_of(text.trim_end()) {
-        Some(style) => styled(style, text),
+    let (word, detail) = text.split_at(text.find([':', ',']).unwrap_or(text.len()));
+    match style_of(word.trim_end()) {
+        Some(style) => styled(style, word) + detail,
         None => text.to_owned(),
     }
 }
 
 fn style_of(state: &str) -> Option<Style> {
     match state {
-        "completed" | "running" | "active" | "enabled" | "acked" | "ok" | "up" => Some(Style::Good),
+        "completed" | "running" | "active" | "enabled" | "acked" | "ok" | "up" | "reachable" => Some(Style::Good),
         "input-required" | "auth-required" | "stale" | "canceled" | "disabled" | "hidden" | "stopped" | "expired"
         | "warn" => Some(Style::Doubtful),
-        "failed" | "rejected" | "broken" | "dead" | "dlq" | "revoked" | "down" | "fail" => Some(Style::Bad),
+        "failed" | "rejected" | "broken" | "dead" | "dlq" | "revoked" | "down" | "fail" | "unreachable" => {
+            Some(Style::Bad)
+        }
         _ => None,
     }
 }

@@ -18,6 +18,7 @@ use serde_json::json;
 use url::Url;
 
 use crate::{
+    admin,
     config::{self, Environment, process_environment},
     editor,
     failure::Failure,
@@ -25,6 +26,7 @@ use crate::{
     output::{self, Format},
     servers::Servers,
     table::table,
+    target::server_url,
 };
 
 /// The server of this machine, which needs no profile.
@@ -188,7 +190,9 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 fn add(directory: &Path, args: Add) -> Result<(), Failure> {
     check_name(&args.name)?;
-    parse_url(&args.url)?;
+    let url = server_url(&args.url)?;
+    // `HOST:PORT` is kept with its scheme.
+    let url = if args.url.contains("://") { args.url } else { url.to_string() };
     if let Some(agent) = &args.agent
         && let Err(reason) = agent.parse::<store::AgentId>()
     {
@@ -214,8 +218,7 @@ fn add(directory: &Path, args: Add) -> Result<(), Failure> {
     }
     let mut profiles = load(directory)?;
     let without_token = if token.is_none() { ", without a token" } else { "" };
-    let url = args.url.clone();
-    profiles.profiles.insert(args.name.clone(), Profile { url: args.url, token, agent: args.agent });
+    profiles.profiles.insert(args.name.clone(), Profile { url: url.clone(), token, agent: args.agent });
     save(&profiles, directory)?;
     output::line(&format!("profile {} is {url}{without_token}", args.name));
     if profiles.current.as_deref() != Some(args.name.as_str()) {
@@ -230,7 +233,16 @@ fn r#use(directory: &Path, name: &str) -> Result<(), Failure> {
     profiles.current = url.as_ref().map(|_| name.to_owned());
     save(&profiles, directory)?;
     match url {
-        Some(url) => output::line(&format!("commands call {url} where nothing else is named")),
+        Some(url) => {
+            output::line(&format!("commands call {url} where nothing else is named"));
+            if is_elsewhere(&url).unwrap_or(false) {
+                let note = format!(
+                    "`sb tenant`, `sb token` and the like still administer the installation of this machine; name this \
+                     server with `--url {url}` and its token with SB_ADMIN_TOKEN"
+                );
+                output::error_line("note", &note);
+            }
+        }
         None => output::line("commands call the server of this machine where nothing else is named"),
     }
     for variable in ["SB_PROFILE", "SB_URL"] {
@@ -239,6 +251,12 @@ fn r#use(directory: &Path, name: &str) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Whether a server is another one than that which administrative commands mean.
+fn is_elsewhere(url: &str) -> Result<bool, Failure> {
+    let settings = config::load(config::Layer::default(), None, &process_environment)?;
+    Ok(!admin::runs_here(&settings.data_dir(&process_environment)?, &parse_url(url)?)?)
 }
 
 fn list(profiles: &Profiles, format: Format) {

@@ -12,6 +12,7 @@ use crate::{
     output::{self, Format},
     routes::RouteArgs,
     table::{fields, table},
+    task::ids,
 };
 
 /// `sb push …`
@@ -51,7 +52,7 @@ struct List {
     /// Only those that have dead letters, or do not tell any more
     #[arg(long)]
     dead: bool,
-    /// Only those of this task
+    /// Only those of this task: its id, the first characters of it, or `last`
     #[arg(long, value_name = "ID")]
     task: Option<String>,
     #[command(flatten)]
@@ -60,7 +61,7 @@ struct List {
 
 #[derive(Debug, clap::Args)]
 struct One {
-    /// The task's id
+    /// The task: its id, the first characters of it, or `last`
     task: String,
     /// The configuration's id
     id: String,
@@ -70,7 +71,7 @@ struct One {
 
 #[derive(Debug, clap::Args)]
 struct Resend {
-    /// The task's id
+    /// The task: its id, the first characters of it, or `last`
     #[arg(required_unless_present = "all_dead", requires = "id")]
     task: Option<String>,
     /// The configuration's id
@@ -145,8 +146,17 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
     }
 }
 
+/// The whole id of a task.
+async fn whole(common: &RouteArgs, task: &str) -> Result<String, Failure> {
+    if ids::is_short(task) { ids::task(&common.client().await?, task).await } else { Ok(task.to_owned()) }
+}
+
 async fn list(args: &List) -> Result<(), Failure> {
-    let configs = all(&args.common, args.dead, args.task.as_deref()).await?;
+    let task = match &args.task {
+        Some(task) => Some(whole(&args.common, task).await?),
+        None => None,
+    };
+    let configs = all(&args.common, args.dead, task.as_deref()).await?;
     if args.common.format() == Format::Json {
         configs.iter().for_each(print_json);
         return Ok(());
@@ -173,7 +183,8 @@ async fn list(args: &List) -> Result<(), Failure> {
 }
 
 async fn show(args: &One) -> Result<(), Failure> {
-    let config: Outbox = args.common.call(Method::GET, &["v1", "push", &args.task, &args.id], &[], None).await?;
+    let task = whole(&args.common, &args.task).await?;
+    let config: Outbox = args.common.call(Method::GET, &["v1", "push", &task, &args.id], &[], None).await?;
     if args.common.format() == Format::Json {
         print_json(&config);
         return Ok(());
@@ -208,7 +219,7 @@ async fn show(args: &One) -> Result<(), Failure> {
 async fn replay(args: &Resend) -> Result<(), Failure> {
     let mut replayed = 0;
     if let (Some(task), Some(id)) = (&args.task, &args.id) {
-        replayed = resend(&args.common, task, id, args.sequence).await?;
+        replayed = resend(&args.common, &whole(&args.common, task).await?, id, args.sequence).await?;
     } else {
         for config in all(&args.common, true, None).await? {
             replayed += resend(&args.common, &config.task_id, &config.id, None).await?;

@@ -277,18 +277,29 @@ impl Place {
         verdict(&task.id, &task.status).map_err(|failure| self.explain(failure, task).of(task))
     }
 
-    /// What the program of a failed task said last, for a user of this machine who may read it.
+    /// Adds how to read what the program of a failed task said, after its last lines.
     fn explain(&self, failure: Failure, task: &Task) -> Failure {
-        let kept = self.data_dir.as_deref().and_then(|data_dir| kept(data_dir, &task.id));
-        let (Some((_, text)), TaskState::Failed) = (kept, task.status.state) else { return failure };
+        match self.last_words(&task.id, task.status.state) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+
+    /// Shows what the program of a failed task wrote last to standard error, for a user of this machine who may read it; gives a hint
+    /// that says how to see all of it.
+    pub(crate) fn last_words(&self, id: &str, state: TaskState) -> Option<String> {
+        let (_, text) = self.data_dir.as_deref().and_then(|data_dir| kept(data_dir, id))?;
+        if state != TaskState::Failed {
+            return None;
+        }
         if !output::is_for_programs() {
             let lines: Vec<&str> = text.lines().collect();
             for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
                 output::error_line("stderr", &output::single_line(line));
             }
         }
-        let command = self.command(&["task", "logs", &task.id]);
-        failure.hint(format!("`{command}` shows what its program wrote to standard error"))
+        let command = self.command(&["task", "logs", id]);
+        Some(format!("`{command}` shows what its program wrote to standard error"))
     }
 
     /// The end of a command that gave up, with all that is known of its task.

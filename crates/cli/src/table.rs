@@ -8,8 +8,8 @@ use crate::output;
 const NARROWEST: usize = 12;
 /// Spaces between two columns.
 const GAP: usize = 2;
-/// The column whose cells have colors.
-const STATE: &str = "STATE";
+/// The columns whose cells have colors.
+const STATES: [&str; 2] = ["STATE", "RESULT"];
 
 /// Lines of cells below their headings, no longer than the terminal is wide. Elsewhere nothing is cut.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
@@ -38,7 +38,7 @@ fn table_within(width: Option<usize>, headings: &[&str], rows: &[Vec<String>]) -
             let content = cut(content, width);
             // Without trailing blanks.
             let padding = if at == last { 0 } else { width - content.chars().count() + GAP };
-            let is_state = number > 0 && headings[at] == STATE;
+            let is_state = number > 0 && STATES.contains(&headings[at]);
             out.push_str(&if is_state { output::state(&content) } else { content });
             out.extend(std::iter::repeat_n(' ', padding));
         }

@@ -56,7 +56,7 @@ enum Verb {
     )]
     Subscribe(subscribe::Subscribe),
     /// Print what the program of a task wrote to standard error; on the server's machine
-    #[command(after_help = "Example:\n  sb task logs 0197c5a2-…")]
+    #[command(after_help = "Examples:\n  sb task logs last\n  sb task logs 0197c5a2-…")]
     Logs(logs::Logs),
     /// Save the files that a task has made
     #[command(after_help = "Examples:\n  sb task download 0197c5a2-… --dir ./results\n  \
@@ -122,7 +122,7 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
         Verb::Cancel(args) => args.place.target.block_on(cancel(&args)),
         Verb::Delete(args) => args.common.target.block_on(delete(&args)),
         Verb::Subscribe(args) => target::block_on(subscribe::subscribe(args)),
-        Verb::Logs(args) => logs::run(&args),
+        Verb::Logs(args) => logs::run(args),
         Verb::Download(args) => args.place.target.block_on(download::download(&args)),
     }
 }
@@ -137,7 +137,7 @@ impl Where {
 
 async fn cancel(args: &Cancel) -> Result<(), Failure> {
     let client = args.place.client().await?;
-    let id = ids::task(&client, &args.id).await?;
+    let id = ids::task_to_change(&client, &args.id).await?;
     let task = client.cancel(CancelTaskRequest { id, ..CancelTaskRequest::default() }).await?;
     match args.place.output {
         Format::Json => output::line(&output::one_line(task.json.get())),
@@ -157,7 +157,7 @@ async fn delete(args: &Delete) -> Result<(), Failure> {
     if ids.iter().any(|id| ids::is_short(id)) {
         let client = args.common.client().await?;
         for id in &mut ids {
-            *id = ids::task(&client, id).await?;
+            *id = ids::task_to_change(&client, id).await?;
         }
     }
     for id in &ids {

@@ -18,6 +18,7 @@ use crate::{
     routes::RouteArgs,
     send::{print_reply, verdict},
     table::{fields, table},
+    task::ids,
 };
 
 /// How long the server is asked to wait at once. The verb asks again.
@@ -115,7 +116,7 @@ struct TermArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Claim {
-    /// The entry's message id
+    /// The entry's message id, the first characters of it, or `last`
     id: String,
     #[command(flatten)]
     term: TermArgs,
@@ -125,7 +126,7 @@ pub(super) struct Claim {
 
 #[derive(Debug, clap::Args)]
 struct HeldArgs {
-    /// The entry's message id
+    /// The entry's message id, the first characters of it, or `last`
     id: String,
     /// The lease that came with the entry [default: whoever holds it now is meant]
     #[arg(long, value_name = "LEASE")]
@@ -193,7 +194,7 @@ pub(super) struct Nack {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct One {
-    /// The entry's message id
+    /// The entry's message id, the first characters of it, or `last`
     id: String,
     #[command(flatten)]
     common: RouteArgs,
@@ -312,7 +313,8 @@ impl Verb {
         }
     }
 
-    pub(super) async fn perform(self) -> Result<(), Failure> {
+    pub(super) async fn perform(mut self) -> Result<(), Failure> {
+        self.resolve().await?;
         match self {
             Self::Publish(args) => publish(args).await,
             Self::Consume(args) => consume(args).await,
@@ -327,6 +329,32 @@ impl Verb {
             Self::Dlq(args) => dlq(&args).await,
             Self::ReplayDlq(args) => replay(args).await,
         }
+    }
+}
+
+impl Verb {
+    /// Puts the whole id of an entry in the place of its first characters.
+    async fn resolve(&mut self) -> Result<(), Failure> {
+        let (id, common) = match self {
+            Self::Show(One { id, common }) => {
+                if ids::is_short(id) {
+                    *id = ids::task(&common.client().await?, id).await?;
+                }
+                return Ok(());
+            }
+            Self::Execute(One { id, common }) => (id, &*common),
+            Self::Claim(args) => (&mut args.id, &args.common),
+            Self::Heartbeat(Heartbeat { held, .. })
+            | Self::Progress(Progress { held, .. })
+            | Self::Ack(Ack { held, .. })
+            | Self::Nack(Nack { held, .. }) => (&mut held.id, &held.common),
+            Self::ReplayDlq(Replay { message_id: Some(id), common, .. }) => (id, &*common),
+            Self::ReplayDlq(_) | Self::Publish(_) | Self::Consume(_) | Self::Status(_) | Self::Dlq(_) => return Ok(()),
+        };
+        if ids::is_short(id) {
+            *id = ids::task_to_change(&common.client().await?, id).await?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agents::{FileState, Reader, file};
+use agents::{FileState, Reader, file, units::nearest};
 
 use crate::{failure::Failure, findings};
 
@@ -94,16 +94,26 @@ impl Directory {
         match change(&path) {
             Ok(()) => Ok(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let failure = Failure::failed(format!("there is no agent file `{}`", path.display()));
+                let text = format!("there is no agent file `{}`", path.display());
                 let builtin = agents::demo().iter().any(|entry| entry.profile.id.as_str() == id);
-                Err(if builtin {
-                    failure.hint("this is a demo agent; `demo_agents = false` in the configuration removes them all")
-                } else {
-                    failure.hint("`sb agent list` shows what there is")
-                })
+                if builtin {
+                    return Err(Failure::failed(text)
+                        .hint("this is a demo agent; `demo_agents = false` in the configuration removes them all"));
+                }
+                let paths = file::list(&self.path).unwrap_or_default();
+                let known: Vec<&str> = paths.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
+                Err(Failure::usage(text).hint(meant(id, &known)))
             }
             Err(error) => Err(Failure::failed(format!("cannot {what} `{}`", path.display())).caused_by(&error)),
         }
+    }
+}
+
+/// Which of the known agents may have been meant by an id that none of them has.
+pub(super) fn meant(id: &str, known: &[&str]) -> String {
+    match nearest(id, known) {
+        Some(meant) => format!("did you mean `{meant}`? `sb agent list` shows what there is"),
+        None => "`sb agent list` shows what there is".to_owned(),
     }
 }
 

@@ -93,7 +93,10 @@ impl Conversation<'_> {
                 output::error_line("note", "canceled; the conversation goes on");
                 Ok(())
             }
-            _ => verdict(&task, &status),
+            state => verdict(&task, &status).map_err(|failure| {
+                let hint = self.place().last_words(&task, state);
+                hint.into_iter().fold(failure, Failure::hint)
+            }),
         }
     }
 

@@ -52,7 +52,15 @@ pub(super) async fn get(mut args: Get) -> Result<(), Failure> {
         let details = patience.bear(Details::of(&args, task)).await.ok().flatten();
         show(&args, task, details.as_ref());
     }
-    let Err(stop) = done else { return Ok(()) };
+    let Err(stop) = done else {
+        let task = last.map(|task| task.value);
+        if args.place.output == Format::Text
+            && let Some(hint) = task.and_then(|task| place.last_words(&task.id, task.status.state))
+        {
+            output::error_line("note", &hint);
+        }
+        return Ok(());
+    };
     let heard = Heard::of(last.map(|task| task.value).or_else(|| nameless(&args.id, &stop)));
     Err(place.stopped(Stopped::by(stop, &patience), &heard, None))
 }

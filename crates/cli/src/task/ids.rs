@@ -27,7 +27,23 @@ pub(crate) async fn task(client: &Client, given: &str) -> Result<String, Failure
         return Ok(id.to_owned());
     }
     let Some(begin) = begin_of_id(given) else { return Ok(given.to_owned()) };
-    one_of(search(client, &begin, |task| &task.id).await, given, "task")
+    one_of(search(client, &begin, |task| &task.id).await.ids, given, "task")
+}
+
+/// The id of a task that is to be changed or deleted. A begin that only some of the tasks were searched for is refused: it may be that
+/// of another task as well.
+pub(crate) async fn task_to_change(client: &Client, given: &str) -> Result<String, Failure> {
+    let Some(begin) = begin_of_id(given) else { return task(client, given).await };
+    only_of(search(client, &begin, |task| &task.id).await, given, "task")
+}
+
+/// The id of a context that is to be deleted, likewise.
+pub(crate) async fn context_to_change(client: &Client, given: &str) -> Result<String, Failure> {
+    let Some(begin) = begin_of_id(given) else { return Ok(given.to_owned()) };
+    if page(client, given, "").await.is_ok_and(|(tasks, _)| !tasks.is_empty()) {
+        return Ok(given.to_owned());
+    }
+    only_of(search(client, &begin, |task| &task.context_id).await, given, "context")
 }
 
 /// The id of a context: the id itself or its first characters. Callers choose the ids of contexts, so only ids that servers
@@ -37,7 +53,7 @@ pub(crate) async fn context(client: &Client, given: &str) -> Result<String, Fail
     if page(client, given, "").await.is_ok_and(|(tasks, _)| !tasks.is_empty()) {
         return Ok(given.to_owned());
     }
-    one_of(search(client, &begin, |task| &task.context_id).await, given, "context")
+    one_of(search(client, &begin, |task| &task.context_id).await.ids, given, "context")
 }
 
 /// Whether a text may stand for the id of another task or context.
@@ -70,20 +86,43 @@ fn begin_of_id(text: &str) -> Option<String> {
     ((SHORTEST..36).contains(&text.len()) && text.bytes().enumerate().all(fits)).then_some(text)
 }
 
+/// What a search found.
+#[derive(Default)]
+struct Found {
+    ids: BTreeSet<String>,
+    /// There are tasks that were not searched.
+    is_cut: bool,
+}
+
 /// The ids that begin so. Where tasks cannot be listed there are none.
-async fn search(client: &Client, begin: &str, id: impl Fn(&Task) -> &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+async fn search(client: &Client, begin: &str, id: impl Fn(&Task) -> &str) -> Found {
+    let mut found = Found::default();
     let (mut token, mut searched) = (String::new(), 0);
     while let Ok((tasks, next)) = page(client, "", &token).await {
         let ids = tasks.iter().map(&id).filter(|id| id.starts_with(begin) && Uuid::parse_str(id).is_ok());
-        found.extend(ids.map(str::to_owned));
+        found.ids.extend(ids.map(str::to_owned));
         searched += tasks.len();
         token = next;
-        if token.is_empty() || tasks.is_empty() || searched >= SEARCHED {
+        if token.is_empty() || tasks.is_empty() {
+            break;
+        }
+        if searched >= SEARCHED {
+            found.is_cut = true;
             break;
         }
     }
     found
+}
+
+/// The one that was found, if all tasks were searched.
+fn only_of(found: Found, given: &str, what: &str) -> Result<String, Failure> {
+    if found.is_cut && found.ids.len() == 1 {
+        let id = found.ids.into_iter().next().unwrap_or_default();
+        return Err(Failure::usage(format!("`{}` may begin the ids of several {what}s", single_line(given)))
+            .because(format!("only the last {SEARCHED} tasks that changed were searched; one of them is {id}"))
+            .hint("write the whole id"));
+    }
+    one_of(found.ids, given, what)
 }
 
 /// The one that was found; the text itself where there is none, for the server to judge.
@@ -139,6 +178,18 @@ mod tests {
         };
         assert_eq!(sorted(&[newer, older]), [older, newer], "a task that changed later began earlier");
         assert_eq!(sorted(&["c", "b"]), ["c", "b"], "others stay as they are");
+    }
+
+    #[test]
+    fn a_begin_changes_nothing_unless_all_tasks_were_searched() {
+        let id = "0197c5a2-1f3e-7c4d-8000-000000000000";
+        let found = |is_cut: bool| Found { ids: [id.to_owned()].into(), is_cut };
+        assert_eq!(only_of(found(false), "0197c5a2", "task").unwrap(), id);
+        let failure = only_of(found(true), "0197c5a2", "task").unwrap_err();
+        assert_eq!((failure.exit as u8, failure.hint.as_deref()), (2, Some("write the whole id")));
+        assert!(failure.causes[0].contains(id), "{:?}", failure.causes);
+        let none = Found { ids: BTreeSet::new(), is_cut: true };
+        assert_eq!(only_of(none, "0197c5a2", "task").unwrap(), "0197c5a2", "the server says that there is none");
     }
 
     #[test]

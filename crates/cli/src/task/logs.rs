@@ -3,9 +3,11 @@
 use std::{fs, path::Path};
 
 use agents::command::record_of;
+use client::Client;
 use serde_json::json;
 use store::TaskId;
 
+use super::ids;
 use crate::{
     config::process_environment,
     failure::Failure,
@@ -15,7 +17,7 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Logs {
-    /// The task
+    /// The task: its id, the first characters of it, or `last`
     id: String,
     /// How to print it: `json` is one object
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
@@ -24,7 +26,10 @@ pub(super) struct Logs {
     target: TargetArgs,
 }
 
-pub(super) fn run(args: &Logs) -> Result<(), Failure> {
+pub(super) fn run(mut args: Logs) -> Result<(), Failure> {
+    if ids::is_short(&args.id) {
+        args.id = args.target.block_on(find(&args))?;
+    }
     if TaskId::parse(&args.id).is_none() {
         return Err(Failure::usage(format!("`{}` is not the id of a task of this server", args.id)));
     }
@@ -40,6 +45,14 @@ pub(super) fn run(args: &Logs) -> Result<(), Failure> {
         Format::Json => output::line(&json!({"task": args.id, "path": path, "stderr": text}).to_string()),
     }
     Ok(())
+}
+
+/// The whole id, as the server knows it.
+async fn find(args: &Logs) -> Result<String, Failure> {
+    let target = args.target.target(None, None)?;
+    let options = args.target.client_options(&target)?;
+    let client = Client::connect(args.target.connector(), &target.url, options).await?;
+    ids::task(&client, &args.id).await
 }
 
 /// What is kept for a task below a data directory, and where.

@@ -62,10 +62,27 @@ fn an_agent_is_added_breaks_and_is_removed() {
     assert_eq!(home.ok(&["agent", "remove", "upper"]), "removed agent upper\n");
     eventually("the server unloads it", || find(&home, "upper").is_none());
     home.fails(&["send", "--agent", "upper", "x"], 2);
-    home.fails(&["agent", "remove", "upper"], 1);
+    home.fails(&["agent", "remove", "upper"], 2);
     assert!(home.fails(&["agent", "remove", "echo"], 1).contains("demo"));
     home.fails(&["agent", "remove", "../upper"], 2);
-    home.fails(&["agent", "show", "upper"], 1);
+    home.fails(&["agent", "show", "upper"], 2);
+}
+
+#[test]
+fn a_mistyped_agent_is_a_mistake_of_the_command_line() {
+    let home = Home::new();
+    home.add_agent("upper.toml", "kind = \"command\"\n[command]\nargv = [\"cat\"]\n");
+    let _server = home.serve();
+    for (args, meant) in [
+        (["agent", "show", "ehco"], "echo"),
+        (["agent", "show", "uper"], "upper"),
+        (["agent", "restart", "uper"], "upper"),
+        (["agent", "remove", "uper"], "upper"),
+    ] {
+        let said = home.fails(&args, 2);
+        assert!(said.contains(&format!("did you mean `{meant}`?")), "{args:?}: {said}");
+    }
+    assert!(home.agents().join("upper.toml").exists());
 }
 
 #[test]

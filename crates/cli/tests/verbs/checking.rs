@@ -42,6 +42,16 @@ fn config_show_tells_where_values_come_from() {
 }
 
 #[test]
+fn a_server_tells_a_mistyped_variable_once() {
+    let home = Home::new();
+    let server = home.serve_with(&[], &[("SB_LISTNE", "127.0.0.1:1"), ("SB_OF_ANOTHER_PROGRAM", "x")]);
+    let log = server.log();
+    let line = "warning: unknown environment variable `SB_LISTNE`: did you mean `SB_LISTEN`?";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
+    assert!(!log.contains("SB_OF_ANOTHER_PROGRAM"), "it may be somebody else's: {log}");
+}
+
+#[test]
 fn config_check_reads_the_file_and_the_agents() {
     let home = Home::new();
     assert!(home.ok(&["config", "check"]).contains("no file"), "defaults are fine");

@@ -94,6 +94,53 @@ fn a_flag_comes_before_the_environment_and_that_before_the_profile() {
 }
 
 #[test]
+fn administration_says_whom_it_means_where_a_profile_means_another_server() {
+    let (home, other) = (Home::new(), Home::new());
+    let (server, second) = (home.serve(), other.serve());
+    home.ok(&["profile", "add", "far", "--url", &second.url]);
+    let told = |args: &[&str], profile: Option<&str>| {
+        let mut command = home.command(args);
+        command.env_remove("SB_DATA_DIR");
+        command.env("XDG_DATA_HOME", home.path("share"));
+        // The data directory of a server is not named here, but found.
+        let output = command.envs(profile.map(|name| ("SB_PROFILE", name))).output().unwrap();
+        worked(&output);
+        text(&output.stderr)
+    };
+    std::fs::create_dir_all(home.path("share")).unwrap();
+    std::os::unix::fs::symlink(home.path("data"), home.path("share/switchboard")).unwrap();
+    let note = "not the server of the profile `far`";
+    let list = ["tenant", "list"];
+    assert!(!told(&list, None).contains("note"));
+    let said = told(&list, Some("far"));
+    assert!(said.contains(note) && said.contains(&format!("--url {}", second.url)), "{said}");
+    let said = told(&["profile", "use", "far"], None);
+    assert!(said.contains("still administer the installation of this machine"), "{said}");
+    assert!(told(&list, None).contains(note));
+    let data = home.path("data");
+    let named = told(&["tenant", "list", "--data-dir", data.to_str().unwrap()], None);
+    assert!(named.is_empty(), "the directory is named: {named}");
+    // A profile of the server here is administered by the same commands.
+    let here = home.json(&["tenant", "list"]).len();
+    assert_eq!(here, 1);
+    home.ok(&["profile", "add", "near", "--url", &server.url]);
+    let said = told(&["profile", "use", "near"], None);
+    assert!(said.is_empty(), "{said}");
+    assert!(told(&list, None).is_empty());
+}
+
+#[test]
+fn a_profile_takes_a_host_and_a_port() {
+    let home = Home::new();
+    let server = home.serve();
+    let token = home.write("token", home.token());
+    home.ok(&["profile", "add", "here", "--url", server.address(), "--token-file", &token]);
+    assert_eq!(worked(&run_from(&home, &["send", "--profile", "here", "hi"], &[])), "hi\n");
+    home.ok(&["remote", "add", "again", server.address()]);
+    assert!(home.ok(&["remote", "probe", server.address()]).contains("Switchboard"));
+}
+
+#[test]
 fn a_token_goes_to_its_own_server_only() {
     let (home, other) = (Home::new(), Home::new());
     let (server, second) = (home.serve(), other.serve());

@@ -2,7 +2,9 @@
 
 use std::{fs, time::Duration};
 
-use super::rig::{Home, eventually, failed};
+use serde_json::json;
+
+use super::rig::{Home, eventually, failed, text};
 
 /// Ends its process on the first two attempts at `die`; the third waits.
 const PROGRAM: &str = r#"
@@ -13,6 +15,9 @@ def say(turn, line):
 
 def work(turn):
     verb = turn["message"]["parts"][0]["text"].split()[0]
+    if verb == "tell":
+        told = {name: turn.get(name) for name in ["metadata", "accepted_output_modes", "extensions"]}
+        return say(turn, {"message": {"parts": [{"data": told}]}})
     with open("trace", "a") as trace:
         trace.write("%s %d %d\n" % (verb, turn["attempt"], os.getpid()))
     if verb == "die":
@@ -62,6 +67,24 @@ fn a_turn_that_killed_two_processes_runs_in_its_own_after_a_restart_of_the_serve
 }
 
 #[test]
+fn a_program_that_stays_is_told_what_the_request_says_beside_its_message() {
+    let home = Home::new();
+    add(&home, "");
+    let server = home.serve();
+    let request = json!({
+        "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "tell"}]},
+        "metadata": {"unit": "kelvin"},
+        "configuration": {"acceptedOutputModes": ["application/json"]},
+    });
+    let path = "/a2a/agents/it/message:send";
+    let (status, answer) = server.http("POST", path, Some(&home.token()), Some(&request));
+    assert_eq!(status, 200, "{answer}");
+    let told = answer.to_string();
+    assert!(told.contains(r#""metadata":{"unit":"kelvin"}"#), "{told}");
+    assert!(told.contains(r#""accepted_output_modes":["application/json"]"#), "{told}");
+}
+
+#[test]
 fn an_agent_is_restarted_by_a_verb_and_by_its_file() {
     let home = Home::new();
     add(&home, "");
@@ -78,7 +101,7 @@ fn an_agent_is_restarted_by_a_verb_and_by_its_file() {
     fs::copy(&file, &copy).unwrap();
     home.ok(&["agent", "add", copy.to_str().unwrap(), "--replace"]);
     assert_ne!(pid(), second);
-    assert!(home.fails(&["agent", "restart", "nobody"], 1).contains("there is no agent file"));
+    assert!(home.fails(&["agent", "restart", "nobody"], 2).contains("there is no agent file"));
 }
 
 #[test]
@@ -95,6 +118,9 @@ fn what_programs_write_to_standard_error_is_shown_to_their_operator() {
     let task = said.split("sb task logs ").nth(1).unwrap().split('`').next().unwrap().to_owned();
     let record = home.ok(&["task", "logs", &task]);
     assert!(record.starts_with("--- attempt 1\nline 1\n") && !record.contains('\u{1b}'), "{record}");
+    for name in ["last", &task[..13]] {
+        assert_eq!(home.ok(&["task", "logs", name]), record, "{name}");
+    }
     let lines = home.json(&["agent", "logs", "fails"]);
     assert_eq!(
         (lines.len(), lines[0]["task"].as_str(), lines[6]["line"].as_str()),
@@ -102,6 +128,10 @@ fn what_programs_write_to_standard_error_is_shown_to_their_operator() {
     );
     assert!(lines[0]["time"].as_str().is_some_and(|time| time.starts_with("20") && time.ends_with('Z')), "{lines:?}");
     assert_eq!(home.ok(&["agent", "logs", "fails", "-n", "2"]).lines().count(), 2);
+    let shown = text(&home.run(&["task", "get", "last"]).stderr);
+    assert!(shown.contains("stderr: line 7") && shown.contains(&format!("sb task logs {task}")), "{shown}");
+    let said = failed(&home.pipe(&["chat", "fails"], "x\n"), 1);
+    assert!(said.contains("stderr: line 7") && said.contains("sb task logs "), "{said}");
     // What has no task is of a program that takes many; it is followed while it comes.
     home.ok(&["send", "--agent", "it", "pid"]);
     eventually("its line is there", || home.run(&["agent", "logs", "it"]).status.success());

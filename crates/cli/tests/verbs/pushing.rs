@@ -34,6 +34,10 @@ fn dead_letters_are_listed_shown_and_sent_again() {
     let text = home.ok(&["push", "list", "--task", &task]);
     assert!(text.contains("mine") && text.contains(&url) && text.contains("active"), "{text}");
     let shown = home.ok(&["push", "show", &task, "mine"]);
+    for name in ["last", &task[..13]] {
+        assert_eq!(home.ok(&["push", "show", name, "mine"]), shown);
+        assert_eq!(home.ok(&["push", "list", "--task", name]), text);
+    }
     assert!(shown.contains("dead letters") && shown.contains("unreachable") && shown.contains("attempts"), "{shown}");
     let json = home.json(&["push", "show", &task, "mine"]).remove(0);
     assert_eq!((&json["deadLetters"][0]["sequence"], &json["deadLetters"][0]["attempts"]), (&1.into(), &2.into()));

@@ -5,7 +5,7 @@ use std::{process::Stdio, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    rig::{Home, Server, eventually, failed, text},
+    rig::{Home, Server, eventually, failed, text, worked},
     terminal::Terminal,
 };
 
@@ -115,6 +115,39 @@ fn tasks_and_contexts_have_short_names() {
 }
 
 #[test]
+fn tab_completes_tasks_and_contexts() {
+    let home = Home::new();
+    let server = home.serve();
+    let sent = home.json(&["send", "--context", "chat-17", "hello"]).remove(0);
+    let id = sent["task"]["id"].as_str().unwrap();
+    let offered = |words: &[&str]| {
+        let line = [&["--", "sb"], words].concat();
+        let shown = worked(&home.command(&line).env("SB_COMPLETE", "fish").output().unwrap());
+        shown.lines().filter_map(|line| line.split('\t').next()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for verb in ["get", "cancel", "subscribe", "download", "logs", "delete"] {
+        assert_eq!(offered(&["task", verb, &id[..8]]), [id], "{verb}");
+    }
+    assert_eq!(offered(&["push", "show", &id[..8]]), [id]);
+    assert_eq!(offered(&["context", "delete", "chat"]), ["chat-17"]);
+    assert!(offered(&["task", "get", "ffff"]).is_empty());
+    drop(server);
+}
+
+#[test]
+fn entries_of_the_queue_have_short_names() {
+    let home = Home::new();
+    let _server = home.serve();
+    let id = home.ok(&["a2a", "publish", "planner", "researcher", "look"]).trim().to_owned();
+    for name in ["last", &id[..13]] {
+        assert!(home.ok(&["a2a", "show", name]).contains(&id), "{name}");
+    }
+    home.ok(&["a2a", "claim", &id[..13]]);
+    home.ok(&["a2a", "ack", "last"]);
+    assert!(home.ok(&["task", "get", &id]).contains("completed"));
+}
+
+#[test]
 fn a_watched_list_fits_the_screen() {
     let home = Home::new();
     let server = home.serve();
@@ -154,6 +187,20 @@ fn states_have_colors_on_a_terminal_that_shows_them() {
         assert!(shown.contains("completed") && !shown.contains('\u{1b}'), "{name}: {shown:?}");
     }
     assert!(!home.ok(&["doctor"]).contains('\u{1b}'), "nor on a pipe");
+    // Behind a state stands why; its word alone has the color.
+    home.add_agent("bad.toml", "kind = \"command\"\n[command]\nargw = [\"cat\"]\n");
+    home.add_agent("good.toml", "kind = \"command\"\n[command]\nargv = [\"cat\"]\n");
+    home.add_agent("gone.toml", "kind = \"command\"\n[command]\nargv = [\"/nowhere/program\"]\n");
+    let screen = |args: &[&str]| Terminal::start_sized(home.command(args).env("TERM", "xterm"), 40, 200).ends().1;
+    let shown = screen(&["agent", "check"]);
+    for word in ["\u{1b}[31mbroken\u{1b}[0m: ", "\u{1b}[32mok\u{1b}[0m"] {
+        assert!(shown.contains(word), "{word:?} in {shown:?}");
+    }
+    assert!(screen(&["agent", "list"]).contains("\u{1b}[31mbroken\u{1b}[0m: "));
+    let shown = screen(&["config", "check"]);
+    for word in ["\u{1b}[31mfail\u{1b}[0m", "\u{1b}[33mwarn\u{1b}[0m", "\u{1b}[32mok  \u{1b}[0m"] {
+        assert!(shown.contains(word), "{word:?} in {shown:?}");
+    }
 }
 
 #[test]
