@@ -2,9 +2,10 @@
 
 use std::{
     cell::Cell,
+    env,
     fs::{self, File, OpenOptions},
-    io::{self, BufReader, BufWriter, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    io::{self, BufReader, BufWriter, Read, Seek, Write},
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -16,6 +17,7 @@ use store::{
     Location,
     archive::{self, Error, Imported, Phase, Sums, Terms},
 };
+use uuid::Uuid;
 
 use crate::{
     config::{self, Layer, LogFormat, Masked, process_environment},
@@ -212,7 +214,22 @@ fn write_archive(location: &Location, args: &To) -> Result<Sums, Failure> {
         exported.map_err(|error| failure(location, file, error))
     };
     if is_standard(file) {
-        return block_on(async { write(&mut io::stdout().lock()).await });
+        let mut out = io::stdout().lock();
+        let broken = |error: io::Error| failure(location, file, Error::Io(error));
+        if File::from(out.as_fd().try_clone_to_owned().map_err(broken)?).metadata().map_err(broken)?.is_file() {
+            return block_on(async { write(&mut out).await });
+        }
+        let mut whole = unnamed_file().map_err(|error| no_room(&error))?;
+        let sums = block_on(async {
+            let mut spool = BufWriter::with_capacity(BUFFER, &whole);
+            let exported = archive::export(location, &mut spool, signer.as_ref(), &progress).await;
+            exported.map_err(|error| match error {
+                Error::Io(error) => no_room(&error),
+                error => failure(location, file, error),
+            })
+        })?;
+        whole.rewind().and_then(|()| io::copy(&mut whole, &mut out)).and_then(|_| out.flush()).map_err(broken)?;
+        return Ok(sums);
     }
     let new = NewFile::new(file)?;
     let mut out = OpenOptions::new()
@@ -225,6 +242,21 @@ fn write_archive(location: &Location, args: &To) -> Result<Sums, Failure> {
     out.sync_all().map_err(|error| unwritable(file, &error))?;
     new.keep()?;
     Ok(sums)
+}
+
+/// A file for what goes to a pipe, and goes when it is closed. A reader that takes its time must not keep the export's transaction
+/// open: meanwhile SQLite's log grows without bound, and PostgreSQL can neither clean up nor migrate.
+fn unnamed_file() -> io::Result<File> {
+    let path = env::temp_dir().join(format!(".sb-export.{}", Uuid::new_v4().simple()));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn no_room(error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write the archive to a temporary file in `{}`", env::temp_dir().display()))
+        .caused_by(error)
+        .hint("make room there, name another directory with TMPDIR, or export to a file")
 }
 
 type Input = BufReader<Box<dyn Read>>;

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::Read,
     process::{Output, Stdio},
 };
 
@@ -142,6 +143,42 @@ fn archives_go_through_pipes() {
     assert!(written.status.success() && text(&written.stderr).contains("exported "), "the report is not in the way");
     assert_eq!(report["sha256"], report["stored_sha256"]);
     assert!(report["records"].as_u64().unwrap() > 30, "{report}");
+}
+
+#[test]
+fn an_export_into_a_pipe_that_nobody_reads_lets_go_of_the_journal() {
+    let home = Home::new();
+    let here = store(&home, "data");
+    let server = serve(&home, &here, "data");
+    let token = token(&home, "data");
+    // More than a pipe and all buffers before it hold.
+    for n in 0..4 {
+        let message = json!({"message": {"messageId": format!("m-{n}"), "role": "ROLE_USER",
+            "parts": [{"text": "x".repeat(200_000)}]}});
+        let (status, answer) = server.http("POST", "/a2a/agents/echo/message:send", Some(&token), Some(&message));
+        assert_eq!(status, 200, "{answer}");
+    }
+    server.stop();
+    let mut export = home.command(&["export", "-", "--store", &here]);
+    let mut export = export.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = export.stdout.take().unwrap();
+    let mut begin = [0; 15];
+    pipe.read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"{\"switchboard\":");
+    let journal = home.path("data").join("switchboard.db");
+    store::scratch::alter(&journal, "UPDATE tenants SET name = name; PRAGMA wal_checkpoint(TRUNCATE)");
+    let log = fs::metadata(home.path("data").join("switchboard.db-wal")).map_or(0, |log| log.len());
+    assert_eq!(log, 0, "a reader keeps the log from being cut");
+    let mut rest = Vec::new();
+    pipe.read_to_end(&mut rest).unwrap();
+    assert!(export.wait().unwrap().success());
+    let direct = exported(&home, &here, "direct");
+    assert_eq!(records(&[&begin[..], &rest].concat()), records(&direct));
+
+    let mut nowhere = home.command(&["export", "-", "--store", &here]);
+    nowhere.env("TMPDIR", "/nowhere").stdout(Stdio::piped());
+    let said = failed(&nowhere.output().unwrap(), 1);
+    assert!(said.contains("temporary file in `/nowhere`") && said.contains("TMPDIR"), "{said}");
 }
 
 #[test]
