@@ -153,16 +153,22 @@ pub(super) fn journal(directory: &Path) -> Finding {
         let hint = "run the version that wrote it, or use another --data-dir";
         return Finding::fail(subject, format!("{detail}: a newer version wrote it (this one knows {known})"), hint);
     }
+    let log_mib = (found.log_bytes >= sqlite::WARN_LOG_BYTES).then_some(found.log_bytes >> 20);
     if schema < known {
-        let hint = "`sb backup FILE` copies it as it is: do that first if you may want to go back";
-        return Finding::warn(subject, format!("{detail}: the next start brings it to {known}"), hint);
+        let mut detail = format!("{detail}: the next start brings it to {known}");
+        let mut hint = "`sb backup FILE` copies it as it is: do that first if you may want to go back".to_owned();
+        if let Some(log_mib) = log_mib {
+            detail.push_str(&format!("; {}", large_log(log_mib)));
+            hint.push_str(&format!("; {LARGE_LOG}"));
+        }
+        return Finding::warn(subject, detail, hint);
     }
     if !found.journal_mode.eq_ignore_ascii_case("wal") {
         let hint = "the next start sets it; if it stays, the file system does not support WAL: use a local disk";
         return Finding::warn(subject, format!("{detail}: the mode should be wal"), hint);
     }
-    if found.log_bytes >= sqlite::WARN_LOG_BYTES {
-        return large_log(subject, &detail, found.log_bytes);
+    if let Some(log_mib) = log_mib {
+        return Finding::warn(subject, format!("{detail}: {}", large_log(log_mib)), LARGE_LOG);
     }
     match found.synchronous {
         Some(2) => Finding::ok(subject, format!("{detail}, synchronous FULL")),
@@ -174,11 +180,12 @@ pub(super) fn journal(directory: &Path) -> Finding {
     }
 }
 
-/// A server cuts its log once no reader needs it any more.
-fn large_log(subject: &'static str, detail: &str, bytes: u64) -> Finding {
-    let hint = "a backup, an export or another program holds it while it reads: let it finish or end it; a running server then cuts the log \
-                within seconds";
-    Finding::warn(subject, format!("{detail}: its write-ahead log has grown to {} MiB", bytes >> 20), hint)
+/// What to do about a large log. A server cuts its log once no reader needs it any more.
+const LARGE_LOG: &str = "a backup, an export or another program holds the log while it reads: let it finish or end it; a running server then \
+                         cuts the log within seconds";
+
+fn large_log(mib: u64) -> String {
+    format!("its write-ahead log has grown to {mib} MiB")
 }
 
 /// `server` is what the running server's answer said the time was, in milliseconds since the epoch.
@@ -363,6 +370,27 @@ mod tests {
         drop(store);
         fs::write(home.path().join("switchboard.db"), "this is no database, however long it may be").unwrap();
         assert_eq!(journal(home.path()).level, Level::Fail);
+    }
+
+    #[test]
+    fn an_old_journal_is_to_be_backed_up_and_its_large_log_is_seen() {
+        let home = tempfile::tempdir().unwrap();
+        let store = sqlite::open(home.path(), sqlite::Options::default()).unwrap();
+        let known = sqlite::inspect(home.path()).unwrap().unwrap().known_schema;
+        let file = home.path().join("switchboard.db");
+        store::scratch::alter(&file, &format!("PRAGMA user_version = {}", known - 1));
+        let finding = journal(home.path());
+        assert_eq!(finding.level, Level::Warn);
+        assert!(finding.detail.ends_with(&format!("the next start brings it to {known}")), "{}", finding.detail);
+        let hint = finding.hint.unwrap();
+        assert!(hint.starts_with("`sb backup FILE` copies it as it is"), "{hint}");
+        let log = fs::File::options().write(true).open(home.path().join("switchboard.db-wal")).unwrap();
+        log.set_len(sqlite::WARN_LOG_BYTES).unwrap();
+        let finding = journal(home.path());
+        assert!(finding.detail.ends_with("its write-ahead log has grown to 256 MiB"), "{}", finding.detail);
+        let hint = finding.hint.unwrap();
+        assert!(hint.contains("`sb backup FILE`") && hint.contains("then cuts the log"), "{hint}");
+        drop(store);
     }
 
     #[tokio::test]
