@@ -54,7 +54,7 @@ pub const FILE: &str = "switchboard.db";
 pub(crate) const INSTANCES: &str = "instances";
 
 /// The writer works at the end of its tables. A commit may have to walk the whole of its cache, so that is a smaller one.
-const WRITER_SHARE: u32 = 4;
+const WRITER_SHARE: u32 = 2;
 
 /// The cache of the connection that reads who may call: these are small tables.
 const DOORKEEPER_KIB: u32 = 1024;
@@ -65,7 +65,7 @@ const PROOF_MS: i64 = 1000;
 /// What can be tuned.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that read.
+    /// Threads that read. Of four, one tenant may have three.
     pub readers: usize,
     /// How many operations may wait for the writer, and as many for the readers; more wait outside.
     pub queue: usize,
@@ -82,7 +82,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { readers: 2, queue: 4096, cache_kib: 32 * 1024, wake: Wake::Local, look: LOOK, ticks: Ticks::default() }
+        Self { readers: 4, queue: 4096, cache_kib: 16 * 1024, wake: Wake::Local, look: LOOK, ticks: Ticks::default() }
     }
 }
 
@@ -131,8 +131,8 @@ fn start(dir: &Path, options: Options) -> Result<SqliteStore> {
         hub.clone(),
         Arc::clone(&counters),
     )?;
-    let readers = Readers::start(&file, options.cache_kib, options.readers, queue, &writer.reads)?;
-    let doorkeeper = Readers::start(&file, DOORKEEPER_KIB, 1, queue, &writer.reads)?;
+    let readers = Readers::start(&file, options.cache_kib, options.readers, queue, readers::WAIT, &writer.reads)?;
+    let doorkeeper = Readers::start(&file, DOORKEEPER_KIB, 1, queue, readers::WAIT, &writer.reads)?;
     let me = id.to_string().into();
     let presence = Mutex::new(Some(presence));
     let ticks = options.ticks;
