@@ -1,10 +1,11 @@
 //! What goes: the loop that removes what ended long enough ago, and the operations that remove at once. What may go is the store's to say
 //! ([`store::retention`]); here stands how long it is kept, and at what pace it goes.
 //!
-//! **The pace.** A step of the store is short, and after each there is a pause of ten times as long as it took: whoever writes has the
-//! journal for itself nine tenths of the time. When that falls behind what comes in, the pauses get shorter, step by step, but never
-//! shorter than the step before: half of the time is for others, and none of them waits for more than one step. Every instance does this;
-//! those that share a database find the less to do.
+//! **The pace.** A step of the store is short, and after each there is a pause of ten times as long as the store was busy with it: whoever
+//! writes has the journal for itself nine tenths of the time. When that falls behind what comes in, the pauses get shorter, step by step,
+//! but never shorter than the step before: half of the time is for others, and none of them waits for more than one step. At the same time
+//! steps get larger, up to four times: under load each of them waits for the writer, which takes as long for a large one. Every instance
+//! does this; those that share a database find the less to do.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +14,9 @@ use std::{
 };
 
 use a2a::{GetTaskRequest, ListTasksRequest, validate};
-use store::{AgentId, Deleted, Prune, PruneStep, PruneWalk, Removal, Scope, TaskId, Tenant, TenantId, Whose};
+use store::{
+    AgentId, Deleted, LARGEST_STEP, Prune, PruneStep, PruneWalk, Removal, Scope, TaskId, Tenant, TenantId, Whose,
+};
 use tokio::time::Instant;
 
 use crate::{Call, Error, Exchange, Inner, aftermath, convert, intake::answered};
@@ -27,7 +30,8 @@ const FIRST: Duration = Duration::from_secs(10);
 /// How often walks begin anew, so that what was passed over is looked at again.
 const ANEW: Duration = DAY;
 
-/// How much longer than a step the pause after it is, how many steps later it is shorter by one of these, and how long it is at least.
+/// How much longer than a step the pause after it is, how many steps later it is shorter by one of these and the steps are larger, and how
+/// long it is at least.
 const PAUSES: u32 = 10;
 const STEPS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(2);
@@ -205,8 +209,7 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
             let walk = walks.entry((tenant.id, what, whose.clone())).or_default();
             for steps in 0_u32.. {
                 let (tenant, whose) = (tenant.id, whose.clone());
-                let asked = Instant::now();
-                let step = PruneStep { tenant, whose, what, older_than, walk: walk.clone() };
+                let step = PruneStep { tenant, whose, what, older_than, walk: walk.clone(), size: size(steps) };
                 let pruned = inner.store.prune(step).await?;
                 *walk = pruned.walk;
                 round.tasks += pruned.tasks;
@@ -215,7 +218,7 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
                 if !pruned.more {
                     break;
                 }
-                tokio::time::sleep(pause(asked.elapsed(), steps)).await;
+                tokio::time::sleep(pause(pruned.took, steps)).await;
             }
         }
     }
@@ -225,6 +228,11 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
 /// The pause after a step that took so long, which so many steps of the same walk went before.
 fn pause(step: Duration, steps: u32) -> Duration {
     (step * PAUSES.saturating_sub(steps / STEPS).max(1)).max(PAUSE)
+}
+
+/// The size of a step that so many of the same walk went before.
+fn size(steps: u32) -> u64 {
+    (1 + u64::from(steps / STEPS)).min(LARGEST_STEP)
 }
 
 impl Exchange {
@@ -345,6 +353,21 @@ mod tests {
         assert_eq!(pause(step, STEPS * 9), step);
         assert_eq!(pause(step, u32::MAX), step);
         assert_eq!(pause(Duration::ZERO, 0), PAUSE);
+    }
+
+    #[test]
+    fn a_backlog_shrinks_beside_three_thousand_sends_a_second() {
+        // What a step of the usual size removes, its own work for each of them, and its wait for the writer and the commit.
+        let (tasks_of_a_step, of_a_task, waits) = (50, Duration::from_micros(60), Duration::from_millis(25));
+        let (arrivals, mut backlog) = (3_000.0, 600_000.0);
+        let mut steps = 0;
+        while backlog > 0.0 {
+            let removed = tasks_of_a_step * size(steps);
+            let took = of_a_task * u32::try_from(removed).unwrap();
+            backlog += arrivals * (waits + took + pause(took, steps)).as_secs_f64() - removed as f64;
+            steps += 1;
+            assert!(steps < 20_000, "{backlog} are left and do not get fewer");
+        }
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Rig {
         let tenant = self.call.caller.tenant;
         let (whose, what, older_than) = (Whose::AllBut(Vec::new()), Prune::Events, Duration::ZERO);
         tokio::time::sleep(Duration::from_millis(5)).await;
-        let mut step = PruneStep { tenant, whose, what, older_than, walk: PruneWalk::default() };
+        let mut step = PruneStep { tenant, whose, what, older_than, walk: PruneWalk::default(), size: 1 };
         loop {
             let pruned = self.store.prune(step.clone()).await.unwrap();
             step.walk = pruned.walk;

@@ -53,7 +53,7 @@ pub use push::{
 };
 pub use queue::{AgentQueue, Letters, QueueEntry, Wish};
 pub use regular::{open_given, open_regular, read_opened, read_regular};
-pub use retention::{Deleted, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
+pub use retention::{Deleted, LARGEST_STEP, Prune, PruneStep, PruneWalk, Pruned, Removal, Whose};
 pub use types::{
     Accept, Accepted, Append, Appended, AuditEntry, CHILDREN_SCANNED, CancelMark, Change, Changed, Event, EventKind,
     FeedEvent, FeedLimit, FeedPage, Filter, IdempotencyKey, MOST_COUNTED, Most, NewToken, Only, OwedCancel, Page,

@@ -68,7 +68,12 @@ pub struct PruneStep {
     pub older_than: Duration,
     /// Where the last step of the same kind has left off.
     pub walk: PruneWalk,
+    /// How many times the usual number of tasks, events and bytes it may remove: 1 to [`LARGEST_STEP`].
+    pub size: u64,
 }
+
+/// The most that [`PruneStep::size`] may be. A step looks at no more tasks than it may remove then.
+pub const LARGEST_STEP: u64 = MOST_SEEN as u64 / MOST_TASKS;
 
 /// How far a walk over a tenant's tasks has come. A new one begins at the oldest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,6 +97,9 @@ pub struct Pruned {
     pub more: bool,
     /// Where the next step goes on.
     pub walk: PruneWalk,
+    /// How long the store was busy with it. The wait for the writer is not part of that: when others write much it is long,
+    /// and that is when the most has to be removed.
+    pub took: Duration,
 }
 
 /// What is to be deleted at once.
@@ -116,7 +124,7 @@ pub struct Deleted {
     pub more: bool,
 }
 
-/// How many tasks a step looks at, and how much of them it removes.
+/// How many tasks a step looks at, and how much of them one of the usual size removes.
 pub(crate) const MOST_SEEN: usize = 200;
 pub(crate) const MOST_TASKS: u64 = 50;
 pub(crate) const MOST_EVENTS: u64 = 500;
@@ -168,6 +176,27 @@ impl PruneStep {
     pub(crate) fn before(&self, now: LeaseTime) -> i64 {
         clock::now().as_millis().min(now.0).saturating_sub(lease::millis(self.older_than))
     }
+
+    pub(crate) fn most_tasks(&self) -> u64 {
+        MOST_TASKS * self.size()
+    }
+
+    pub(crate) fn most_events(&self) -> u64 {
+        MOST_EVENTS * self.size()
+    }
+
+    pub(crate) fn most_bytes(&self) -> u64 {
+        MOST_BYTES * self.size()
+    }
+
+    fn size(&self) -> u64 {
+        self.size.clamp(1, LARGEST_STEP)
+    }
+
+    /// Whether it has removed enough.
+    pub(crate) fn is_done(&self, pruned: &Pruned) -> bool {
+        pruned.tasks >= self.most_tasks() || pruned.events >= self.most_events() || pruned.bytes >= self.most_bytes()
+    }
 }
 
 impl PruneWalk {
@@ -179,13 +208,6 @@ impl PruneWalk {
     /// A task of a line was dealt with.
     pub(crate) fn pass(&mut self, line: &str, at: i64, task: TaskId) {
         self.places.insert(line.to_owned(), (at, task));
-    }
-}
-
-impl Pruned {
-    /// Whether a step has done enough.
-    pub(crate) fn is_enough(&self) -> bool {
-        self.tasks >= MOST_TASKS || self.events >= MOST_EVENTS || self.bytes >= MOST_BYTES
     }
 }
 

@@ -818,6 +818,31 @@ mod tests {
         }
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_step_of_retention_is_not_charged_for_its_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(start(dir.path(), Options::default()).unwrap());
+        let tenant = store.create_tenant("acme").await.unwrap().id;
+        let (begun, begins) = mpsc::channel();
+        let busy = Arc::clone(&store);
+        let busy = tokio::spawn(async move {
+            let op = move |_: &mut writer::Batch<'_>| {
+                let _ = begun.send(());
+                std::thread::sleep(Duration::from_millis(400));
+                Ok(())
+            };
+            busy.writer.run(Cost::SYSTEM, op).await
+        });
+        tokio::task::block_in_place(|| begins.recv()).unwrap();
+        let (whose, what, walk) = (crate::Whose::AllBut(Vec::new()), crate::Prune::Tasks, crate::PruneWalk::default());
+        let step = PruneStep { tenant, whose, what, older_than: Duration::ZERO, walk, size: 1 };
+        let asked = std::time::Instant::now();
+        let pruned = store.prune(step).await.unwrap();
+        assert!(asked.elapsed() >= Duration::from_millis(200), "it did not wait for the writer");
+        assert!(pruned.took < Duration::from_millis(200), "{:?}", pruned.took);
+        busy.await.unwrap().unwrap();
+    }
+
     /// Polls it once.
     async fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
         poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_pending())).await

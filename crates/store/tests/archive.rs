@@ -231,7 +231,7 @@ async fn tasks_without_their_logs_are_moved_too() {
     let mut events = 0;
     loop {
         let (whose, what, older_than) = (Whose::AllBut(Vec::new()), Prune::Events, Duration::ZERO);
-        let pruned = store.prune(PruneStep { tenant, whose, what, older_than, walk }).await.unwrap();
+        let pruned = store.prune(PruneStep { tenant, whose, what, older_than, walk, size: 1 }).await.unwrap();
         events += pruned.events;
         walk = pruned.walk;
         if !pruned.more {
@@ -257,7 +257,8 @@ async fn tasks_without_their_logs_are_moved_too() {
         assert!(matches!(store.events(tenant, tasks[5], 0, 10).await, Err(store::Error::Pruned)));
         assert!(store.task(tenant, tasks[5], View::FULL).await.unwrap().seq > 0);
         let (whose, what, older_than) = (Whose::AllBut(Vec::new()), Prune::Tasks, Duration::ZERO);
-        let pruned = store.prune(PruneStep { tenant, whose, what, older_than, walk: PruneWalk::default() }).await;
+        let pruned =
+            store.prune(PruneStep { tenant, whose, what, older_than, walk: PruneWalk::default(), size: 1 }).await;
         let pruned = pruned.unwrap();
         assert!(pruned.tasks > 0);
         assert_eq!(store.usage(tenant).await.unwrap().bytes, usage.bytes - pruned.bytes);

@@ -593,6 +593,7 @@ fn step(what: Prune) -> PruneStep {
         what,
         older_than: Duration::ZERO,
         walk: PruneWalk::default(),
+        size: 1,
     }
 }
 

@@ -31,6 +31,7 @@ impl World {
             what,
             older_than: NOTHING,
             walk: PruneWalk::default(),
+            size: 1,
         }
     }
 
@@ -334,16 +335,20 @@ pub(super) async fn what_is_young_stays(store: Arc<dyn Store>) {
 
 pub(super) async fn a_step_is_small(store: Arc<dyn Store>) {
     let world = World::new(store).await;
-    for n in 0..120 {
+    for n in 0..160 {
         world.ended(&n.to_string()).await;
     }
     tick().await;
     let first = world.store.prune(world.step(Prune::Tasks)).await.unwrap();
     assert!((1..=50).contains(&first.tasks) && first.events <= 600 && first.more, "{first:?}");
-    assert_eq!(world.total().await, 120 - first.tasks);
+    assert_eq!(world.total().await, 160 - first.tasks);
+    // One that is to be larger is that, and bounded like others.
+    let larger = PruneStep { size: 2, ..world.step(Prune::Tasks) };
+    let larger = world.store.prune(larger).await.unwrap();
+    assert!((51..=100).contains(&larger.tasks) && larger.more, "{larger:?}");
     let (rest, steps) = world.walk(world.step(Prune::Tasks)).await;
-    assert_eq!((first.tasks + rest.tasks, world.total().await), (120, 0));
-    assert!(steps >= 2);
+    assert_eq!((first.tasks + larger.tasks + rest.tasks, world.total().await), (160, 0));
+    assert!(steps >= 1);
     assert_eq!(world.used().await, Usage::default());
 
     // A long log goes in pieces, from its begin.

@@ -18,6 +18,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::LazyLock,
+    time::Instant,
 };
 
 use deadpool_postgres::Transaction;
@@ -33,7 +34,7 @@ use super::{
 use crate::{
     Deleted, Error, Prune, PruneStep, Pruned, Removal, Result, TaskId, TenantId, clock, codec, lease,
     ops::{Aftermath, Dead, Hidden, RegistryTx},
-    retention::{ENDS, Ended, MOST_BYTES, MOST_EVENTS, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
+    retention::{ENDS, Ended, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
 };
 
 /// The shard of counters of those who write without being an instance.
@@ -161,6 +162,13 @@ struct Gone {
 }
 
 pub(super) async fn prune(readers: &Pool, writers: &Pool, step: &PruneStep) -> Result<Pruned> {
+    // It runs beside the writer, and waits for nobody's turn.
+    let begun = Instant::now();
+    let pruned = remove_old(readers, writers, step).await?;
+    Ok(Pruned { took: begun.elapsed(), ..pruned })
+}
+
+async fn remove_old(readers: &Pool, writers: &Pool, step: &PruneStep) -> Result<Pruned> {
     let mut pruned = Pruned { walk: step.walk.clone(), ..Pruned::default() };
     for (line, hidden) in LINES {
         // A log is kept for as long as a direct reply is read from it.
@@ -222,15 +230,16 @@ async fn prune_tasks(
     pruned: &mut Pruned,
 ) -> Result<bool> {
     let may_go: Vec<Uuid> = seen.iter().filter(|seen| seen.may_go).map(|seen| uuid(seen.task)).collect();
-    let may_go = &may_go[..may_go.len().min(usize::try_from(MOST_TASKS).unwrap_or(usize::MAX))];
+    let may_go = &may_go[..may_go.len().min(usize::try_from(step.most_tasks()).unwrap_or(usize::MAX))];
     if may_go.is_empty() {
         return Ok(true);
     }
-    let weights = readers.query(WEIGH, &[&may_go, &codec::signed(MOST_EVENTS)]).await?;
+    let (most_events, most_bytes) = (codec::signed(step.most_events()), codec::signed(step.most_bytes()));
+    let weights = readers.query(WEIGH, &[&may_go, &most_events]).await?;
     let (mut events, mut bytes, mut chosen) = (0, 0, 0);
     for weight in &weights {
         // One goes in any case, so that a step comes forward.
-        if chosen > 0 && (events >= codec::signed(MOST_EVENTS) || bytes >= codec::signed(MOST_BYTES)) {
+        if chosen > 0 && (events >= most_events || bytes >= most_bytes) {
             break;
         }
         events += weight.try_get::<_, i64>(0)?;
@@ -269,7 +278,7 @@ async fn prune_events(writers: &Pool, step: &PruneStep, seen: &mut Vec<Seen>, pr
     pruned.events += events;
     match last {
         // The last of them may have more.
-        Some(last) if events >= MOST_EVENTS => {
+        Some(last) if events >= step.most_events() => {
             seen.truncate(last);
             Ok(false)
         }
@@ -351,7 +360,7 @@ async fn remove_events(tx: &Transaction<'_>, step: &PruneStep, tasks: &[Uuid]) -
     // In the order in which they ended, so that a walk stands behind those that are done.
     let in_order: Vec<Uuid> = tasks.iter().filter(|task| may_go.contains(task)).copied().collect();
     let statement = tx.prepare_cached(REMOVE_EVENTS).await?;
-    let removed = tx.query(&statement, &[&in_order, &codec::signed(MOST_EVENTS)]).await?;
+    let removed = tx.query(&statement, &[&in_order, &codec::signed(step.most_events())]).await?;
     let mut bytes = 0;
     for row in &removed {
         bytes += row.try_get::<_, i64>(2)?;

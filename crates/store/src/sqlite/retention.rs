@@ -4,7 +4,7 @@
 //! A walk goes along the lines of the index by which lists are made, one for each agent and state that exists, oldest first, and at last along
 //! those that were answered by a direct reply.
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Instant};
 
 use futures_util::FutureExt;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
@@ -13,7 +13,7 @@ use super::{tx::positions, writer::Batch};
 use crate::{
     Deleted, Error, Prune, PruneStep, Pruned, Removal, Result, TaskId, TenantId, clock, codec,
     ops::{Aftermath, Dead, Hidden, RegistryTx},
-    retention::{ENDS, Ended, MOST_EVENTS, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
+    retention::{ENDS, Ended, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
 };
 
 /// The line of those that were answered by a direct reply. No agent's name begins so.
@@ -101,6 +101,12 @@ struct Line {
 }
 
 pub(super) fn prune(batch: &mut Batch<'_>, step: &PruneStep) -> Result<Pruned> {
+    let begun = Instant::now();
+    let pruned = remove_old(batch, step)?;
+    Ok(Pruned { took: begun.elapsed(), ..pruned })
+}
+
+fn remove_old(batch: &mut Batch<'_>, step: &PruneStep) -> Result<Pruned> {
     let before = step.before(batch.now);
     let mut pruned = Pruned { walk: step.walk.clone(), ..Pruned::default() };
     let mut seen = 0;
@@ -113,7 +119,7 @@ pub(super) fn prune(batch: &mut Batch<'_>, step: &PruneStep) -> Result<Pruned> {
             let found = line.look(batch.conn, step, &pruned, before)?;
             let is_end = found.len() < usize::try_from(LOOK).unwrap_or(0);
             for task in found {
-                if pruned.is_enough() || seen >= MOST_SEEN {
+                if step.is_done(&pruned) || seen >= MOST_SEEN {
                     pruned.more = true;
                     return Ok(pruned);
                 }
@@ -138,7 +144,7 @@ pub(super) fn prune(batch: &mut Batch<'_>, step: &PruneStep) -> Result<Pruned> {
 
 /// Removes what may go of a task. Says whether that was all: a long log takes several steps.
 fn remove_some(batch: &mut Batch<'_>, step: &PruneStep, found: &Found, pruned: &mut Pruned) -> Result<bool> {
-    let (events, bytes, is_all) = remove_events(batch.conn, found.pk, pruned)?;
+    let (events, bytes, is_all) = remove_events(batch.conn, found.pk, step, pruned)?;
     pruned.events += events;
     pruned.bytes += codec::unsigned(bytes);
     if step.what == Prune::Events || !is_all {
@@ -153,17 +159,17 @@ fn remove_some(batch: &mut Batch<'_>, step: &PruneStep, found: &Found, pruned: &
 }
 
 /// Removes as many events from the begin of a log as there is room for in the step: how many, their bytes, and whether none is left.
-fn remove_events(conn: &Connection, pk: i64, pruned: &Pruned) -> Result<(u64, i64, bool)> {
+fn remove_events(conn: &Connection, pk: i64, step: &PruneStep, pruned: &Pruned) -> Result<(u64, i64, bool)> {
     let mut oldest =
         conn.prepare_cached("SELECT seq, length(body) FROM a2a_events WHERE task = ?1 ORDER BY seq LIMIT ?2")?;
-    let room = MOST_EVENTS.saturating_sub(pruned.events).max(1);
+    let room = step.most_events().saturating_sub(pruned.events).max(1);
     let mut rows = oldest.query(params![pk, codec::signed(room + 1)])?;
     let (mut last, mut count, mut bytes, mut is_all) = (None, 0, 0, true);
     while let Some(row) = rows.next()? {
-        let is_full =
+        let so_far =
             Pruned { events: pruned.events + count, bytes: pruned.bytes + codec::unsigned(bytes), ..Pruned::default() };
         // One goes in any case, so that a step comes forward.
-        if count > 0 && is_full.is_enough() {
+        if count > 0 && step.is_done(&so_far) {
             is_all = false;
             break;
         }

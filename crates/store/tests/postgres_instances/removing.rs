@@ -16,7 +16,7 @@ use crate::postgres_instances::rig::*;
 
 fn step(what: Prune) -> PruneStep {
     let (whose, older_than, walk) = (Whose::AllBut(Vec::new()), Duration::ZERO, PruneWalk::default());
-    PruneStep { tenant: TENANT, whose, what, older_than, walk }
+    PruneStep { tenant: TENANT, whose, what, older_than, walk, size: 1 }
 }
 
 /// Steps until nothing is left; how many tasks went.
