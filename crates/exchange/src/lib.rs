@@ -180,6 +180,9 @@ pub(crate) struct Inner {
     pub(crate) own: own::Seen,
     /// A newer program has changed the journal's schema in a way that this one does not know.
     pub(crate) outdated: AtomicBool,
+    /// An instance of an older version may take over turns: nothing is written that it could not read. So it is until the store
+    /// was asked.
+    pub(crate) has_older_instances: Arc<AtomicBool>,
     /// No new work; streams end.
     pub(crate) draining: CancellationToken,
     pub(crate) tracker: TaskTracker,
@@ -230,6 +233,7 @@ impl Exchange {
             turn_memory: turn_memory::TurnMemory::new(options.bytes_in_flight),
             has_tenants: AtomicBool::new(false),
             outdated: AtomicBool::new(false),
+            has_older_instances: Arc::new(AtomicBool::new(true)),
             draining: CancellationToken::new(),
             tracker: TaskTracker::new(),
             holder: store.instance().into(),

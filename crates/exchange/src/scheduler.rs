@@ -284,6 +284,10 @@ async fn bury_the_dead(inner: Arc<Inner>) {
             Err(error @ store::Error::FromTheFuture { .. }) => return retire(&inner, &error),
             Err(error) => tracing::debug!(error = %error, "the version of the schema cannot be read"),
         }
+        match inner.store.has_older_instances().await {
+            Ok(has_older) => inner.has_older_instances.store(has_older, Relaxed),
+            Err(error) => tracing::debug!(error = %error, "the versions of other instances cannot be read"),
+        }
         tokio::select! {
             biased;
             () = inner.draining.cancelled() => return,

@@ -1,6 +1,9 @@
 //! Turns what an agent says into events: fills in ids, joins pieces of text, writes the reply.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use a2a::{Artifact, JsonObject, Message, Part, PartContent, Role, TaskState};
 use bytes::Bytes;
@@ -11,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::{
     Note, Outcome, ReplyText, Said,
     chat::REMOTE_FAILED,
-    kept::{self, Base},
+    kept::{self, Base, Sealed},
 };
 
 /// Pieces of text are joined up to this size; more is worth a commit of its own.
@@ -88,6 +91,8 @@ pub(crate) struct Scribe {
     owes: Option<bool>,
     /// What a state that is kept may refer to.
     base: Option<Base>,
+    /// Whether states are kept whole all the same.
+    keeps_whole: Arc<AtomicBool>,
     /// What it may refer to once what is pending is written.
     pending_base: Option<(Bytes, u32)>,
     /// The same once what was given to be written is, and how many drafts follow it.
@@ -113,6 +118,7 @@ impl Scribe {
             state: None,
             owes: None,
             base: None,
+            keeps_whole: Arc::default(),
             pending_base: None,
             next_base: None,
             tokens: Tokens::default(),
@@ -128,6 +134,17 @@ impl Scribe {
     /// Knows what was kept before, and what a state that is kept may refer to.
     pub(crate) fn set_state(&mut self, state: Option<Bytes>, base: Option<Base>) {
         (self.state, self.base) = (state, base);
+    }
+
+    /// While this is set a state that is kept refers to no other: an instance of an older version may have to read it.
+    pub(crate) fn set_keeps_whole(&mut self, keeps_whole: Arc<AtomicBool>) {
+        self.keeps_whole = keeps_whole;
+    }
+
+    /// The body of an event that keeps the state.
+    fn sealed(&self) -> store::Result<Sealed> {
+        let base = self.base.as_ref().filter(|_| !self.keeps_whole.load(Relaxed));
+        kept::seal(&self.progress, self.state.as_ref(), base)
     }
 
     /// Goes on where the turn last kept its state, with what it had made until then. A new attempt says that again as it
@@ -148,7 +165,7 @@ impl Scribe {
         }
         if is_new_attempt {
             // What was said again counts as made before the state was kept.
-            let sealed = kept::seal(&self.progress, self.state.as_ref(), self.base.as_ref())?;
+            let sealed = self.sealed()?;
             self.pending_base = sealed.base;
             self.pending.push(Said::Keep(sealed.body));
         }
@@ -207,7 +224,7 @@ impl Scribe {
 
     fn keep(&mut self) {
         // It is numbers and names: it has a JSON form.
-        if let Ok(sealed) = kept::seal(&self.progress, self.state.as_ref(), self.base.as_ref()) {
+        if let Ok(sealed) = self.sealed() {
             self.pending_base = sealed.base;
             self.pending.push(Said::Keep(sealed.body));
             self.unkept = false;

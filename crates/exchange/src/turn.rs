@@ -389,6 +389,7 @@ pub(crate) async fn take_up(
     scribe: &mut Scribe,
     left: &mut Left,
 ) -> store::Result<bool> {
+    scribe.set_keeps_whole(Arc::clone(&inner.has_older_instances));
     if let Left::Known(state) = left {
         scribe.set_state(state.take(), None);
         return Ok(false);

@@ -305,6 +305,55 @@ async fn a_turn_has_what_the_one_before_kept() {
     assert_eq!(last.status.message.unwrap().parts, [Part::text("2")]);
 }
 
+/// Keeps a state that grows, three times.
+fn growing() -> Entry {
+    agent("growing", |_turn: Turn, out: Output| async move {
+        for n in 1..=3 {
+            out.keep("x".repeat(40_000 + n)).await;
+            out.flush().await;
+        }
+        Outcome::Completed(Vec::new())
+    })
+}
+
+impl Rig {
+    /// How many of the states that a task of it has kept are written whole, and how many as what they add to another.
+    async fn kept_states(&self) -> (usize, usize) {
+        let task = rig::task_of(&self.send("growing", message("go")).await.unwrap());
+        let task = TaskId::parse(&task.id).unwrap();
+        let events = self.store.events(self.call.caller.tenant, task, 0, 100).await.unwrap();
+        let kept: Vec<_> = events.iter().filter(|event| event.kind == EventKind::Kept).collect();
+        let whole = kept.iter().filter(|event| event.body.len() > 40_000).count();
+        (whole, kept.len() - whole)
+    }
+}
+
+#[tokio::test]
+async fn states_are_kept_whole_while_there_is_an_instance_of_an_older_version() {
+    let place = Place::new();
+    place.scratch.open().await.close().await;
+    place.scratch.add_older_instance();
+    let rig = Rig::at(&place, Options::default(), vec![growing()]).await;
+    assert!(rig.store.has_older_instances().await.unwrap());
+    for _ in 0..3 {
+        assert_eq!(rig.kept_states().await, (3, 0));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    // Without one it is so until the store was asked.
+    let rig = Rig::new(vec![growing()]).await;
+    assert!(!rig.store.has_older_instances().await.unwrap());
+    let mut found = rig.kept_states().await;
+    for _ in 0..100 {
+        if found == (1, 2) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        found = rig.kept_states().await;
+    }
+    assert_eq!(found, (1, 2));
+}
+
 #[tokio::test]
 async fn what_was_replaced_after_the_state_was_kept_is_back() {
     let place = Place::new();

@@ -352,6 +352,10 @@ pub trait Installation: Send + Sync + 'static {
     /// has changed it in a way that this one does not know.
     async fn check_schema(&self) -> Result<()>;
 
+    /// Whether an instance that is registered is of an older version, by the schema that it knows. Until it has gone, what is
+    /// written has to be such that it can be read by it. None starts any more: an older program refuses a newer schema.
+    async fn has_older_instances(&self) -> Result<bool>;
+
     /// Commits and events since start, for tests and `sb bench`.
     fn stats(&self) -> Stats;
 

@@ -565,6 +565,11 @@ impl Installation for PostgresStore {
         schema::check(&self.readers).await
     }
 
+    async fn has_older_instances(&self) -> Result<bool> {
+        let older = "SELECT EXISTS (SELECT FROM instances WHERE knows < $1)";
+        Ok(self.readers.query_one(older, &[&schema::known()]).await?.try_get(0)?)
+    }
+
     fn stats(&self) -> Stats {
         self.counters.stats()
     }

@@ -168,6 +168,25 @@ impl Scratch {
         }
     }
 
+    /// Registers an instance, as a program does that says of itself neither its version nor that it has gone. The journal must have
+    /// been opened before.
+    ///
+    /// # Panics
+    /// When the journal cannot be changed.
+    pub fn add_older_instance(&self) {
+        match &self.database {
+            // The session of these looks is the proof that it lives.
+            Some(_) => {
+                let insert = "INSERT INTO instances (id, lock_key, started_at) VALUES ('older', 77, 0)";
+                self.look(&["SELECT pg_advisory_lock(77)::text", insert]);
+            }
+            None => {
+                let insert = "INSERT INTO instances (id, started_at) VALUES ('older', 0)";
+                alter(&self.dir.join(sqlite::FILE), insert);
+            }
+        }
+    }
+
     /// What `--store` and `SB_STORE` have to say for this place, if anything.
     pub fn url(&self) -> Option<&str> {
         self.database.as_ref().map(|database| database.url.as_str())

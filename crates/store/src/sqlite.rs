@@ -619,6 +619,10 @@ impl Installation for SqliteStore {
         self.readers.run(schema::check).await
     }
 
+    async fn has_older_instances(&self) -> Result<bool> {
+        self.readers.run(schema::has_older_instances).await
+    }
+
     fn stats(&self) -> Stats {
         self.counters.stats()
     }

@@ -400,6 +400,7 @@ over_the_line! {
         replace_setting(actor: &str, name: &str, was: Vec<u8>, value: Vec<u8>) -> bool;
         ping();
         check_schema();
+        has_older_instances() -> bool;
     }
 
     async fn close(&self) {

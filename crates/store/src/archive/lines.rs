@@ -17,7 +17,9 @@ use super::{
 };
 use crate::clock;
 
-/// The format's version. A reader refuses a higher one, so that what it does not know is not taken for damage.
+/// The format's version. A reader refuses a higher one, so that what it does not know is not taken for damage. It is raised by a
+/// new kind of record, which the assertion below sees, and by a new form of what records hold, which it does not: a state that
+/// adds to another one (`exchange::kept`) would be taken in and fail its turn later.
 pub(super) const VERSION: u32 = 2;
 
 const _: () = assert!(Kind::ALL.len() == 13 && VERSION == 2, "a new kind of record raises the format's version");

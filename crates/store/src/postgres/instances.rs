@@ -21,7 +21,10 @@ use tokio::{
 };
 use tokio_postgres::{AsyncMessage, Client};
 
-use super::pool::{Connector, Link};
+use super::{
+    pool::{Connector, Link},
+    schema,
+};
 use crate::{Error, Hub, InstanceId, News, Result, clock, wake};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -101,8 +104,10 @@ impl Presence {
         client.batch_execute(SET_UP).await?;
         // After a lost connection the old session may still be there; its end is waited for.
         client.execute("SELECT pg_advisory_lock($1)", &[&lock_key(self.me)]).await?;
-        let insert = "INSERT INTO instances (id, lock_key, started_at) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING";
-        client.execute(insert, &[&self.me.to_string(), &lock_key(self.me), &clock::now().as_millis()]).await?;
+        let insert = "INSERT INTO instances (id, lock_key, started_at, knows) VALUES ($1, $2, $3, $4)
+                      ON CONFLICT (id) DO NOTHING";
+        let (id, started_at) = (self.me.to_string(), clock::now().as_millis());
+        client.execute(insert, &[&id, &lock_key(self.me), &started_at, &schema::known()]).await?;
         let shard = self.choose_shard(&client).await?;
         if self.listen {
             client.batch_execute(&format!("LISTEN {}", wake::CHANNEL)).await?;

@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010_minds.sql"),
     include_str!("migrations/0011_credentials.sql"),
     include_str!("migrations/0012_lists.sql"),
+    include_str!("migrations/0013_instances.sql"),
 ];
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.

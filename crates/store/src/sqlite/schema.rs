@@ -29,6 +29,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0014_minds.sql"),
     include_str!("migrations/0015_credentials.sql"),
     include_str!("migrations/0016_contexts.sql"),
+    include_str!("migrations/0017_instances.sql"),
 ];
 
 /// The oldest version of the schema whose programs can work with the newest. A migration that only adds leaves it as it
@@ -131,6 +132,12 @@ pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
     }
     tx.commit()?;
     Ok(())
+}
+
+/// Whether the program of an instance that is registered knows an older schema than this one.
+pub(super) fn has_older_instances(conn: &Connection) -> Result<bool> {
+    let mut older = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM instances WHERE knows < ?1)")?;
+    Ok(older.query_row([known()], |row| row.get(0))?)
 }
 
 /// Whether this program can go on with the schema as it is now.

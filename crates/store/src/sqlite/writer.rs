@@ -229,7 +229,8 @@ impl Writer {
             let tx = conn.unchecked_transaction()?;
             (data_version(&tx)?, last_pos(&tx)?)
         };
-        conn.execute("INSERT INTO instances (id, started_at) VALUES (?1, ?2)", params![me, clock::now().as_millis()])?;
+        let insert = "INSERT INTO instances (id, started_at, knows) VALUES (?1, ?2, ?3)";
+        conn.execute(insert, params![me, clock::now().as_millis(), schema::known()])?;
         // One place more than there are permits, for the last order.
         let (sender, jobs) = sync_channel(queue + 1);
         let (ending, ended) = oneshot::channel();
