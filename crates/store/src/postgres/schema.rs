@@ -2,7 +2,8 @@
 //!
 //! A statement that waits for an exclusive lock keeps every later statement on that table waiting. So a migration waits
 //! for a lock only briefly ([`Waits::lock`]), gives back all that it holds, pauses while running instances go on, and
-//! tries again. All migrations are one transaction: an attempt that fails leaves the schema as it was.
+//! tries again. An attempt that fails leaves the schema at a version: migrations are one transaction, as far as they are not
+//! [`CONCURRENTLY`].
 
 use std::{
     fmt,
@@ -32,6 +33,10 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0012_lists.sql"),
     include_str!("migrations/0013_instances.sql"),
 ];
+
+/// A migration that begins with this only makes indexes, and makes them beside those who write. That cannot be done in a
+/// transaction. What an attempt left unfinished is found and made anew.
+const CONCURRENTLY: &str = "-- concurrently";
 
 /// The advisory lock under which migrations run. Any number will do; all versions of this program use this one.
 const LOCK: i64 = 0x5357_4954_4348_0001;
@@ -66,8 +71,13 @@ impl Default for Waits {
     }
 }
 
-/// How long an instance waits for the migration of another before it logs that it waits. Nobody waits behind it.
-const TURN: &str = "10s";
+/// How long an instance waits before it logs that it waits: for the migration of another, and for the transactions that have to
+/// end before an index is complete. Nobody waits behind it.
+const TELL: Duration = Duration::from_secs(10);
+
+/// How often an instance looks whether another still migrates. It does not wait in the database: an index that is made
+/// concurrently would wait for that session.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How far an attempt has come.
 #[derive(Debug, Default)]
@@ -90,7 +100,7 @@ struct Blocker {
 }
 
 enum Failure {
-    Blocked(tokio_postgres::Error),
+    Blocked(String),
     Other(Error),
 }
 
@@ -122,14 +132,14 @@ async fn migrate_to(connector: &Connector, migrations: &[&str], waits: Waits) ->
     let mut progress = Progress::default();
     let mut pause = waits.pause;
     loop {
-        let attempt = attempt(&mut client, migrations, waits.lock, &mut progress);
+        let attempt = attempt(&mut client, migrations, waits, &mut progress);
         let (outcome, blocker) = watch(attempt, &watcher, pid, waits.lock / 3).await;
-        let error = match outcome {
+        let why = match outcome {
             Ok(()) => return Ok(()),
             Err(Failure::Other(error)) => return Err(error),
-            Err(Failure::Blocked(error)) => error,
+            Err(Failure::Blocked(why)) => why,
         };
-        let blocker = blocker.map_or_else(|| error.to_string(), |blocker| blocker.to_string());
+        let blocker = blocker.map_or(why, |blocker| blocker.to_string());
         let waited = begun.elapsed();
         let pause_now = if progress.has_turn { pause } else { Duration::ZERO };
         if waited + pause_now >= waits.total {
@@ -148,43 +158,82 @@ async fn migrate_to(connector: &Connector, migrations: &[&str], waits: Waits) ->
     }
 }
 
-/// Applies what is missing. After an error nothing of it is left.
+/// Applies what is missing.
 async fn attempt(
     client: &mut Client,
     migrations: &[&str],
-    lock: Duration,
+    waits: Waits,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     if !progress.has_turn {
-        // It is the session's, and ends with it.
-        client.batch_execute(&format!("SET lock_timeout = '{TURN}'")).await?;
-        client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
+        take_turn(client).await?;
         progress.has_turn = true;
     }
-    let tx = client.transaction().await?;
-    tx.batch_execute(&format!("SET LOCAL lock_timeout = {}", lock.as_millis())).await?;
-    // The version is read again under the lock: another instance may have been first.
-    tx.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)").await?;
-    let row = tx.query_opt("SELECT version FROM schema_version", &[]).await?;
-    let found = row.map(|row| row.try_get::<_, i32>(0)).transpose()?.map(i64::from);
     let known = count(migrations);
-    refuse_future(found, known)?;
-    let applied = usize::try_from(found.unwrap_or(0)).unwrap_or(0);
-    let missing = &migrations[applied..];
-    progress.of = missing.len();
-    for (n, migration) in missing.iter().enumerate() {
-        progress.number = n + 1;
-        tx.batch_execute(migration).await?;
+    let mut first = None;
+    loop {
+        // It is read again under the lock: another instance may have been first.
+        let found = version(client).await?;
+        refuse_future(found, known)?;
+        let applied = usize::try_from(found.unwrap_or(0)).unwrap_or(0);
+        let missing = &migrations[applied..];
+        let begun_at = *first.get_or_insert(applied);
+        (progress.number, progress.of) = (applied - begun_at + 1, migrations.len() - begun_at);
+        let only_indexes = |migration: &&str| migration.starts_with(CONCURRENTLY);
+        let apply = match missing.iter().position(only_indexes) {
+            _ if missing.is_empty() => return Ok(()),
+            // In a database that has nothing yet nobody writes.
+            _ if found.is_none() => missing,
+            Some(0) => {
+                make_indexes(client, missing[0], waits.total).await?;
+                &missing[..1]
+            }
+            until => &missing[..until.unwrap_or(missing.len())],
+        };
+        apply_all(client, apply, found, applied + apply.len(), waits.lock, progress).await?;
         if let Some(found) = found {
-            tracing::info!(from = found, to = known, "{progress} of the schema is done");
+            let to = applied + apply.len();
+            tracing::info!(from = found, to, "{progress} of the schema is done");
         }
     }
-    if found != Some(known) {
-        tx.execute("DELETE FROM schema_version", &[]).await?;
-        let version = i32::try_from(known).unwrap_or(i32::MAX);
-        tx.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&version]).await?;
+}
+
+/// Takes the advisory lock. It is the session's, and ends with it.
+async fn take_turn(client: &Client) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.try_get::<_, bool>(0)? {
+        if begun.elapsed() >= TELL {
+            return Err(Failure::Blocked("the migration of another instance".into()));
+        }
+        sleep(LOOK).await;
     }
-    if found.is_some_and(|found| found < known) {
+    Ok(())
+}
+
+/// Applies migrations in one transaction, and sets the version. After an error nothing of it is left.
+async fn apply_all(
+    client: &mut Client,
+    migrations: &[&str],
+    found: Option<i64>,
+    version: usize,
+    lock: Duration,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    let tx = client.transaction().await?;
+    tx.batch_execute(&format!("SET LOCAL lock_timeout = {}", lock.as_millis())).await?;
+    tx.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)").await?;
+    for (n, migration) in migrations.iter().enumerate() {
+        progress.number += usize::from(n > 0);
+        if !migration.starts_with(CONCURRENTLY) {
+            tx.batch_execute(migration).await?;
+        } else if found.is_none() {
+            tx.batch_execute(&migration.replace(" CONCURRENTLY ", " ")).await?;
+        }
+    }
+    tx.execute("DELETE FROM schema_version", &[]).await?;
+    let version = i32::try_from(version).unwrap_or(i32::MAX);
+    tx.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&version]).await?;
+    if found.is_some() {
         // For older instances that are at work.
         let mark = OLDEST.to_string();
         let set = "INSERT INTO settings (name, value) VALUES ($1, $2)
@@ -195,9 +244,29 @@ async fn attempt(
     Ok(())
 }
 
-/// Does `work` in the session `pid`, and says which transaction it was last seen to wait for.
+/// Makes the indexes of a migration that are not there. An index that is complete, of the same name, is taken for the same: only
+/// an earlier attempt can have made it.
+async fn make_indexes(client: &Client, migration: &str, wait: Duration) -> Result<(), Failure> {
+    // It waits for transactions without holding up anybody, and one that is given up half-way is to be made anew.
+    client.batch_execute(&format!("SET lock_timeout = {}", wait.as_millis())).await?;
+    let lines: Vec<&str> = migration.lines().filter(|line| !line.starts_with("--")).collect();
+    for statement in lines.join(" ").split_terminator(';') {
+        let name = statement.split_whitespace().nth(3).unwrap_or_default();
+        let is_valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)";
+        match client.query_opt(is_valid, &[&name]).await?.map(|row| row.try_get(0)).transpose()? {
+            Some(true) => continue,
+            Some(false) => client.batch_execute(&format!("DROP INDEX CONCURRENTLY {name}")).await?,
+            None => {}
+        }
+        client.batch_execute(statement).await?;
+    }
+    Ok(())
+}
+
+/// Does `work` in the session `pid`, and says which transaction it was last seen to wait for. A long wait is logged.
 async fn watch<T>(work: impl Future<Output = T>, watcher: &Client, pid: i32, period: Duration) -> (T, Option<Blocker>) {
     let mut last = None;
+    let (begun, mut told) = (Instant::now(), Duration::ZERO);
     let mut work = pin!(work);
     loop {
         let look = async {
@@ -210,7 +279,14 @@ async fn watch<T>(work: impl Future<Output = T>, watcher: &Client, pid: i32, per
             seen = look => seen,
         };
         match seen {
-            Ok(Some(blocker)) => last = Some(blocker),
+            Ok(Some(blocker)) => {
+                let waited = begun.elapsed();
+                if waited >= told + TELL {
+                    told = waited;
+                    tracing::warn!(%blocker, waited_s = waited.as_secs(), "making an index waits for another transaction");
+                }
+                last = Some(blocker);
+            }
             Ok(None) => {}
             Err(error) => tracing::debug!(%error, "cannot tell what a migration waits for"),
         }
@@ -265,7 +341,7 @@ impl fmt::Display for Blocker {
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.code() {
-            Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED) => Self::Blocked(error),
+            Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED) => Self::Blocked(error.to_string()),
             _ => Self::Other(error.into()),
         }
     }
@@ -330,6 +406,8 @@ async fn refuse_old_server(client: &Client) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{super::testing, *};
     use crate::{Journal, Registry, scratch};
 
@@ -392,11 +470,75 @@ mod tests {
             slowest = slowest.max(since.elapsed());
             sleep(Duration::from_millis(50)).await;
         }
-        assert!(slowest < Duration::from_secs(8), "a message waited {slowest:?}");
+        assert!(slowest < Duration::from_secs(5), "a message waited {slowest:?}");
         assert!(!migrating.is_finished(), "the reader is still there");
         report.rollback().await.unwrap();
         migrating.await.unwrap().unwrap();
         assert_eq!(version(&reader).await.unwrap(), Some(known() + 1));
+    }
+
+    const INSERT: &str = "SET lock_timeout = '300ms';
+        INSERT INTO a2a_tasks (task_id, tenant_id, created_at, updated_at, status_at, seq, agent_id, state)
+        VALUES (gen_random_uuid(), 1, 1, 1, 1, 1, 'echo', 'completed')";
+
+    /// The sessions that make an index and wait for a transaction.
+    async fn waiting_for_index(client: &Client) -> Vec<i32> {
+        let waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()
+                         AND query LIKE 'CREATE INDEX%' AND state = 'active' AND wait_event_type = 'Lock'";
+        let rows = client.query(waiting, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn until_waiting_for_index(client: &Client) -> i32 {
+        let begun = Instant::now();
+        loop {
+            if let [pid] = waiting_for_index(client).await[..] {
+                return pid;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no index is made that waits");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The names of the indexes by whether they are complete.
+    async fn indexes(client: &Client, is_valid: bool) -> i64 {
+        let count = "SELECT count(*) FROM pg_index JOIN pg_class ON oid = indexrelid WHERE indisvalid = $1
+                       AND relname IN ('a2a_tasks_groups', 'a2a_tasks_in_context')";
+        client.query_one(count, &[&is_valid]).await.unwrap().get(0)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn indexes_are_made_beside_those_who_write_and_made_anew_after_a_kill() {
+        let database = testing::empty_database();
+        let before = MIGRATIONS.iter().position(|migration| migration.starts_with(CONCURRENTLY)).unwrap();
+        let waits = short_waits(Duration::from_secs(120));
+        migrate_to(&database.connector(), &MIGRATIONS[..before], waits).await.unwrap();
+        let client = database.client().await;
+        let mut other = database.client().await;
+        for killed in [true, false] {
+            // Whoever makes an index waits for this transaction, which has written.
+            let open = other.transaction().await.unwrap();
+            open.batch_execute(INSERT).await.unwrap();
+            let connector = database.connector();
+            let migrating = tokio::spawn(async move { migrate_to(&connector, MIGRATIONS, waits).await });
+            let pid = until_waiting_for_index(&client).await;
+            for _ in 0..10 {
+                client.batch_execute(INSERT).await.expect("writers do not wait behind it");
+            }
+            assert_eq!(waiting_for_index(&client).await, [pid], "it still waits");
+            if killed {
+                client.execute("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
+                migrating.await.unwrap().unwrap_err();
+                assert_eq!(indexes(&client, false).await, 1, "one is there and not complete");
+                assert_eq!(version(&client).await.unwrap(), Some(count(&MIGRATIONS[..before])));
+                open.commit().await.unwrap();
+            } else {
+                open.commit().await.unwrap();
+                migrating.await.unwrap().unwrap();
+            }
+        }
+        assert_eq!((indexes(&client, true).await, indexes(&client, false).await), (2, 0));
+        assert_eq!(version(&client).await.unwrap(), Some(known()));
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -408,11 +550,23 @@ mod tests {
         let row = report.query_one("SELECT pg_backend_pid(), count(*) FROM a2a_tasks", &[]).await.unwrap();
         let pid: i32 = row.get(0);
         let waits = short_waits(Duration::from_secs(3));
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let writer = Arc::new(log.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        let _subscribed = tracing::subscriber::set_default(subscriber);
         let refused = migrate_to(&database.connector(), &with_one_more(), waits).await.unwrap_err().to_string();
         for part in ["migration 1 of 1", &format!("process {pid} "), "a long report", "idle in transaction"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
         assert!(!refused.contains("SELECT"), "a statement may hold data: {refused}");
+        let log = std::fs::read_to_string(log.path()).unwrap();
+        let line = log.lines().find(|line| line.contains("WARN")).unwrap_or_else(|| panic!("no warning: {log}"));
+        let blocker = format!("blocker=process {pid} of the database (a long report), idle in transaction");
+        for part in
+            ["migration 1 of 1 waits for another transaction; trying again", &blocker, " waited_s=", " pause_s=0.5"]
+        {
+            assert!(line.contains(part), "{part}: {line}");
+        }
         report.rollback().await.unwrap();
         assert_eq!(version(&reader).await.unwrap(), Some(known()), "nothing was changed");
     }
