@@ -251,6 +251,7 @@ async fn make_indexes(client: &Client, migration: &str, wait: Duration) -> Resul
     client.batch_execute(&format!("SET lock_timeout = {}", wait.as_millis())).await?;
     let lines: Vec<&str> = migration.lines().filter(|line| !line.starts_with("--")).collect();
     for statement in lines.join(" ").split_terminator(';') {
+        let statement = statement.trim();
         let name = statement.split_whitespace().nth(3).unwrap_or_default();
         let is_valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)";
         match client.query_opt(is_valid, &[&name]).await?.map(|row| row.try_get(0)).transpose()? {
@@ -481,10 +482,10 @@ mod tests {
         INSERT INTO a2a_tasks (task_id, tenant_id, created_at, updated_at, status_at, seq, agent_id, state)
         VALUES (gen_random_uuid(), 1, 1, 1, 1, 1, 'echo', 'completed')";
 
-    /// The sessions that make an index and wait for a transaction.
+    /// The sessions that make an index, or remove an incomplete one, and wait for a transaction.
     async fn waiting_for_index(client: &Client) -> Vec<i32> {
         let waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()
-                         AND query LIKE 'CREATE INDEX%' AND state = 'active' AND wait_event_type = 'Lock'";
+                         AND query LIKE '%INDEX CONCURRENTLY%' AND state = 'active' AND wait_event_type = 'Lock'";
         let rows = client.query(waiting, &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
