@@ -192,7 +192,7 @@ async fn browsers_are_told_to_come_back_by_tls_where_the_public_url_is_https() {
 /// A command that believes the authority of the home, or none but another one.
 fn call(home: &Home, ca: &str, args: &[&str]) -> (i32, String, Duration) {
     let begun = std::time::Instant::now();
-    let output = home.command(args).env("SSL_CERT_FILE", home.path(ca)).output().unwrap();
+    let output = home.command(args).env("SSL_CERT_FILE", home.path(ca)).output().expect("the command runs");
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned(), begun.elapsed())
 }
 

@@ -241,7 +241,7 @@ async fn a_token_in_a_file_is_read_again_for_each_call() {
         .await;
     caller.home.ok(&["remote", "add", "added", &url, "--bearer-file", path]);
     for value in ["first", "second"] {
-        caller.home.write("tokens/far", &format!("{value}\n"));
+        caller.home.write("tokens/far", format!("{value}\n"));
         for name in ["bot", "filed", "added"] {
             assert_eq!(caller.asks(name, "work").await["response"], "done", "{name}");
             let bearer = format!("Bearer {value}");
