@@ -60,7 +60,7 @@ async fn python() {
 async fn shell() {
     let rig = with("shell").await;
     let task = rig.say("upper", "shout, please").await;
-    assert_eq!((task.status.state, text(&task)), (TaskState::Completed, "SHOUT, PLEASE\n".to_owned()));
+    assert_eq!((task.status.state, text(&task)), (TaskState::Completed, "SHOUT, PLEASE".to_owned()));
 }
 
 #[tokio::test]

@@ -25,11 +25,13 @@ echo '{"message":{"parts":[{"text":"here I am"}]}}'
 
 /// A server with an agent that replies before its task would be shown, and one that replies long after.
 async fn rig(fault: Option<&'static str>) -> Rig {
-    let agent = |seconds: &str| {
+    let agent = |seconds: &str, reveal: &str| {
         let command = format!("argv = [\"sh\", \"reply.sh\", \"{seconds}\"]\noutput = \"events\"\n");
-        format!("kind = \"command\"\nreply = \"auto\"\nconcurrency = 16\n[command]\n{command}")
+        format!("kind = \"command\"\nreply = \"auto\"\nconcurrency = 16\n{reveal}[command]\n{command}")
     };
-    let agents = [("soon.toml", agent("0.6")), ("late.toml", agent("3.5")), ("reply.sh", SCRIPT.to_owned())];
+    // A busy machine may take longer than the second of the default to start a program.
+    let soon = agent("0.6", "reveal_after = \"4s\"\n");
+    let agents = [("soon.toml", soon), ("late.toml", agent("3.5", "")), ("reply.sh", SCRIPT.to_owned())];
     let agents = agents.each_ref().map(|(name, file)| (*name, file.as_str()));
     Rig::start_with_agents("", &agents, fault).await
 }
