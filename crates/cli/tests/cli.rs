@@ -159,7 +159,7 @@ fn card_get_prints_the_card() {
 }
 
 #[test]
-fn what_is_not_safe_is_refused() {
+fn x_25_what_is_not_safe_is_refused() {
     let home = Home::new();
     let text = home.fails(&["serve", "--listen", "0.0.0.0:0", "--no-auth"], 2);
     assert!(text.contains("--no-auth") && text.contains("hint: "), "{text}");

@@ -127,7 +127,7 @@ async fn a_cancel_racing_a_completion_leaves_one_terminal_state() {
 }
 
 #[tokio::test]
-async fn an_agent_that_ignores_the_cancel_is_overruled() {
+async fn x_35_an_agent_that_ignores_the_cancel_is_overruled() {
     let options = Options { cancel_grace: Duration::from_millis(100), ..Options::default() };
     let rig = Rig::with(
         options,
@@ -246,7 +246,7 @@ async fn a_timeout_fails_the_turn() {
 }
 
 #[tokio::test]
-async fn a_required_extension_is_enforced_and_known_ones_are_activated() {
+async fn x_51_a_required_extension_is_enforced_and_known_ones_are_activated() {
     let mut strict = agent("strict", |_turn, _out| async move { Outcome::Completed(Vec::new()) });
     strict.profile.extensions =
         vec![a2a::AgentExtension { uri: "urn:x:needed".into(), required: true, ..Default::default() }];
@@ -278,7 +278,7 @@ async fn a_required_extension_is_enforced_and_known_ones_are_activated() {
 }
 
 #[tokio::test]
-async fn parts_are_checked_against_the_agents_modes() {
+async fn x_11_parts_are_checked_against_the_agents_modes() {
     let rig = Rig::new(vec![agent("text", |_turn, _out| async move { Outcome::Completed(Vec::new()) })]).await;
     let mut picture = message("x");
     picture.parts.push(Part { media_type: "image/png".into(), ..Part::raw("png".as_bytes()) });

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn x_2_x_38_versions() {
         for good in ["1", "1.0", "1.0.0", "1.0.17", " 1.0 "] {
             assert!(check_version(&headers(&[("a2a-version", good)]), &query("")).is_ok(), "{good}");
         }
@@ -260,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_the_older_dialect() {
+    fn x_2_x_38_versions_of_the_older_dialect() {
         let v03 = |value| check_version_of_03(&headers(&[("a2a-version", value)]), &query(""));
-        for good in ["", "0.3", "0.3.0"] {
+        for good in ["", "0.3", "0.3.0", "0.3.17"] {
             assert!(v03(good).is_ok(), "{good}");
         }
         for newer in ["1", "1.0", "1.0.2"] {

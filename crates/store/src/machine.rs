@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_mark_leaves_one_end() {
+    fn x_35_a_cancel_mark_leaves_one_end() {
         for state in ALL {
             for waiting in [false, true] {
                 let end = next(Working, Step::End { state, canceled: true, waiting });

@@ -520,7 +520,19 @@ fn the_data_directory_follows_xdg() {
 }
 
 #[test]
-fn what_is_not_safe_is_refused() {
+fn x_31_registries_and_agent_files_lie_beside_the_configuration() {
+    let (_keep, path) = file("");
+    let home = environment(&[("HOME", "/h")]);
+    let config = load(Layer::default(), Some(&path), &home).unwrap().check(&home).unwrap();
+    let beside = |name: &str| path.parent().map(|directory| directory.join(name));
+    assert_eq!(config.remotes.json, beside("a2a_agents.json"));
+    assert_eq!(config.remotes.yaml, beside("agents.yaml"));
+    assert_eq!(config.remotes.directory, beside("agents.d"));
+    assert_eq!(config.agents_dir, beside("agents"));
+}
+
+#[test]
+fn x_25_what_is_not_safe_is_refused() {
     let home = environment(&[("HOME", "/h")]);
     let check = |listen: &str, no_auth: bool, public_url: Option<&str>| {
         let layer = Layer {

@@ -63,7 +63,7 @@ async fn s3_104_every_credential_on_every_route() {
 }
 
 #[tokio::test]
-async fn s3_105_401_is_plain_json() {
+async fn s3_105_x_18_x_25_401_is_plain_json() {
     let rig = Rig::start().await;
     let api = rig.api();
     let task = text(&api.send(&to("echo", "hello")).await, "/id").to_owned();

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    http::{Api, array, message, state, text},
+    http::{Api, array, message, reason, state, text, to},
     rig::{Rig, TOKEN},
 };
 
@@ -222,8 +222,34 @@ async fn s3_103_card_says_how_to_authenticate() {
     // X-50: what needs a credential cannot be had where there are none.
     assert_eq!(card["capabilities"]["extendedAgentCard"], false);
     for path in ["/a2a/extendedAgentCard", "/a2a/agents/echo/extendedAgentCard"] {
-        assert_eq!(super::http::reason(&nobody.get(path).await.error(400)), "UNSUPPORTED_OPERATION", "{path}");
+        assert_eq!(reason(&nobody.get(path).await.error(400)), "UNSUPPORTED_OPERATION", "{path}");
     }
     assert!(nobody.get("/a2a/agents/echo/.well-known/agent-card.json").await.ok().get("securitySchemes").is_none());
     assert_eq!(state(&nobody.send(&json!({"message": message("hello")})).await), "COMPLETED");
+}
+
+/// An agent that requires an extension.
+const STRICT: &str = r#"
+kind = "command"
+[command]
+argv = ["cat"]
+[[extensions]]
+uri = "urn:example:needed"
+required = true
+"#;
+
+#[tokio::test]
+async fn x_51_cards_tell_of_required_extensions_and_do_not_insist_on_them() {
+    let rig = Rig::start_with_agents("", &[("strict.toml", STRICT)], None).await;
+    let api = rig.api();
+    let refused = api.post("/a2a/message:send", &to("strict", "hello")).await.error(400);
+    assert_eq!(reason(&refused), "EXTENSION_SUPPORT_REQUIRED");
+    let refused = api.get("/a2a/agents/strict/tasks").await.error(400);
+    assert_eq!(reason(&refused), "EXTENSION_SUPPORT_REQUIRED");
+    for path in ["/a2a/agents/strict/.well-known/agent-card.json", "/a2a/agents/strict/extendedAgentCard"] {
+        let card = api.get(path).await.ok();
+        let declared = array(&card, "/capabilities/extensions");
+        let is_told = declared.iter().any(|one| one["uri"] == "urn:example:needed" && one["required"] == true);
+        assert!(is_told, "{path}: {card:#}");
+    }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn s3_91_no_framework_default_errors() {
+async fn s3_91_x_16_no_framework_default_errors() {
     let rig = Rig::start().await;
     let api = rig.api();
     let id = text(&api.send(&to("echo", "hello")).await, "/id").to_owned();
@@ -102,7 +102,7 @@ async fn s3_91_no_framework_default_errors() {
 }
 
 #[tokio::test]
-async fn s3_91_too_large_is_413() {
+async fn s3_91_x_16_too_large_is_413() {
     let rig = Rig::start().await;
     let api = rig.api();
     let request = json!({"message": message(&"x".repeat(11 << 20))});

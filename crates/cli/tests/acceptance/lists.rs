@@ -21,7 +21,7 @@ fn escaped(value: &str) -> String {
 }
 
 #[tokio::test]
-async fn s3_51_list_pages_newest_first() {
+async fn s3_51_x_52_list_pages_newest_first() {
     let rig = Rig::start().await;
     let api = rig.api();
     let empty = api.get("/a2a/tasks").await.ok();
@@ -54,7 +54,7 @@ async fn s3_51_list_pages_newest_first() {
 }
 
 #[tokio::test]
-async fn s3_52_list_filters() {
+async fn s3_52_x_52_list_filters() {
     let rig = Rig::start().await;
     let api = rig.api();
     let mut in_context = to("echo", "first");

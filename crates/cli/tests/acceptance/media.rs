@@ -37,7 +37,7 @@ async fn s3_88_both_media_types_are_taken() {
 }
 
 #[tokio::test]
-async fn s3_89_other_media_types_are_refused() {
+async fn s3_89_x_16_other_media_types_are_refused() {
     let rig = Rig::start().await;
     let api = rig.api();
     for media_type in [Some("text/plain"), Some("application/xml"), Some("multipart/form-data"), Some("nonsense"), None]
@@ -52,7 +52,7 @@ async fn s3_89_other_media_types_are_refused() {
 }
 
 #[tokio::test]
-async fn s3_90_json_rpc_requires_json() {
+async fn s3_90_x_16_json_rpc_requires_json() {
     let rig = Rig::start().await;
     let api = rig.api();
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message("hello")}});

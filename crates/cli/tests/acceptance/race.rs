@@ -48,7 +48,7 @@ async fn race(api: Api, run_ms: u64) -> &'static str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s2_25_a_cancel_racing_a_completion_has_one_winner() {
+async fn s2_25_x_35_a_cancel_racing_a_completion_has_one_winner() {
     let races: u64 = if std::env::var_os("SB_LONG").is_some() { 20_000 } else { 1_000 };
     let rig = Rig::start().await;
     let api = rig.api();

@@ -178,7 +178,7 @@ async fn s3_19_auth_is_auth_required() {
 }
 
 #[tokio::test]
-async fn s3_108_typed_parts_survive() {
+async fn s3_108_x_11_typed_parts_survive() {
     let rig = Rig::start().await;
     let api = rig.api();
     // Numbers beyond f64, key order and unusual characters have to come back as they were sent.
@@ -216,7 +216,7 @@ async fn s3_108_typed_parts_survive() {
 }
 
 #[tokio::test]
-async fn media_types_are_checked_against_the_agent() {
+async fn x_11_media_types_are_checked_against_the_agent() {
     let rig = Rig::start().await;
     let api = rig.api();
     let message = json!({

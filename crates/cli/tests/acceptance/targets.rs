@@ -60,7 +60,7 @@ async fn s3_67_agent_scoped_tasks() {
 }
 
 #[tokio::test]
-async fn s3_70_the_gateway_selects_by_tenant() {
+async fn s3_70_x_8_the_gateway_selects_by_tenant() {
     let rig = Rig::start().await;
     let api = rig.api();
     let task = api.send(&to("ask", "what")).await;

@@ -29,7 +29,7 @@ async fn s3_54_get_gives_the_bare_task() {
 }
 
 #[tokio::test]
-async fn s3_55_cancel() {
+async fn s3_55_x_35_x_41_cancel() {
     let rig = Rig::start().await;
     let api = rig.api();
     // without a body, and with one.
@@ -78,7 +78,7 @@ async fn s3_55_a_blocking_send_learns_of_the_cancel() {
 }
 
 #[tokio::test]
-async fn s3_56_subscribe_shows_the_task_and_what_follows() {
+async fn s3_56_x_26_x_41_subscribe_shows_the_task_and_what_follows() {
     let rig = Rig::start().await;
     let api = rig.api();
     let id = text(&api.send(&to_at_once("slow", "800")).await, "/id").to_owned();

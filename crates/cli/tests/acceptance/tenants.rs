@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::{
-    http::{answer, state, text, to, to_at_once},
+    http::{answer, reason, state, text, to, to_at_once},
     rig::Rig,
 };
 
 #[tokio::test]
-async fn another_tenants_task_does_not_exist() {
+async fn x_8_another_tenants_task_does_not_exist() {
     let rig = Rig::start().await;
     let mine = rig.api();
     let token = rig.add_tenant("other").await;
@@ -32,6 +32,11 @@ async fn another_tenants_task_does_not_exist() {
     theirs.rpc_error("GetTask", &json!({"id": id}), -32001).await;
     theirs.rpc_error("CancelTask", &json!({"id": id}), -32001).await;
     assert_eq!(theirs.get("/a2a/tasks").await.ok()["totalSize"], 0);
+    // The field `tenant` names an agent, and never an owner.
+    for owner in ["default", "other"] {
+        let error = theirs.post("/a2a/message:send", &to(owner, "hello")).await.error(404);
+        assert_eq!(reason(&error), "AGENT_NOT_FOUND", "{owner}");
+    }
     assert_eq!(state(&theirs.send(&to("echo", "hello")).await), "COMPLETED", "the demo agents are everyone's");
     assert_eq!(mine.get("/a2a/tasks").await.ok()["totalSize"], 1);
     let task = mine.post_empty(&format!("/a2a/tasks/{id}:cancel")).await.ok();

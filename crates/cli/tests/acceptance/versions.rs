@@ -30,7 +30,7 @@ fn check_error(error: &Value) {
 }
 
 #[tokio::test]
-async fn s3_46_requests_must_say_1_0() {
+async fn s3_46_x_38_requests_must_say_1_0() {
     let rig = Rig::start().await;
     let api = rig.api();
     for refused in [None, Some(""), Some("0.3"), Some("0.3.0"), Some("2.0"), Some("1.1"), Some("10"), Some("abc")] {

@@ -82,7 +82,7 @@ async fn s3_79_an_idempotency_key_counts_in_metadata_too() {
 }
 
 #[tokio::test]
-async fn s3_100_the_struct_service_has_the_methods_of_its_card() {
+async fn s3_100_x_29_the_struct_service_has_the_methods_of_its_card() {
     let rig = Rig::start(&[]).await;
     let grpc = rig.grpc();
     let sent = grpc.ok(GATEWAY, "SendMessage", &to("echo", "hello")).await;

@@ -40,7 +40,7 @@ async fn s2_12_s2_13_a_result_has_the_tokens_that_were_used() {
 }
 
 #[tokio::test]
-async fn s0_37_s0_38_s0_39_s0_40_tools_files_and_replies_of_others_are_artifacts_in_both_generations() {
+async fn s0_37_s0_38_s0_39_s0_40_x_17_tools_files_and_replies_of_others_are_artifacts_in_both_generations() {
     let thinker = Thinker::with_helper(&busy()).await;
     let frames = thinker.seed_stream("index", "message/stream", &said("work")).await;
     let id = text(&frames[0], "/taskId").to_owned();

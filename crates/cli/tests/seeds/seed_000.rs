@@ -113,7 +113,7 @@ async fn s0_32_the_base_url_is_configured_and_never_the_host_header() {
 }
 
 #[tokio::test]
-async fn s0_9_s0_34_s0_35_s0_36_s0_40_s0_42_what_a_stream_says() {
+async fn s0_9_s0_34_s0_35_s0_36_s0_40_s0_42_x_27_what_a_stream_says() {
     let fixture = Fixture::seeded().await;
     let mut params = said("stream");
     params["message"]["contextId"] = json!("c-1");
@@ -198,7 +198,7 @@ async fn s0_10_s2_23_tasks_are_scoped_to_their_tenant() {
 }
 
 #[tokio::test]
-async fn s0_12_what_has_ended_is_not_cancelable() {
+async fn s0_12_x_35_what_has_ended_is_not_cancelable() {
     let fixture = Fixture::seeded().await;
     let done = fixture.seed("index", "message/send", said("x")).await["result"]["id"].clone();
     assert_eq!(fixture.seed("index", "tasks/cancel", json!({"id": done})).await["error"]["code"], -32002);

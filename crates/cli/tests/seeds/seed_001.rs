@@ -50,7 +50,7 @@ async fn caller_of(remote: &Remote) -> Caller {
 }
 
 #[tokio::test]
-async fn s1_1_s1_4_the_registry_is_a_file_that_can_be_moved() {
+async fn s1_1_s1_4_x_31_the_registry_is_a_file_that_can_be_moved() {
     let remote = answering("sunny").await;
     let registry = json!({"agents": {"weatherbot": {"url": remote.agent()}}}).to_string();
     for by_flag in [true, false] {

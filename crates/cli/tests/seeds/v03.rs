@@ -20,7 +20,7 @@ async fn call(fixture: &Fixture, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn x_1_slash_methods_answer_in_their_dialect() {
+async fn x_1_x_35_slash_methods_answer_in_their_dialect() {
     let fixture = Fixture::start().await;
     let sent = call(&fixture, "message/send", said("hello")).await;
     let task = &sent["result"];

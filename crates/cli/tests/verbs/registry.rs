@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::rig::{Home, eventually, line_value};
 
 #[test]
-fn s3_20_s3_21_s3_34_a_card_is_kept_from_the_command_line() {
+fn s3_20_s3_21_s3_34_x_29_a_card_is_kept_from_the_command_line() {
     let home = Home::new();
     let _server = home.serve();
     let arguments = ["a2a", "card-upsert", "agent.research.v1", "Research Agent"];

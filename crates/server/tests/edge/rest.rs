@@ -61,7 +61,7 @@ async fn the_target_is_in_the_path_the_body_or_the_query() {
 }
 
 #[tokio::test]
-async fn a_task_is_canceled_without_a_body() {
+async fn x_41_a_task_is_canceled_without_a_body() {
     let fixture = Fixture::start().await;
     let id = fixture.slow_task("long").await;
     let path = format!("/a2a/tasks/{id}:cancel");
@@ -132,7 +132,7 @@ async fn media_types_are_checked() {
 }
 
 #[tokio::test]
-async fn every_bad_request_gets_the_same_kind_of_body() {
+async fn x_16_every_bad_request_gets_the_same_kind_of_body() {
     let fixture = Fixture::with(|options| options.body_limit = 1000).await;
     for (method, path, status, reason) in [
         ("GET", "/nope", 404, "NOT_FOUND"),

@@ -635,6 +635,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn x_52_a_total_is_exact_unless_more_than_ten_thousand_tasks_have_to_be_counted() {
+        let database = testing::database().await;
+        let client = database.client().await;
+        client
+            .batch_execute(
+                "INSERT INTO a2a_tasks (task_id, tenant_id, created_at, updated_at, status_at, seq, turn, agent_id,
+                   context_id, state)
+                 SELECT gen_random_uuid(), 7, 1, 1, n, 1, 1, 'echo', 'one', 'working' FROM generate_series(1, 10001) n;
+                 INSERT INTO task_counts (tenant_id, shard, agent_id, state, n) VALUES (7, 1, 'echo', 'working', 10001)",
+            )
+            .await
+            .unwrap();
+        let pool = database.readers();
+        for (context, since, total) in [
+            (None, None, 10_001),
+            (Some("one"), None, 10_000),
+            (None, Some(1), 10_000),
+            (None, Some(3), 9_999),
+            (Some("one"), Some(3), 9_999),
+        ] {
+            let filter = Filter { context: context.map(str::to_owned), since: since.map(codec::time), ..everything(1) };
+            assert_eq!(list(&pool, TENANT, &filter).await.unwrap().total, total, "{filter:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn artifacts_keep_their_order_and_their_chunks_together() {
         let database = testing::database().await;
         let client = database.client().await;

@@ -625,4 +625,36 @@ mod tests {
         assert!(next.contains("agent_id=? AND state>?") && next.contains("context_id=? AND agent_id>?"), "{next}");
         assert!(!next.contains("TEMP"), "{next}");
     }
+
+    #[test]
+    fn x_52_a_total_is_exact_unless_more_than_ten_thousand_tasks_have_to_be_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = schema::open_writer(&dir.path().join("new.db"), 1024).unwrap();
+        conn.execute_batch(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 10001)
+             INSERT INTO a2a_tasks (task_id, pk, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at, seq)
+               SELECT printf('00000000-0000-7000-8000-%012x', n), n, 1, 'echo', 'one', 'working', 1, 1, n, 1 FROM n;
+             INSERT INTO task_counts (tenant_id, agent_id, state, n) VALUES (1, 'echo', 'working', 10001)",
+        )
+        .unwrap();
+        for (context, since, total) in [
+            (None, None, 10_001),
+            (Some("one"), None, 10_000),
+            (None, Some(1), 10_000),
+            (None, Some(3), 9_999),
+            (Some("one"), Some(3), 9_999),
+        ] {
+            let filter = Filter {
+                agent: None,
+                among: Vec::new(),
+                context: context.map(str::to_owned),
+                state: None,
+                since: since.map(codec::time),
+                after: None,
+                limit: 0,
+                view: View::FULL,
+            };
+            assert_eq!(list(&conn, TenantId(1), &filter).unwrap().total, total, "{filter:?}");
+        }
+    }
 }

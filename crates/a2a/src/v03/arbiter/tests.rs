@@ -146,7 +146,7 @@ fn metadata_is_kept_beside_ours() {
 }
 
 #[test]
-fn s2_10_s2_11_only_text_is_taken() {
+fn s2_10_s2_11_x_11_only_text_is_taken() {
     let message = |parts: Value| -> Message {
         serde_json::from_value(json!({"messageId": "m", "role": "user", "parts": parts})).unwrap()
     };
@@ -236,7 +236,7 @@ fn ended(state: &str, text: Option<&str>) -> Value {
 }
 
 #[test]
-fn s0_35_s0_36_s0_40_s0_42_s2_17_a_stream_of_text() {
+fn s0_35_s0_36_s0_40_s0_42_s2_17_x_27_a_stream_of_text() {
     let found = frames(vec![
         snapshot("SUBMITTED", &json!([])),
         status("WORKING", None),
