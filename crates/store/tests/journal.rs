@@ -360,7 +360,7 @@ async fn only_the_dead_lose_their_leases() {
     let id = one.instance();
     drop(one);
     // As a crash leaves it: the row and the file are there, the lock is free.
-    raw(dir.path()).execute("INSERT INTO instances VALUES (?1, 0)", [id.to_string()]).unwrap();
+    raw(dir.path()).execute("INSERT INTO instances (id, started_at) VALUES (?1, 0)", [id.to_string()]).unwrap();
     let file = dir.path().join("instances").join(format!("{id}.lock"));
     std::fs::write(&file, "").unwrap();
 

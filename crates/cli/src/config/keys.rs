@@ -120,7 +120,8 @@ table! {
     data_dir("DIR"): PathBuf, else "`switchboard` in the XDG data directory";
     /// Where the journal is: `postgres://USER@HOST/DATABASE` or `sqlite:DIR`.
     store("URL"): Masked, else "SQLite in the data directory";
-    /// How many connections or threads read the journal; who finds none free waits.
+    /// How many connections to PostgreSQL read the journal; with SQLite at most 4 threads do. A read that finds none free
+    /// waits up to 5 seconds and is then answered with 503.
     store_connections("NUMBER"): u64 = 8, in 1..=1000;
     /// How instances wake each other: `off`, `local`, `notify`, `nats://HOST` or `tls://HOST`.
     wake("CHANNEL"): Masked, else "`notify` on PostgreSQL, `local` on SQLite";
