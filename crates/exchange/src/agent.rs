@@ -550,7 +550,13 @@ impl Turn {
 
     /// The ids under which what this turn causes is known.
     pub fn trace(&self) -> Trace {
-        self.origin.trace(self.task, self.number, Some(&self.message.message_id))
+        // What may not be handed on is not sent.
+        let hands_on = self.ledger.clone().delegate(None).ok();
+        let hands_on = match &self.past.0 {
+            Source::Journal(source) => hands_on.as_ref().map(|delegation| (&source.key, delegation)),
+            Source::Told { .. } => None,
+        };
+        self.origin.trace(self.task, self.number, Some(&self.message.message_id), hands_on)
     }
 
     /// The text of the message's text parts.

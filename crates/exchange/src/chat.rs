@@ -180,7 +180,7 @@ impl Exchange {
             task,
             state,
             response,
-            correlation: origin.trace(task, 1, None).correlation,
+            correlation: origin.trace(task, 1, None, None).correlation,
             elsewhere,
             is_broken: state == TaskState::Failed && whole.status.message.as_ref().is_some_and(is_broken),
             agent: head.agent,

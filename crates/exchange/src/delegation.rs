@@ -7,13 +7,18 @@
 //! Another Switchboard that is known as one is told all of it in the metadata of the request. That does not reach every remote: some are told
 //! nothing beside the text, and of some no card is known. So the id of each message that is sent to a remote says how deep the work is and how
 //! many calls are left ([`message_id`]). A message needs an id in every binding and dialect, and it arrives under whatever URL is called.
+//!
+//! A relay that gives messages new ids may pass `traceparent` on. The span in it says the same to the installation that made it ([`span`]).
+//! The trace alone says nothing: an honest caller sends any number of messages in one trace.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use store::clock;
+use store::{TenantId, clock};
 use tokio::time::Instant;
+
+use crate::{convert, page_token::Key};
 
 /// The longest chain that is read from a caller, and the longest name in it.
 const LONGEST_CHAIN: usize = 64;
@@ -25,6 +30,10 @@ const TELLS: char = '~';
 const MARK: usize = 12;
 /// Maximum number of marks in a message id. The agents that were called last have theirs in it.
 const MOST_MARKS: usize = 8;
+
+/// Number of bits of a span for the logarithm of the number of calls, and for what sets it apart from other spans.
+const CALLS: u32 = 5;
+const UNIQUE: u32 = 21;
 
 /// How far work may be handed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,6 +209,18 @@ impl Delegation {
         Some(Self::bounded(Self { depth, chain, deadline: None, calls: Some(calls) }))
     }
 
+    /// What a span says about the delegation of the message that was sent with it, if it is one of this installation's.
+    pub(crate) fn of_span(key: &Key, trace: &str, span: &str) -> Option<Self> {
+        let span = u64::from_str_radix(span, 16).ok()?.to_be_bytes();
+        let (said, seal) = span.split_first_chunk::<4>()?;
+        if seal_span(key, trace, *said) != seal {
+            return None;
+        }
+        let said = u32::from_be_bytes(*said) >> UNIQUE;
+        let calls = 2_u32.pow(said & (2_u32.pow(CALLS) - 1)) - 1;
+        Some(Self { depth: (said >> CALLS) + 1, calls: Some(calls), ..Self::default() })
+    }
+
     /// How long until its deadline.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline.map(Deadline::left)
@@ -216,6 +237,29 @@ pub fn message_id(base: &str, delegation: &Delegation) -> String {
     let last = &chain[chain.len().saturating_sub(MOST_MARKS)..];
     let marks: String = last.iter().map(|name| mark(base, name)).collect();
     format!("{base}{TELLS}{depth}.{}.{marks}", calls.unwrap_or(u32::MAX))
+}
+
+/// The span of a turn in a `traceparent`, by which the installation recognizes work that comes back. `turn` is what no other turn has.
+///
+/// The first half says the depth less one (6 bits, enough for the largest `delegation.depth`), the logarithm of the number of calls that are
+/// left, and some bits of a digest of `turn`. The second half is a keyed digest of the first and of the trace: one of 2³² foreign spans passes
+/// for one of these. The number of calls is rounded down to one less than a power of two. A call costs one and takes half of the rest, which
+/// keeps that form, so only the first number is rounded.
+pub(crate) fn span(key: &Key, trace: &str, turn: &str, delegation: &Delegation) -> String {
+    let depth = delegation.depth.saturating_sub(1).min(63);
+    let calls = delegation.calls.unwrap_or(u32::MAX).saturating_add(1).ilog2();
+    let [.., a, b, c, d] = convert::digest(&[turn.as_bytes()]);
+    let unique = u32::from_be_bytes([a, b, c, d]) >> (u32::BITS - UNIQUE);
+    let said = (((depth << CALLS) | calls) << UNIQUE) | unique;
+    let seal = u32::from_be_bytes(seal_span(key, trace, said.to_be_bytes()));
+    format!("{said:08x}{seal:08x}")
+}
+
+fn seal_span(key: &Key, trace: &str, said: [u8; 4]) -> [u8; 4] {
+    let purpose = convert::digest(&[b"a span of a turn"]);
+    // Work may come back by way of another tenant.
+    let [a, b, c, d, ..] = key.mac(TenantId(0), &purpose, &[trace.as_bytes(), &said].concat());
+    [a, b, c, d]
 }
 
 fn mark(base: &str, name: &str) -> String {
@@ -452,5 +496,46 @@ mod tests {
         let bounded = Delegation::bounded(Delegation { chain, ..Delegation::default() });
         assert_eq!(bounded.chain.len(), 61);
         assert_eq!(bounded.depth, 61, "nobody is less deep than the chain is long");
+    }
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    #[test]
+    fn a_span_is_recognized_where_it_was_made_and_nowhere_else() {
+        let (key, other) = (Key([7; 32]), Key([8; 32]));
+        for (depth, calls, left) in [(1, 499, 255), (64, 1, 1), (8, 0, 0), (2, 63, 63), (3, 1_000_000, 524_287)] {
+            let given = Delegation { depth, calls: Some(calls), ..Delegation::default() };
+            let made = span(&key, TRACE, "task 1", &given);
+            assert_eq!(made.len(), 16);
+            let known = Delegation { depth, calls: Some(left), ..Delegation::default() };
+            assert_eq!(Delegation::of_span(&key, TRACE, &made), Some(known), "{calls}");
+            assert_eq!(Delegation::of_span(&other, TRACE, &made), None, "another installation");
+            assert_eq!(Delegation::of_span(&key, &TRACE.replace('0', "1"), &made), None, "another trace");
+            assert_eq!(span(&key, TRACE, "task 1", &given), made, "retries link");
+            assert_ne!(span(&key, TRACE, "task 2", &given), made);
+            for at in 0..16 {
+                let digit = if &made[at..=at] == "0" { "1" } else { "0" };
+                let changed = format!("{}{digit}{}", &made[..at], &made[at + 1..]);
+                assert_eq!(Delegation::of_span(&key, TRACE, &changed), None, "{changed}");
+            }
+        }
+    }
+
+    #[test]
+    fn calls_of_work_that_is_known_by_its_span_alone_are_no_more_than_the_budget() {
+        fn exhaust(key: &Key, limits: DelegationLimits, me: u32, from: Delegation) -> u32 {
+            let mut ledger = Ledger::new(limits, format!("here/{me}"), from);
+            let mut calls = 0;
+            while let Ok(child) = ledger.delegate(None) {
+                let back = Delegation::of_span(key, TRACE, &span(key, TRACE, "task", &child)).unwrap();
+                calls += 1 + exhaust(key, limits, me + 1, back);
+            }
+            calls
+        }
+        for calls in [0, 1, 2, 7, 64] {
+            let limits = DelegationLimits { calls, depth: 64, fan_out: 1000, time: None };
+            let made = exhaust(&Key([7; 32]), limits, 0, Delegation::default());
+            assert!(made <= calls && made >= calls / 2, "{made} of {calls}");
+        }
     }
 }

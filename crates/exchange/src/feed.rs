@@ -245,7 +245,7 @@ impl Feed {
             task,
             agent: agent.to_string(),
             context: context.to_string(),
-            correlation: Origin::read(origin.as_deref()).trace(task, 1, None).correlation,
+            correlation: Origin::read(origin.as_deref()).trace(task, 1, None, None).correlation,
             seq: event.seq,
             at: event.at,
             response,

@@ -88,6 +88,7 @@ impl Exchange {
         for id in [Some(message.message_id.as_str()), call.idempotency_key.as_deref()].into_iter().flatten() {
             self.inner.delegation_of(id).into_iter().for_each(|told| origin.delegation.join(told));
         }
+        origin.join_own_span(&self.inner.page_key);
         let configuration = configuration.unwrap_or_default();
         let history = history_length(configuration.history_length)?;
         let subject = self.subject(call, &tenant, &message, target).await?;

@@ -11,7 +11,10 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use store::{LeaseTime, TaskId};
 
-use crate::delegation::{Deadline, Delegation};
+use crate::{
+    delegation::{Deadline, Delegation, span},
+    page_token::Key,
+};
 
 /// Under this key of a request's metadata one Switchboard tells another how far a delegation has come.
 pub const DELEGATION: &str = "urn:switchboard:a2a:delegation:v1";
@@ -101,6 +104,15 @@ impl Origin {
         }
     }
 
+    /// Takes over how far the work was handed on where the caller's span is one of this installation's: its work has come back. The number
+    /// of calls in a span is rounded, so one that was told counts instead.
+    pub(crate) fn join_own_span(&mut self, key: &Key) {
+        let given = self.trace.as_deref().and_then(parse);
+        let Some(mut known) = given.and_then(|(trace, span)| Delegation::of_span(key, trace, span)) else { return };
+        known.calls = known.calls.filter(|_| self.delegation.calls.is_none());
+        self.delegation.join(known);
+    }
+
     /// As it is stored; nothing where there is nothing to store. `now` is the time of the store, which is needed where there is a deadline.
     pub(crate) fn stored(mut self, now: Option<LeaseTime>) -> Option<String> {
         if self == Self::default() {
@@ -130,8 +142,15 @@ impl Origin {
         stored.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
     }
 
-    /// The ids for what a turn of the task causes. They are the same at each attempt. `cause` is the message of the turn.
-    pub fn trace(&self, task: TaskId, turn: u32, cause: Option<&str>) -> Trace {
+    /// The ids for what a turn of the task causes. They are the same at each attempt. `cause` is the message of the turn. With `hands_on`, the
+    /// installation recognizes the span and knows how far the work was handed on.
+    pub(crate) fn trace(
+        &self,
+        task: TaskId,
+        turn: u32,
+        cause: Option<&str>,
+        hands_on: Option<(&Key, &Delegation)>,
+    ) -> Trace {
         let own = task.to_string();
         let given = self.trace.as_deref().and_then(parse);
         let trace = given.map_or_else(|| own.replace('-', ""), |(trace, _)| trace.to_owned());
@@ -142,8 +161,11 @@ impl Origin {
         };
         let cause = cause.filter(|_| !self.root).and_then(id);
         let parent = self.parent.clone().or_else(|| given.map(|(_, span)| span.to_owned())).or(cause);
-        let span = Sha256::digest(format!("{own} {turn}"));
-        let span: String = span.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let turn = format!("{own} {turn}");
+        let span = match hands_on {
+            Some((key, delegation)) => span(key, &trace, &turn, delegation),
+            None => Sha256::digest(turn).iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+        };
         Trace { correlation, parent, traceparent: format!("00-{trace}-{span}-01") }
     }
 }
@@ -178,21 +200,21 @@ mod tests {
     #[test]
     fn x_48_ids_come_from_headers_then_from_the_trace_and_are_made_otherwise() {
         let task = TaskId::mint();
-        let said = Origin::of_headers(Some("c-1"), Some("p-1"), Some(TRACE)).trace(task, 1, None);
+        let said = Origin::of_headers(Some("c-1"), Some("p-1"), Some(TRACE)).trace(task, 1, None, None);
         assert_eq!((said.correlation.as_str(), said.parent.as_deref()), ("c-1", Some("p-1")));
         assert!(said.traceparent.starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{}", said.traceparent);
-        let traced = Origin::of_headers(None, None, Some(TRACE)).trace(task, 1, None);
+        let traced = Origin::of_headers(None, None, Some(TRACE)).trace(task, 1, None, None);
         assert_eq!(traced.correlation, "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(traced.parent.as_deref(), Some("b7ad6b7169203331"));
-        let own = Origin::default().trace(task, 1, None);
+        let own = Origin::default().trace(task, 1, None, None);
         assert_eq!((own.correlation, own.parent), (task.to_string(), None));
-        let caused = Origin::default().trace(task, 1, Some("m-1"));
+        let caused = Origin::default().trace(task, 1, Some("m-1"), None);
         assert_eq!(caused.parent.as_deref(), Some("m-1"), "S4-10: the message is what caused it");
-        let chat = Origin { root: true, ..Origin::default() }.trace(task, 1, Some("m-1"));
+        let chat = Origin { root: true, ..Origin::default() }.trace(task, 1, Some("m-1"), None);
         assert_eq!(chat.parent, None, "S4-7: what nobody caused has no parent");
         assert!(parse(&own.traceparent).is_some(), "{}", own.traceparent);
-        assert_eq!(Origin::default().trace(task, 1, None).traceparent, own.traceparent, "retries link");
-        assert_ne!(Origin::default().trace(task, 2, None).traceparent, own.traceparent);
+        assert_eq!(Origin::default().trace(task, 1, None, None).traceparent, own.traceparent, "retries link");
+        assert_ne!(Origin::default().trace(task, 2, None, None).traceparent, own.traceparent);
     }
 
     #[test]
@@ -228,5 +250,21 @@ mod tests {
         assert_eq!(Origin::read(origin.clone().stored(None).as_deref()), origin);
         assert_eq!(Origin::default().stored(None), None, "a plain message stores nothing");
         assert_eq!(Origin::read(Some("{")), Origin::default());
+    }
+
+    #[test]
+    fn work_that_comes_back_with_a_span_of_this_installation_goes_on_from_there() {
+        let key = Key([7; 32]);
+        let given = Delegation { depth: 3, calls: Some(100), ..Delegation::default() };
+        let sent = Origin::of_headers(None, None, Some(TRACE)).trace(TaskId::mint(), 1, None, Some((&key, &given)));
+        let back = |trace: &str, calls| {
+            let mut origin = Origin::of_headers(None, None, Some(trace));
+            origin.delegation.calls = calls;
+            origin.join_own_span(&key);
+            (origin.delegation.depth, origin.delegation.calls)
+        };
+        assert_eq!(back(&sent.traceparent, None), (3, Some(63)));
+        assert_eq!(back(&sent.traceparent, Some(99)), (3, Some(99)), "what is told is exact");
+        assert_eq!(back(TRACE, None), (0, None), "a trace has any number of messages");
     }
 }

@@ -8,7 +8,7 @@ use store::{Installation, PageKey, Position, TaskId, TenantId};
 
 /// The installation's key for page tokens.
 #[derive(Clone)]
-pub(crate) struct Key([u8; 32]);
+pub(crate) struct Key(pub(crate) [u8; 32]);
 
 const SEAL: usize = 16;
 
@@ -113,7 +113,8 @@ impl Key {
         })
     }
 
-    fn mac(&self, tenant: TenantId, filters: &[u8; 32], payload: &[u8]) -> [u8; SEAL] {
+    /// A digest that only this installation can make. `filters` keeps digests of different kinds apart.
+    pub(crate) fn mac(&self, tenant: TenantId, filters: &[u8; 32], payload: &[u8]) -> [u8; SEAL] {
         let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
         mac.update(&tenant.0.to_be_bytes());
         mac.update(filters);

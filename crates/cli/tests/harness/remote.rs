@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use reqwest::header::HeaderMap;
+use reqwest::{Method, header::HeaderMap};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
@@ -18,7 +18,8 @@ use tokio::{
 };
 
 use super::{
-    PATIENCE,
+    PATIENCE, TOKEN,
+    http::{Api, message, with_json},
     webhook::{self, Request},
 };
 
@@ -83,6 +84,8 @@ pub(crate) enum Answer {
     Raw(Vec<Step>),
     /// Another answer after a while.
     Later(Duration, Box<Self>),
+    /// The answer of the agent at a URL, which is sent the parts of the message under a new id, with this header of the request and no other.
+    Relayed(String, &'static str),
 }
 
 /// A piece of an answer.
@@ -313,7 +316,11 @@ async fn serve(inner: &Inner, connection: TcpStream) -> Option<()> {
         let asked = Asked { method, path, headers, body };
         let id = asked.body["id"].clone();
         let answer = inner.answer(&asked);
-        inner.asked.lock().unwrap().push(asked);
+        inner.asked.lock().unwrap().push(asked.clone());
+        let answer = match answer {
+            Answer::Relayed(url, header) => relay(&asked, &url, header).await,
+            answer => answer,
+        };
         let (steps, ends) = steps(answer, &id);
         for step in steps {
             match step {
@@ -381,11 +388,23 @@ fn steps(answer: Answer, id: &Value) -> (Vec<Step>, bool) {
         Answer::Plain(status, headers, body) => plain(status, headers, body),
         Answer::Stream(events) => steps(Answer::body_of("text/event-stream", events), id),
         Answer::Raw(pieces) => (pieces, true),
+        Answer::Relayed(..) => unreachable!("it was asked for before"),
         Answer::Later(pause, answer) => {
             let (later, ends) = steps(*answer, id);
             ([vec![Step::Wait(pause)], later].concat(), ends)
         }
     }
+}
+
+/// Sends the parts of a message on and waits for the end of the task.
+async fn relay(asked: &Asked, url: &str, header: &str) -> Answer {
+    let mut message = message("");
+    message["parts"] = asked.message()["parts"].clone();
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}});
+    let api = Api::new("", Some(TOKEN));
+    let request = with_json(api.request(Method::POST, url), &call);
+    let request = asked.header(header).into_iter().fold(request, |request, value| request.header(header, value));
+    Answer::Result(api.call(request).await.json()["result"].clone())
 }
 
 /// The bytes with the id of the request where it is to stand, which is looked for at their begin alone: they may be many.
@@ -405,7 +424,7 @@ fn event(id: &Value, result: &Value) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::http::{Api, text};
+    use crate::harness::http::text;
 
     #[tokio::test]
     async fn a_script_is_followed_and_what_was_asked_is_kept() {

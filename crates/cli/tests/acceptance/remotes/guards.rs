@@ -8,7 +8,7 @@ use super::completing;
 use crate::harness::{
     PATIENCE, TOKEN,
     http::{artifact_text, is_terminal, state, text, to_at_once},
-    remote::{Answer, Caller, Setup, task_03},
+    remote::{Answer, Caller, Remote, Setup, card_10, task_03, task_10},
 };
 
 /// Most tasks that a circle makes on all its servers together: the first one, and `delegation.depth` (8) that come of it.
@@ -179,6 +179,53 @@ async fn a_circle_to_oneself_under_another_name_is_noticed_and_named() {
             assert_eq!(tasks_of(&[&caller]) - before, 2, "{url}");
         }
     }
+}
+
+/// Sends a message into a circle of one server and a relay that passes this header on and nothing else but the text.
+async fn ends_with(header: &'static str) -> (Caller, Remote) {
+    let relay = Remote::with_card(card_10).await;
+    let caller = Caller::knowing("ring", &relay.agent()).await;
+    relay.says("SendMessage", Answer::Relayed(format!("{}/a2a/agents/ring/jsonrpc", caller.server.url), header));
+    let task = ends(&caller, "ring", &[&caller]).await;
+    let said = refused(&task);
+    assert!(said.contains("9 agents deep") || said.contains("a circle, `"), "{said}");
+    (caller, relay)
+}
+
+#[tokio::test]
+async fn a_circle_through_a_relay_that_passes_on_the_idempotency_key_alone_ends() {
+    ends_with("idempotency-key").await;
+}
+
+#[tokio::test]
+async fn a_circle_through_a_relay_that_passes_on_traceparent_alone_ends() {
+    let (caller, relay) = ends_with("traceparent").await;
+    // An honest caller sends any number of messages in one trace.
+    let calls = relay.calls();
+    let traceparent = calls[0].header("traceparent").expect("remotes are told the trace");
+    let other = format!("{}-b7ad6b7169203331-01", &traceparent[..35]);
+    relay.says("SendMessage", Answer::Result(json!({"task": task_10("rt-1", "rc-1", "COMPLETED", "fine")})));
+    let message = json!({"agent": "ring", "message": "work"});
+    let answer = caller.chat_with(&message, &[("traceparent", &other)]).await.ok();
+    assert_eq!(answer["response"], "fine", "{answer:#}");
+}
+
+#[tokio::test]
+async fn a_circle_of_servers_over_grpc_ends() {
+    let setup = || Setup::new().env("KEY", TOKEN).argument("--grpc-port").argument("0");
+    let (one, two) = (setup().start().await, setup().start().await);
+    for (caller, other) in [(&one, &two), (&two, &one)] {
+        caller.edit("agents.d/ring.yaml", &format!("{}binding: GRPC\n", entry("ring", other)));
+    }
+    for caller in [&one, &two] {
+        caller.remote_when("ring", |_| true).await;
+    }
+    for caller in [&one, &two] {
+        caller.admin().post_empty("/v1/remotes/ring/probe").await.ok();
+        let known = caller.knows("ring").await;
+        assert_eq!(known["binding"], "GRPC", "{known:#}");
+    }
+    refused(&ends(&one, "ring", &[&one, &two]).await);
 }
 
 #[tokio::test]
