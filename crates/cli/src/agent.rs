@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use self::{arrival::Arrival, files::Directory};
 use crate::{
     config::{LogFormat, Settings, process_environment},
-    failure::{Exit, Failure},
+    failure::Failure,
     findings, logging,
     output::{self, Format},
     routes,
@@ -201,18 +201,12 @@ fn no_directory() -> Failure {
 
 /// The agents that a server offers to this caller, by id. `None` when no server was named and none runs.
 async fn offered(url: Option<&str>, common: &Common) -> Result<(Option<BTreeMap<String, String>>, bool), Failure> {
-    let target = match common.target.target(url, None) {
-        Ok(target) => target,
-        // Nothing is known of a server.
-        Err(failure) if failure.exit == Exit::Usage && url.is_none() && !common.target.names_server() => {
-            return Ok((None, false));
-        }
-        Err(failure) => return Err(failure),
-    };
+    let Some(target) = common.target.target_if_any(url, None)? else { return Ok((None, false)) };
     let named = target.named;
     match extended_skills(common, target).await {
         Ok(skills) => Ok((Some(skills), named)),
-        Err(failure) if failure.exit == Exit::Unreachable && !named => Ok((None, false)),
+        // It has ended meanwhile.
+        Err(_) if common.target.target_if_any(url, None)?.is_none() => Ok((None, false)),
         Err(failure) => Err(failure),
     }
 }

@@ -114,12 +114,21 @@ impl TargetArgs {
     /// Finds the server: the URL or the profile given, SB_URL, SB_PROFILE, the profile in use, or what the local server
     /// wrote down.
     pub(crate) fn target(&self, url: Option<&str>, agent: Option<&str>) -> Result<Target, Failure> {
-        self.find(url, agent, &process_environment, Variables::Sent)
+        Ok(self.find(url, agent, &process_environment, Variables::Sent)?)
+    }
+
+    /// The same, or `None` when no server is named and none runs with this data directory.
+    pub(crate) fn target_if_any(&self, url: Option<&str>, agent: Option<&str>) -> Result<Option<Target>, Failure> {
+        match self.find(url, agent, &process_environment, Variables::Sent) {
+            Ok(target) => Ok(Some(target)),
+            Err(Missing::Server(_)) => Ok(None),
+            Err(Missing::Other(failure)) => Err(failure),
+        }
     }
 
     /// The same for what anybody may read: no variable of the environment is sent there.
     pub(crate) fn public_target(&self, url: Option<&str>, agent: Option<&str>) -> Result<Target, Failure> {
-        self.find(url, agent, &process_environment, Variables::Kept)
+        Ok(self.find(url, agent, &process_environment, Variables::Kept)?)
     }
 
     /// Takes from others what was not given.
@@ -209,7 +218,7 @@ impl TargetArgs {
         agent: Option<&str>,
         environment: Environment<'_>,
         variables: Variables,
-    ) -> Result<Target, Failure> {
+    ) -> Result<Target, Missing> {
         let settings = self.settings(environment)?;
         let servers = servers(&settings, environment);
         let profile = profile::chosen(self.profile.as_deref(), self.data_dir.is_some(), environment)?;
@@ -232,9 +241,9 @@ impl TargetArgs {
             },
             None => {
                 let servers = servers?;
-                let newest = servers.newest().ok_or_else(no_server)?;
+                let newest = servers.newest().ok_or_else(|| Missing::Server(no_server()))?;
                 if !newest.runs {
-                    return Err(gone(&newest.url));
+                    return Err(Missing::Server(gone(&newest.url)));
                 }
                 (parse_url(&newest.url)?, Ok(servers))
             }
@@ -263,6 +272,34 @@ impl TargetArgs {
             None => base,
         };
         Ok(Target { url, credential, headers, named: is_named, default_agent })
+    }
+}
+
+/// Why there is no target.
+#[derive(Debug)]
+enum Missing {
+    /// No server is named, and none runs with this data directory.
+    Server(Failure),
+    Other(Failure),
+}
+
+impl From<Failure> for Missing {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
+impl From<client::Error> for Missing {
+    fn from(error: client::Error) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<Missing> for Failure {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Server(failure) | Missing::Other(failure) => failure,
+        }
     }
 }
 
@@ -355,8 +392,11 @@ pub(crate) fn server_url(text: &str) -> Result<Url, client::Error> {
 
 /// Whoever answers there now may be anybody: nothing is sent, and no token.
 pub(crate) fn gone(url: &str) -> Failure {
-    Failure::new(Exit::Unreachable, format!("no server runs with this data directory; the last one answered at {url}"))
-        .hint("start one with `sb serve`, or name one with --url")
+    Failure::new(
+        Exit::Unreachable,
+        format!("no server runs with this data directory; the one that started last answered at {url}"),
+    )
+    .hint("start one with `sb serve`, or name one with --url")
 }
 
 fn no_server() -> Failure {
@@ -421,7 +461,8 @@ mod tests {
         local.save(directory.path()).unwrap();
         let args = args(directory.path());
         // Whoever answers where a server was is a stranger.
-        let Err(failure) = args.find(None, None, &|_| None, Variables::Sent) else { panic!("a server was found") };
+        let missing = args.find(None, None, &|_| None, Variables::Sent);
+        let Err(Missing::Server(failure)) = missing else { panic!("a server was found") };
         assert!(failure.exit == Exit::Unreachable && failure.error.contains("127.0.0.1:1"), "{failure:?}");
         assert_eq!(found(&args, Some("http://127.0.0.1:1/x"), &[]).1, None);
         let _server = crate::servers::tests::started(directory.path(), "http://127.0.0.1:1", 1);
@@ -447,9 +488,8 @@ mod tests {
     #[test]
     fn without_a_server_there_is_a_hint() {
         let directory = tempfile::tempdir().unwrap();
-        let Err(failure) = args(directory.path()).find(None, None, &|_| None, Variables::Sent) else {
-            panic!("a server was found")
-        };
+        let missing = args(directory.path()).find(None, None, &|_| None, Variables::Sent);
+        let Err(Missing::Server(failure)) = missing else { panic!("a server was found") };
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.hint.unwrap().contains("sb serve"));
     }

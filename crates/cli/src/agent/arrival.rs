@@ -6,11 +6,7 @@ use client::discover;
 use tokio::time::Instant;
 
 use super::Common;
-use crate::{
-    failure::{Exit, Failure},
-    output,
-    send::Place,
-};
+use crate::{failure::Failure, output, send::Place};
 
 /// The server looks at its files twice a second.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,20 +25,16 @@ pub(super) enum Arrival {
 
 /// Waits until the server offers the agent, as long as that may take.
 pub(super) async fn wait(common: &Common, id: &str) -> Result<Arrival, Failure> {
-    let target = match common.target.target(None, Some(id)) {
-        Ok(target) => target,
-        // Nothing is known of a server.
-        Err(failure) if failure.exit == Exit::Usage => return Ok(Arrival::NoServer),
-        Err(failure) => return Err(failure),
-    };
+    let Some(target) = common.target.target_if_any(None, Some(id))? else { return Ok(Arrival::NoServer) };
     let connector = common.target.connector();
     let begun = Instant::now();
     // The file may have been there before, and a card of it; whoever calls it is to meet the new one.
     tokio::time::sleep(Duration::from_millis(600)).await;
     loop {
-        match discover(&connector, &target.url, target.credential.as_ref()).await.map_err(Failure::from) {
+        match discover(&connector, &target.url, target.credential.as_ref()).await {
             Ok(_) => return Ok(Arrival::Served),
-            Err(failure) if failure.exit == Exit::Unreachable => return Ok(Arrival::NoServer),
+            // It has ended meanwhile.
+            Err(_) if common.target.target_if_any(None, Some(id))?.is_none() => return Ok(Arrival::NoServer),
             Err(_) if begun.elapsed() > PATIENCE => return Ok(Arrival::Unseen),
             Err(_) => tokio::time::sleep(PERIOD).await,
         }

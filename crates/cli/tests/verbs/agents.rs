@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use store::scratch::authority::certify;
 
 use super::{
     rig::{Home, eventually, failed, text, worked},
@@ -351,4 +352,46 @@ fn the_one_that_routes_is_listed_with_the_others() {
     assert_eq!(server.http("POST", "/v1/agents", Some(&home.token()), Some(&own)).0, 201);
     assert_eq!(seen(&home, "own"), is("llm", "running"));
     assert_eq!(find(&home, "own").unwrap()["source"], "/v1/agents", "its tenant has defined it");
+}
+
+#[test]
+fn agent_files_are_managed_after_the_server_has_ended() {
+    let home = Home::new();
+    home.add_agent("la.toml", "kind = \"command\"\n[command]\nargv = [\"cat\"]\n");
+    let file = home.write("project/lb.toml", "kind = \"command\"\n[command]\nargv = [\"cat\"]\n");
+    home.serve().stop();
+    for how in ["stopped", "killed"] {
+        if how == "killed" {
+            home.serve().kill9();
+        }
+        let listed = home.run(&["agent", "list"]);
+        assert!(worked(&listed).contains("stopped"), "{how}: {}", text(&listed.stdout));
+        assert!(text(&listed.stderr).contains("no server is running here"), "{how}");
+        assert_eq!(home.json(&["agent", "show", "la"])[0]["state"], "stopped", "{how}");
+        let added = home.run(&["agent", "add", &file, "--replace"]);
+        assert!(worked(&added).starts_with("added agent lb"), "{how}");
+        assert!(text(&added.stderr).contains("no server is running here; `sb serve` starts one"), "{how}");
+        assert_eq!(home.json(&["agent", "add", &file, "--replace"])[0]["served"], false, "{how}");
+        let restarted = home.run(&["agent", "restart", "la"]);
+        worked(&restarted);
+        assert!(text(&restarted.stderr).contains("there is nothing to restart"), "{how}");
+    }
+    // A server that is named is still missed.
+    home.fails(&["agent", "list", "--url", "http://127.0.0.1:9"], 3);
+    assert!(home.fails(&["task", "list"], 3).contains("no server runs with this data directory"));
+}
+
+#[test]
+fn a_running_server_whose_certificate_is_not_trusted_is_not_taken_for_a_stopped_one() {
+    let home = Home::new();
+    home.add_agent("la.toml", "kind = \"command\"\n[command]\nargv = [\"cat\"]\n");
+    certify(&home.path(""), "ca", None);
+    certify(&home.path(""), "server", Some("ca"));
+    let file = |name: &str| home.path(name).display().to_string();
+    let _server = home.serve_with(&["--tls-cert", &file("server.pem"), "--tls-key", &file("server.key")], &[]);
+    let said = home.fails(&["agent", "list"], 3);
+    assert!(said.contains("SSL_CERT_FILE") && !said.contains("no server is running"), "{said}");
+    let restarted = home.run(&["agent", "restart", "la"]);
+    assert!(!text(&restarted.stderr).contains("nothing to restart"), "{}", text(&restarted.stderr));
+    assert!(worked(&restarted).starts_with("restarted agent la"));
 }
