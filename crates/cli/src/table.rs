@@ -8,6 +8,8 @@ use crate::output;
 const NARROWEST: usize = 12;
 /// Spaces between two columns.
 const GAP: usize = 2;
+/// The columns that are left out of a table that is too wide, the first of them first.
+const SPARED: [&str; 2] = ["CONTEXT", "INPUT"];
 /// The columns whose cells have colors.
 const STATES: [&str; 2] = ["STATE", "RESULT"];
 
@@ -22,39 +24,58 @@ fn table_within(width: Option<usize>, headings: &[&str], rows: &[Vec<String>]) -
     for row in rows {
         lines.push(row.iter().map(|text| cell(text)).collect());
     }
-    let mut widths = vec![0; headings.len()];
-    for line in &lines {
-        for (width, text) in widths.iter_mut().zip(line) {
-            *width = (*width).max(text.chars().count());
-        }
-    }
+    let widest = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(|text| text.chars().count()).max();
+    let mut columns: Vec<(usize, usize)> = (0..headings.len()).map(|at| (at, widest(at).unwrap_or_default())).collect();
     if let Some(width) = width {
-        shrink(&mut widths, width);
+        fit(headings, &mut columns, width);
     }
     let mut out = String::new();
     for (number, line) in lines.iter().enumerate() {
-        let last = line.iter().rposition(|text| !text.is_empty()).unwrap_or_default();
-        for (at, (content, &width)) in line.iter().zip(&widths).enumerate().take(last + 1) {
-            let content = cut(content, width);
+        let texts: Vec<_> =
+            columns.iter().map(|&(at, width)| (headings[at], line.get(at).map_or("", String::as_str), width)).collect();
+        let last = texts.iter().rposition(|(_, text, _)| !text.is_empty()).unwrap_or_default();
+        let mut room = width.unwrap_or(usize::MAX);
+        for (place, (heading, content, width)) in texts.into_iter().enumerate().take(last + 1) {
+            let content = cut(content, width.min(room));
+            let length = content.chars().count();
+            room -= length;
             // Without trailing blanks.
-            let padding = if at == last { 0 } else { width - content.chars().count() + GAP };
-            let is_state = number > 0 && STATES.contains(&headings[at]);
+            let padding = if place == last || room <= width - length + GAP { 0 } else { width - length + GAP };
+            let is_state = number > 0 && STATES.contains(&heading);
             out.push_str(&if is_state { output::state(&content) } else { content });
             out.extend(std::iter::repeat_n(' ', padding));
+            if place < last && padding == 0 {
+                break;
+            }
+            room -= padding;
         }
         out.push('\n');
     }
     out
 }
 
-/// Takes from the widest columns, the last of them first, until a line fits or all of them are narrow.
-fn shrink(widths: &mut [usize], most: usize) {
-    let gaps = GAP * widths.len().saturating_sub(1);
-    while widths.iter().sum::<usize>() + gaps > most {
-        let widest = widths.iter_mut().max_by_key(|width| **width).filter(|width| **width > NARROWEST);
-        let Some(widest) = widest else { return };
+/// Takes from the widest columns, the last of them first, until a line fits or all of them are narrow; then leaves columns out. The
+/// first column stays: it says what a line is about.
+fn fit(headings: &[&str], columns: &mut Vec<(usize, usize)>, most: usize) {
+    let mut left = columns.clone();
+    let mut spared = SPARED.iter();
+    while !shrink(columns, most) {
+        let Some(name) = spared.next() else { return };
+        left.retain(|&(at, _)| at == 0 || headings[at] != *name);
+        // Those that stay may have more room now.
+        columns.clone_from(&left);
+    }
+}
+
+/// Takes from the widest columns. Returns whether a line fits now.
+fn shrink(columns: &mut [(usize, usize)], most: usize) -> bool {
+    let gaps = GAP * columns.len().saturating_sub(1);
+    while columns.iter().map(|(_, width)| width).sum::<usize>() + gaps > most {
+        let widest = columns.iter_mut().max_by_key(|(_, width)| *width).filter(|(_, width)| *width > NARROWEST);
+        let Some((_, widest)) = widest else { return false };
         *widest -= 1;
     }
+    true
 }
 
 /// A text with a sign where some of it is left out.
@@ -132,7 +153,27 @@ mod tests {
         assert_eq!(text, "TASK                 CONTEXT\n0197c5a2-1f3e-7c4d…  0197c5a2-1f3e-7c4d…\n");
         let whole = table_within(None, &["ID", "STORY"], &rows);
         assert!(whole.contains("a long story about nothing"), "{whole}");
-        assert_eq!(table_within(Some(5), &["ID", "STORY"], &rows).lines().nth(1), Some("1   a long stor…"));
+        assert_eq!(table_within(Some(5), &["ID", "STORY"], &rows).lines().nth(1), Some("1   …"));
+    }
+
+    #[test]
+    fn a_narrow_table_leaves_columns_out_and_cuts_its_lines() {
+        let headings = ["TASK", "AGENT", "STATE", "AGE", "CONTEXT", "INPUT"];
+        let id = "0197c5a2-1f3e-7c4d-8000-000000000000";
+        let rows = [[id, "echo", "completed", "5s", id, "hello there, whoever you are"].map(str::to_owned).to_vec()];
+        let within = |width| table_within(Some(width), &headings, &rows);
+        for width in 1..120 {
+            let text = within(width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+        }
+        assert_eq!(
+            within(50),
+            "TASK           AGENT  STATE      AGE  INPUT\n0197c5a2-1f3…  echo   completed  5s   hello there…\n"
+        );
+        assert_eq!(within(40), "TASK               AGENT  STATE      AGE\n0197c5a2-1f3e-7c…  echo   completed  5s\n");
+        assert_eq!(within(20), "TASK          AGENT\n0197c5a2-1f…  echo\n");
+        let contexts = table_within(Some(5), &["CONTEXT", "TASKS"], &[vec![id.to_owned(), "1".to_owned()]]);
+        assert!(contexts.starts_with("CONT…"), "the first column says what a line is about: {contexts}");
     }
 
     #[test]

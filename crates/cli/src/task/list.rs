@@ -209,12 +209,13 @@ fn draw(text: &str, is_first: bool) {
     let lines: Vec<&str> = text.lines().collect();
     // The last line says what is left out.
     let shown = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
-    let mut drawn = if is_first { "\u{1b}[2J\u{1b}[H" } else { "\u{1b}[H" }.to_owned();
+    // No line wraps: some characters are wider than one column.
+    let mut drawn = if is_first { "\u{1b}[?7l\u{1b}[2J\u{1b}[H" } else { "\u{1b}[?7l\u{1b}[H" }.to_owned();
     drawn += &lines[..shown].join("\u{1b}[K\r\n");
     if shown < lines.len() {
         drawn += &format!("\u{1b}[K\r\n{}", output::styled(Style::Dim, &format!("{} more", lines.len() - shown)));
     }
-    output::print(&(drawn + "\u{1b}[K\u{1b}[J"));
+    output::print(&(drawn + "\u{1b}[K\u{1b}[J\u{1b}[?7h"));
 }
 
 /// What changes when a task does.

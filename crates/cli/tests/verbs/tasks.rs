@@ -168,6 +168,16 @@ fn a_watched_list_fits_the_screen() {
     assert!(lines[1].starts_with(&newest[..12]), "newest first: {lines:?}");
     terminal.interrupt();
     assert_eq!(terminal.ends().0, Some(0));
+    // On a narrow screen no line wraps: there is room for the states, and for no contexts.
+    let mut terminal = Terminal::start_sized(home.command(&["task", "list", "--watch"]).env("NO_COLOR", "1"), 12, 50);
+    terminal.shows("more");
+    let screen = terminal.screen();
+    let drawn = screen.split("\u{1b}[H").nth(1).unwrap();
+    let lines: Vec<&str> = drawn.split("\u{1b}[K").map(str::trim).filter(|line| line.contains("hello")).collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 50 && line.contains("completed")), "{lines:?}");
+    assert!(!screen.contains("CONTEXT") && screen.contains("\u{1b}[?7l"), "{screen:?}");
+    terminal.interrupt();
+    assert_eq!(terminal.ends().0, Some(0));
     drop(server);
 }
 
