@@ -148,7 +148,10 @@ pub(crate) fn run(args: Args, log: Option<&str>) -> Result<(), Failure> {
 
 /// The whole id of a task.
 async fn whole(common: &RouteArgs, task: &str) -> Result<String, Failure> {
-    if ids::is_short(task) { ids::task(&common.client().await?, task).await } else { Ok(task.to_owned()) }
+    if !ids::is_short(task) {
+        return Ok(task.to_owned());
+    }
+    ids::task(&common.client().await?, task, Some(common.native())).await
 }
 
 async fn list(args: &List) -> Result<(), Failure> {

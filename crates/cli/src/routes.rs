@@ -83,10 +83,22 @@ impl RouteArgs {
         Ok(Client::connect(self.target.connector(), &target.url, options).await?)
     }
 
+    /// The server, for what the protocol has no place for.
+    pub(crate) fn native(&self) -> Native<'_> {
+        Native { target: &self.target, url: self.url.as_deref() }
+    }
+
     /// The server, for verbs that call it by themselves.
     pub(crate) fn server(&self) -> Result<Target, Failure> {
         self.target.target(self.url.as_deref(), None)
     }
+}
+
+/// Which server is asked for what the protocol has no place for.
+#[derive(Clone, Copy)]
+pub(crate) struct Native<'a> {
+    pub(crate) target: &'a TargetArgs,
+    pub(crate) url: Option<&'a str>,
 }
 
 /// Asks a route of the server for something that can be done without: nothing where it cannot be had.

@@ -29,7 +29,8 @@ use crate::{
     logging,
     output::{self, Format},
     parts::PartArgs,
-    routes, target,
+    routes::{self, Native},
+    target,
     task::{ids, logs::kept, spoken},
 };
 
@@ -91,8 +92,11 @@ async fn send(args: &Args) -> Result<(), Failure> {
 
     for (given, is_task) in [(&mut request.message.task_id, true), (&mut request.message.context_id, false)] {
         if ids::is_short(given) {
-            let found =
-                async { if is_task { ids::task(&client, given).await } else { ids::context(&client, given).await } };
+            let native = Native { target: &args.target, url: args.url.as_deref() };
+            let native = args.agent.is_none().then_some(native);
+            let found = async {
+                if is_task { ids::task(&client, given, native).await } else { ids::context(&client, given).await }
+            };
             *given = match patience.bear(found).await {
                 Ok(found) => found?,
                 Err(stop) => return Err(Stopped::by(stop, &patience).plain()),

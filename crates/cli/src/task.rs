@@ -17,7 +17,7 @@ use crate::{
     failure::Failure,
     logging,
     output::{self, Format},
-    routes::RouteArgs,
+    routes::{Native, RouteArgs},
     send::resume,
     target,
 };
@@ -133,11 +133,17 @@ impl Where {
         let options = client::Options { resume: resume(), ..self.target.client_options(&target)? };
         Client::connect(self.target.connector(), &target.url, options).await.map_err(Failure::of_agent)
     }
+
+    /// The server, for what the protocol has no place for. The tasks of one agent can all be sub-tasks: there, none is left out.
+    fn native(&self) -> Option<Native<'_>> {
+        let native = Native { target: &self.target, url: self.url.as_deref() };
+        self.agent.is_none().then_some(native)
+    }
 }
 
 async fn cancel(args: &Cancel) -> Result<(), Failure> {
     let client = args.place.client().await?;
-    let id = ids::task_to_change(&client, &args.id).await?;
+    let id = ids::task_to_change(&client, &args.id, args.place.native()).await?;
     let task = client.cancel(CancelTaskRequest { id, ..CancelTaskRequest::default() }).await?;
     match args.place.output {
         Format::Json => output::line(&output::one_line(task.json.get())),
@@ -157,7 +163,7 @@ async fn delete(args: &Delete) -> Result<(), Failure> {
     if ids.iter().any(|id| ids::is_short(id)) {
         let client = args.common.client().await?;
         for id in &mut ids {
-            *id = ids::task_to_change(&client, id).await?;
+            *id = ids::task_to_change(&client, id, Some(args.common.native())).await?;
         }
     }
     for id in &ids {

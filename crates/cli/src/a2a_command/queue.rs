@@ -338,7 +338,7 @@ impl Verb {
         let (id, common) = match self {
             Self::Show(One { id, common }) => {
                 if ids::is_short(id) {
-                    *id = ids::task(&common.client().await?, id).await?;
+                    *id = ids::task(&common.client().await?, id, Some(common.native())).await?;
                 }
                 return Ok(());
             }
@@ -352,7 +352,7 @@ impl Verb {
             Self::ReplayDlq(_) | Self::Publish(_) | Self::Consume(_) | Self::Status(_) | Self::Dlq(_) => return Ok(()),
         };
         if ids::is_short(id) {
-            *id = ids::task_to_change(&common.client().await?, id).await?;
+            *id = ids::task_to_change(&common.client().await?, id, Some(common.native())).await?;
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ struct Saved<'a> {
 
 pub(super) async fn download(args: &Download) -> Result<(), Failure> {
     let client = args.place.client().await?;
-    let id = ids::task(&client, &args.id).await?;
+    let id = ids::task(&client, &args.id, args.place.native()).await?;
     let request = GetTaskRequest { id, history_length: Some(0), ..GetTaskRequest::default() };
     let task = client.get(request).await?.value;
     let files = files(&task, args.all);

@@ -80,7 +80,7 @@ fn show(args: &Get, task: &Received<Task>, details: Option<&Details>) {
 /// Looks at the task once, or until its turn is over.
 async fn look(args: &mut Get, patience: &mut Patience, last: &mut Option<Received<Task>>) -> Result<(), Stop> {
     let client = patience.bear(args.place.client()).await?.map_err(Stop::Failed)?;
-    args.id = patience.bear(ids::task(&client, &args.id)).await?.map_err(Stop::Failed)?;
+    args.id = patience.bear(ids::task(&client, &args.id, args.place.native())).await?.map_err(Stop::Failed)?;
     let args = &*args;
     let request = || GetTaskRequest { id: args.id.clone(), history_length: args.history, ..GetTaskRequest::default() };
     let waits = args.wait || args.watch;

@@ -4,27 +4,48 @@ use std::collections::BTreeSet;
 
 use a2a::{ListTasksRequest, Task};
 use client::Client;
+use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{failure::Failure, output::single_line};
+use crate::{
+    failure::Failure,
+    output::single_line,
+    routes::{self, Native},
+};
 
-/// Names the task that was begun last.
-const LAST: &str = "last";
+/// Names the task that was begun last, and for no other task.
+pub(crate) const LAST: &str = "last";
 /// Shorter ones are not taken for the begin of an id.
 const SHORTEST: usize = 4;
 /// How many tasks are searched, the last that changed first.
 const SEARCHED: usize = 1000;
 /// The most tasks of one page, as the protocol has it.
 const PAGE: i32 = 100;
+/// How many parents of a task are followed. A server may name them in a circle.
+const DEEPEST: usize = 32;
 /// How many ids are shown where several begin alike.
 const SHOWN: usize = 5;
 
-/// The id of a task: the id itself, its first characters, or `last`.
-pub(crate) async fn task(client: &Client, given: &str) -> Result<String, Failure> {
+/// The id of a task: the id itself, its first characters, or `last`. With `native`, sub-tasks are never the last task.
+pub(crate) async fn task(client: &Client, given: &str, native: Option<Native<'_>>) -> Result<String, Failure> {
     if given == LAST {
         let (tasks, _) = page(client, "", "").await?;
-        let id = newest(&tasks).ok_or_else(|| Failure::failed("there are no tasks"))?;
-        return Ok(id.to_owned());
+        let ids = newest_first(&tasks);
+        let newest = *ids.first().ok_or_else(|| Failure::failed("there are no tasks"))?;
+        // Other servers have no sub-tasks that could be told apart.
+        let Some(native) = native.filter(|_| client.resumes()) else { return Ok(newest.to_owned()) };
+        for id in ids {
+            if parent(native, id).await.is_none() {
+                return Ok(id.to_owned());
+            }
+        }
+        // So many sub-tasks changed since that the task itself is further back.
+        let mut id = newest.to_owned();
+        for _ in 0..DEEPEST {
+            let Some(above) = parent(native, &id).await else { break };
+            id = above;
+        }
+        return Ok(id);
     }
     let Some(begin) = begin_of_id(given) else { return Ok(given.to_owned()) };
     one_of(search(client, &begin, |task| &task.id).await.ids, given, "task")
@@ -32,8 +53,12 @@ pub(crate) async fn task(client: &Client, given: &str) -> Result<String, Failure
 
 /// The id of a task that is to be changed or deleted. A begin that only some of the tasks were searched for is refused: it may be that
 /// of another task as well.
-pub(crate) async fn task_to_change(client: &Client, given: &str) -> Result<String, Failure> {
-    let Some(begin) = begin_of_id(given) else { return task(client, given).await };
+pub(crate) async fn task_to_change(
+    client: &Client,
+    given: &str,
+    native: Option<Native<'_>>,
+) -> Result<String, Failure> {
+    let Some(begin) = begin_of_id(given) else { return task(client, given, native).await };
     only_of(search(client, &begin, |task| &task.id).await, given, "task")
 }
 
@@ -61,10 +86,19 @@ pub(crate) fn is_short(text: &str) -> bool {
     text == LAST || begin_of_id(text).is_some()
 }
 
-/// The newest task of those that changed last. Ids of UUIDv7 are in the order in which they were made.
-fn newest(tasks: &[Task]) -> Option<&str> {
-    let ids = || tasks.iter().map(|task| task.id.as_str());
-    if are_ordered(tasks) { ids().max() } else { ids().next() }
+/// The task that a task was begun for, if the server says so.
+async fn parent(Native { target, url }: Native<'_>, id: &str) -> Option<String> {
+    let one: Value = routes::ask(target, url, &["v1", "requests", id], &[]).await?;
+    Some(one["request"]["parent"]["request_id"].as_str()?.to_owned())
+}
+
+/// The tasks that changed last, the newest first. Ids of UUIDv7 are in the order in which they were made.
+fn newest_first(tasks: &[Task]) -> Vec<&str> {
+    let mut ids: Vec<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+    if are_ordered(tasks) {
+        ids.sort_unstable_by(|one, other| other.cmp(one));
+    }
+    ids
 }
 
 /// Puts tasks into the order in which they began, where their ids tell it.
@@ -168,9 +202,8 @@ mod tests {
         let tasks =
             |ids: &[&str]| ids.iter().map(|id| Task { id: (*id).to_owned(), ..Task::default() }).collect::<Vec<Task>>();
         let (older, newer) = ("0197c5a2-1f3e-7c4d-8000-000000000000", "0197c5a3-1f3e-7c4d-8000-000000000000");
-        assert_eq!(newest(&tasks(&[older, newer])), Some(newer));
-        assert_eq!(newest(&tasks(&["b", "c"])), Some("b"), "the last that changed");
-        assert_eq!(newest(&[]), None);
+        assert_eq!(newest_first(&tasks(&[older, newer])), [newer, older]);
+        assert_eq!(newest_first(&tasks(&["b", "c"])), ["b", "c"], "the last that changed");
         let sorted = |ids: &[&str]| {
             let mut tasks = tasks(ids);
             sort(&mut tasks);

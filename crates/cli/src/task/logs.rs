@@ -12,6 +12,7 @@ use crate::{
     config::process_environment,
     failure::Failure,
     output::{self, Format},
+    routes::Native,
     target::TargetArgs,
 };
 
@@ -52,7 +53,7 @@ async fn find(args: &Logs) -> Result<String, Failure> {
     let target = args.target.target(None, None)?;
     let options = args.target.client_options(&target)?;
     let client = Client::connect(args.target.connector(), &target.url, options).await?;
-    ids::task(&client, &args.id).await
+    ids::task(&client, &args.id, Some(Native { target: &args.target, url: None })).await
 }
 
 /// What is kept for a task below a data directory, and where.

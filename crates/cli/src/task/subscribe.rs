@@ -55,7 +55,7 @@ struct Followed {
 impl Followed {
     async fn follow(&mut self, args: &mut Subscribe, patience: &mut Patience) -> Result<(), Stop> {
         let client = patience.bear(args.place.client()).await?.map_err(Stop::Failed)?;
-        args.id = patience.bear(ids::task(&client, &args.id)).await?.map_err(Stop::Failed)?;
+        args.id = patience.bear(ids::task(&client, &args.id, args.place.native())).await?.map_err(Stop::Failed)?;
         let request = || SubscribeToTaskRequest { id: args.id.clone(), ..SubscribeToTaskRequest::default() };
         let after = args.after.map(|sequence| sequence.to_string());
         let mut stream = match patience.ask(async || client.subscribe(request(), after.clone()).await).await {

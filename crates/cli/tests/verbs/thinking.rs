@@ -236,3 +236,17 @@ fn who_talks_without_naming_anybody_talks_with_the_one_that_routes() {
     let _server = without.serve();
     assert_eq!(worked(&without.pipe(&["chat"], "hi\n")), "hi\n", "nobody could think");
 }
+
+#[test]
+fn the_last_task_is_the_one_that_was_sent_and_no_sub_task_of_it() {
+    let home = busy();
+    let _server = home.serve();
+    let sent = home.json(&["send", "--agent", "index", "go"]).remove(0);
+    let id = sent["task"]["id"].as_str().unwrap().to_owned();
+    eventually("its sub-task is there", || home.json(&["task", "list"]).len() == 2);
+    assert_eq!(home.json(&["task", "get", "last"])[0]["id"], *id);
+    // Among the tasks of one agent there may be nothing but sub-tasks.
+    let of_helper = home.json(&["task", "get", "last", "--agent", "helper"]).remove(0);
+    assert_eq!((&of_helper["agent"], &of_helper["parent"]["id"]), (&json!("helper"), &json!(id)));
+    assert!(home.ok(&["task", "delete", "last"]).contains(&id));
+}
