@@ -194,6 +194,8 @@ fn object(turn: &Turn) -> Option<String> {
 
 /// How many of the last lines of a failed program are shown.
 const LAST_LINES: usize = 5;
+/// Begins the line above what each attempt has written.
+const ATTEMPT: &str = "--- attempt ";
 
 /// Where a command was sent, so that the next one goes there as well.
 pub(crate) struct Place {
@@ -297,7 +299,7 @@ impl Place {
             return None;
         }
         if !output::is_for_programs() {
-            let lines: Vec<&str> = text.lines().collect();
+            let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(ATTEMPT)).collect();
             for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
                 output::error_line("stderr", &output::single_line(line));
             }

@@ -78,6 +78,17 @@ enum Whose {
     },
 }
 
+impl Whose {
+    /// A line in the log of the agent's programs.
+    fn line(&self, text: &str) -> String {
+        let task = match self {
+            Self::Turn { task, .. } => task.to_string(),
+            Self::Program { .. } => "-".to_owned(),
+        };
+        format!("{} {task} {text}\n", store::clock::now())
+    }
+}
+
 impl Process {
     /// Starts the program.
     pub(super) fn spawn(program: &Program, agent: &AgentId, quarters: &Quarters) -> io::Result<Self> {
@@ -376,6 +387,19 @@ impl Tail {
         }
     }
 
+    /// Adds a line of the server's own: why it has ended the program.
+    pub(super) fn note(&mut self, text: &str) {
+        let mut lines = String::new();
+        if !self.line.is_empty() {
+            self.bytes.push(b'\n');
+            self.log(&mut lines);
+        }
+        let text = text.replace(char::is_control, "\u{fffd}");
+        self.bytes.extend_from_slice(format!("{text}\n").as_bytes());
+        lines.push_str(&self.of.line(&text));
+        self.write(&lines);
+    }
+
     /// Takes the line that is there for the log of the agent's programs, and for that of the server as long as there are not too many.
     fn log(&mut self, lines: &mut String) {
         let line = std::mem::take(&mut self.line);
@@ -384,11 +408,7 @@ impl Tail {
         }
         // Nothing that a program says may look like a line of the log, or steer a terminal.
         let line = String::from_utf8_lossy(&line).replace(char::is_control, "\u{fffd}");
-        let task = match &self.of {
-            Whose::Turn { task, .. } => task.to_string(),
-            Whose::Program { .. } => "-".to_owned(),
-        };
-        lines.push_str(&format!("{} {task} {line}\n", store::clock::now()));
+        lines.push_str(&self.of.line(&line));
         if let Whose::Program { since } = &mut self.of
             && since.elapsed() >= PERIOD
         {
@@ -414,7 +434,13 @@ impl Tail {
             self.log(&mut lines);
             self.write(&lines);
         }
-        let Whose::Turn { task, attempt } = self.of else { return };
+        if let Whose::Turn { task, attempt } = self.of {
+            self.record_for(task, attempt);
+        }
+    }
+
+    /// Puts the end of it into the record of a task.
+    pub(super) fn record_for(&self, task: TaskId, attempt: u32) {
         if self.bytes.is_empty() {
             return;
         }

@@ -242,7 +242,7 @@ impl Pool {
     }
 
     fn take(&self, seats: &Arc<Seats>, turn: &Turn) -> Seat {
-        seats.take(turn.cancel.clone(), self.program.grace.0)
+        seats.take(turn, self.program.grace.0)
     }
 
     fn start(self: &Arc<Self>, state: &mut State, company: Company) -> io::Result<Arc<Seats>> {

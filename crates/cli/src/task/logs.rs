@@ -4,15 +4,15 @@ use std::{fs, path::Path};
 
 use agents::command::record_of;
 use client::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::TaskId;
 
 use super::ids;
 use crate::{
     config::process_environment,
     failure::Failure,
-    output::{self, Format},
-    routes::Native,
+    output::{self, Format, single_line},
+    routes::{self, Native},
     target::TargetArgs,
 };
 
@@ -37,9 +37,20 @@ pub(super) fn run(mut args: Logs) -> Result<(), Failure> {
     let settings = args.target.settings(&process_environment)?;
     let data_dir = settings.data_dir(&process_environment)?;
     let Some((path, text)) = kept(&data_dir, &args.id) else {
-        return Err(Failure::failed(format!("nothing is kept of what a program wrote to standard error for task {}", args.id))
-            .because(format!("`{}` has no record of it that this user can read", data_dir.display()))
-            .hint("the server's machine has it, for the newest 200 tasks of an agent; `sb agent logs NAME` shows programs that stay"));
+        let agent = args.target.block_on(agent(&args)).ok().flatten();
+        let log = match agent {
+            Some(agent) => format!("`sb agent logs {}`", single_line(&agent)),
+            None => "`sb agent logs NAME`".to_owned(),
+        };
+        let hint = format!(
+            "the server's machine has it, for the newest 200 tasks of an agent; {log} shows what programs that stay have written"
+        );
+        return Err(Failure::failed(format!(
+            "nothing is kept of what a program wrote to standard error for task {}",
+            args.id
+        ))
+        .because(format!("`{}` has no record of it that this user can read", data_dir.display()))
+        .hint(hint));
     };
     match args.output {
         Format::Text => output::print_foreign(&text),
@@ -54,6 +65,12 @@ async fn find(args: &Logs) -> Result<String, Failure> {
     let options = args.target.client_options(&target)?;
     let client = Client::connect(args.target.connector(), &target.url, options).await?;
     ids::task(&client, &args.id, Some(Native { target: &args.target, url: None })).await
+}
+
+/// Whose task it is, where the server can be asked.
+async fn agent(args: &Logs) -> Result<Option<String>, Failure> {
+    let found: Option<Value> = routes::ask(&args.target, None, &["v1", "requests", &args.id], &[]).await;
+    Ok(found.and_then(|found| Some(found["request"]["agent_id"].as_str()?.to_owned())))
 }
 
 /// What is kept for a task below a data directory, and where.

@@ -194,3 +194,40 @@ fn a_check_sees_a_script_that_is_missing_and_keys_in_the_wrong_table() {
         assert!(said.contains(wanted), "{text}: {said}");
     }
 }
+
+#[test]
+fn a_program_that_stays_and_dies_shows_its_owner_why() {
+    let home = Home::new();
+    let add = |name: &str, script: &str| {
+        let file = format!(
+            "kind = \"command\"\nmax_attempts = 1\n[command]\nargv = [\"sh\", \"-c\", {script:?}]\nmode = \"serve\"\n"
+        );
+        home.add_agent(name, &file);
+    };
+    add("dies.toml", "echo 'No module named requests_nix' >&2; exit 1");
+    add("chatty.toml", "read line; echo debug; sleep 60");
+    let _server = home.serve();
+    let task_of = |said: &str| said.split("sb task logs ").nth(1).unwrap().split('`').next().unwrap().to_owned();
+
+    let said = home.fails(&["send", "--agent", "dies", "x"], 1);
+    assert!(said.contains("stderr: No module named requests_nix"), "{said}");
+    assert!(!said.contains("--- attempt"), "{said}");
+    let record = home.ok(&["task", "logs", &task_of(&said)]);
+    assert_eq!(record, "--- attempt 1\nNo module named requests_nix\n");
+
+    let said = home.fails(&["send", "--agent", "chatty", "x"], 1);
+    let why = "line 1: not an object in JSON: debug";
+    assert!(said.contains("stderr: ") && said.contains(why), "{said}");
+    assert!(home.ok(&["task", "logs", &task_of(&said)]).contains(why));
+    assert!(home.ok(&["agent", "logs", "chatty"]).contains(why));
+}
+
+#[test]
+fn a_task_without_a_record_names_the_log_of_its_agent() {
+    let home = Home::new();
+    add(&home, "");
+    let _server = home.serve();
+    home.ok(&["send", "--agent", "it", "pid"]);
+    let said = home.fails(&["task", "logs", "last"], 1);
+    assert!(said.contains("`sb agent logs it`"), "{said}");
+}

@@ -63,6 +63,12 @@ impl Attendant {
             Some(error) => refused(&self.pool.program, error),
             None => Outcome::Crashed(format!("the program died: {how}")),
         };
+        if !expected && refusal.is_none() {
+            // Before its turns end: whoever hears of that finds the record.
+            for (task, attempt) in self.seats.sitting() {
+                self.tail.record_for(task, attempt);
+            }
+        }
         let turns = self.pool.lose(&self.seats, fate, expected || refusal.is_some());
         // Why it was made to has been said.
         if expected || self.seats.broken.is_cancelled() {
@@ -181,9 +187,10 @@ impl Attendant {
         }
     }
 
-    /// The program cannot be understood: it goes. What it printed may be about anybody, so that only the log has it.
-    fn break_off(&self, why: &str) -> bool {
+    /// The program cannot be understood: it goes. What it printed may be about anybody, so that only its operator is told.
+    fn break_off(&mut self, why: &str) -> bool {
         tracing::warn!(agent.name = %self.pool.id, pid = self.process.id(), "the program of agent `{}` is ended, since its output names no turn: {why}", self.pool.id);
+        self.tail.note(&format!("ended by the server, since its output names no turn: {why}"));
         let fate = "the program printed something that names no turn; its operator finds it in the log";
         self.seats.break_off(Outcome::Crashed(fate.to_owned()));
         false

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use exchange::Outcome;
-use store::AgentId;
+use exchange::{Outcome, Turn};
+use store::{AgentId, TaskId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::Instant,
@@ -73,6 +73,8 @@ enum Listener {
     There {
         heard: mpsc::Sender<Heard>,
         room: Arc<Semaphore>,
+        /// Its task, and which attempt it is.
+        turn: (TaskId, u32),
     },
     /// It has left, and the program owes an answer.
     Left,
@@ -137,17 +139,27 @@ impl Seats {
     }
 
     /// A seat for a turn.
-    pub(super) fn take(self: &Arc<Self>, cancel: CancellationToken, grace: Duration) -> Seat {
+    pub(super) fn take(self: &Arc<Self>, turn: &Turn, grace: Duration) -> Seat {
         let id = wire::new_id();
         let (sender, heard) = mpsc::channel(HEARD);
         let room = Arc::new(Semaphore::new(HEARD_BYTES));
         let mut turns = self.turns();
         // Whoever comes after the end has a closed ear.
         if !turns.gone {
-            turns.sitting.insert(id.clone(), Listener::There { heard: sender, room });
+            turns.sitting.insert(id.clone(), Listener::There { heard: sender, room, turn: (turn.task, turn.attempt) });
         }
         drop(turns);
+        let cancel = turn.cancel.clone();
         Seat { seats: Arc::clone(self), id, heard, cancel, grace, given: false, told: false, settled: false }
+    }
+
+    /// The tasks of those who sit here, and which attempts they are.
+    pub(super) fn sitting(&self) -> Vec<(TaskId, u32)> {
+        let turn = |listener: &Listener| match listener {
+            Listener::There { turn, .. } => Some(*turn),
+            Listener::Left => None,
+        };
+        self.turns().sitting.values().filter_map(turn).collect()
     }
 
     /// Since when nobody sits here; nothing while somebody does.
@@ -179,7 +191,7 @@ impl Seats {
         let (heard, room) = {
             let mut turns = self.turns();
             match turns.sitting.get(&id) {
-                Some(Listener::There { heard, room }) => (heard.clone(), Arc::clone(room)),
+                Some(Listener::There { heard, room, .. }) => (heard.clone(), Arc::clone(room)),
                 Some(Listener::Left) => {
                     if saying.is_last() {
                         turns.leave(&id);
