@@ -1,6 +1,6 @@
 //! `sb task get`: one task, as it is or when its turn is over.
 
-use a2a::{GetTaskRequest, Role, Task, Timestamp};
+use a2a::{GetTaskRequest, Role, Task, TaskState, Timestamp};
 use agents::units::Span;
 use client::Received;
 use serde::Deserialize;
@@ -251,6 +251,7 @@ fn duration(task: &Task) -> Option<String> {
 fn print_task(task: &Task, details: Option<&Details>) {
     let state = &task.status;
     let request = details.map(|details| &details.request);
+    let has_started = state.state != TaskState::Submitted || request.is_some_and(|request| request.attempts > 0);
     let input = task.history.iter().find(|message| message.role == Role::User);
     let input = input.map(|message| excerpt(&message_text(message), WORDS)).filter(|text| !text.is_empty());
     output::print(&fields(&[
@@ -259,9 +260,9 @@ fn print_task(task: &Task, details: Option<&Details>) {
         ("context", Some(task.context_id.clone())),
         ("state", Some(spoken(state.state))),
         ("input", input),
-        ("started", started(task).map(table::timestamp)),
+        ("started", started(task).filter(|_| has_started).map(table::timestamp)),
         ("changed", state.timestamp.map(table::timestamp)),
-        ("duration", duration(task)),
+        ("duration", duration(task).filter(|_| has_started)),
         ("attempts", request.map(|request| request.attempts.to_string())),
         ("tokens", request.and_then(Request::tokens)),
     ]));

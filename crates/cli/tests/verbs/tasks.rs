@@ -377,3 +377,15 @@ fn files_of_a_task_are_saved() {
     assert_eq!(objects.len(), 4);
     assert_eq!((&objects[1]["bytes"], &objects[1]["mediaType"]), (&json!(4), &json!("image/png")));
 }
+
+#[test]
+fn a_task_that_nobody_took_has_not_started() {
+    let home = Home::new();
+    let _server = home.serve();
+    let id = home.ok(&["a2a", "publish", "planner", "researcher", "look"]).trim().to_owned();
+    let shown = home.ok(&["task", "get", &id]);
+    assert!(!shown.contains("started:") && !shown.contains("duration:"), "{shown}");
+    home.ok(&["a2a", "claim", &id]);
+    let shown = home.ok(&["task", "get", &id]);
+    assert!(shown.contains("started:") && shown.contains("duration:"), "{shown}");
+}
