@@ -122,6 +122,25 @@ impl AdminArgs {
 }
 
 impl AdminArgs {
+    /// The names of the tenants, for a shell that asks what fits: by a server that runs. A journal is not opened for that.
+    pub(crate) async fn tenant_names(&self) -> Result<Vec<String>, Failure> {
+        if self.store.is_some() {
+            return Ok(Vec::new());
+        }
+        let flags = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
+        let data_dir =
+            config::load(flags, self.config.as_deref(), &process_environment)?.data_dir(&process_environment);
+        let admin = match self.url.clone().or_else(|| process_environment("SB_URL")) {
+            Some(named) => named_server(&named, data_dir.ok())?,
+            None => {
+                let data_dir = data_dir?;
+                let Some(way) = stored_server(&data_dir).await? else { return Ok(Vec::new()) };
+                Admin { way, data_dir: Some(data_dir) }
+            }
+        };
+        Ok(admin.tenants().await?.into_iter().map(|tenant| tenant.name).collect())
+    }
+
     /// Says that the installation of this machine is meant, when a profile in use is of another server.
     fn say_whom(&self, data_dir: &std::path::Path) -> Result<(), Failure> {
         let is_named = self.data_dir.is_some() || self.store.is_some();

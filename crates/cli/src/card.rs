@@ -32,6 +32,8 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// Print an agent's card, and whether its signature is good
+    #[command(after_help = "Examples:\n  sb card get\n  sb card get --agent echo -o json | jq .skills\n  \
+                            sb card get https://agents.example.org")]
     Get(Get),
     /// Check whether a key that you trust has signed a card
     #[command(after_help = "Trusted are the keys of --key and those of `trust.keys` in the configuration, \

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::{
     Cli,
+    admin::AdminArgs,
     failure::Failure,
     output, profile, routes,
     target::{TargetArgs, block_on, within},
@@ -54,8 +55,17 @@ struct Place {
     target: TargetArgs,
 }
 
-/// The flags that say so.
+/// Which installation is meant on a line that is not finished.
+#[derive(Debug, Parser)]
+struct Administered {
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// The flags that say which server.
 const PLACE: [&str; 5] = ["--url", "--profile", "--data-dir", "--config", "--token"];
+/// The flags that say which installation.
+const ADMINISTERED: [&str; 4] = ["--url", "--data-dir", "--store", "--config"];
 
 pub(crate) fn completion(args: &CompletionArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
@@ -106,6 +116,9 @@ fn with_values(command: Command) -> Command {
                 below.mut_args(|arg| if arg.get_id() == "task" { arg.add(ArgValueCompleter::new(tasks)) } else { arg })
             }
             ("context", "delete") => below.mut_arg("id", |id| id.add(ArgValueCompleter::new(contexts))),
+            ("tenant", "disable" | "enable" | "rotate" | "delete") => {
+                below.mut_arg("name", |name| name.add(ArgValueCompleter::new(tenants)))
+            }
             _ => below,
         };
         with_values(below)
@@ -118,6 +131,7 @@ fn with_value(arg: Arg) -> Arg {
         "agent" | "to_agent" => arg.add(ArgValueCompleter::new(agents)),
         "context" => arg.add(ArgValueCompleter::new(contexts)),
         "task" if arg.get_long().is_some() => arg.add(ArgValueCompleter::new(tasks)),
+        "tenant" if arg.get_long().is_some() => arg.add(ArgValueCompleter::new(tenants)),
         "profile" => arg.add(ArgValueCompleter::new(profiles)),
         "state" => arg.add(ArgValueCompleter::new(states)),
         _ => arg,
@@ -139,13 +153,26 @@ fn agents(begun: &OsStr) -> Vec<CompletionCandidate> {
     fitting(begun, listed(&["v1", "agents"], &[], "agents", one))
 }
 
-/// The tasks that changed last.
+/// The tenants of the installation, where this user may administer it.
+fn tenants(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Ok(Administered { admin }) = Administered::try_parse_from(place(&words(), &ADMINISTERED)) else {
+        return Vec::new();
+    };
+    let names = block_on(within(PATIENCE, admin.tenant_names())).unwrap_or_default();
+    fitting(begun, names.into_iter().map(|name| (name, None)))
+}
+
+/// The tasks that changed last, and the word for the newest.
 fn tasks(begun: &OsStr) -> Vec<CompletionCandidate> {
     let one = |task: &Value| {
         let said = format!("{} {}", task["agent_id"].as_str()?, task["state"].as_str()?);
         Some((task["request_id"].as_str()?.to_owned(), Some(said)))
     };
-    fitting(begun, listed(&["v1", "requests"], &[("limit", "50")], "requests", one))
+    let mut found = listed(&["v1", "requests"], &[("limit", "50")], "requests", one);
+    if !found.is_empty() {
+        found.push((task::ids::LAST.to_owned(), Some("the newest task".to_owned())));
+    }
+    fitting(begun, found)
 }
 
 /// The contexts of the tasks that changed last.
@@ -163,15 +190,19 @@ fn listed(
     member: &str,
     one: impl Fn(&Value) -> Option<(String, Option<String>)>,
 ) -> Vec<(String, Option<String>)> {
-    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let Ok(Place { url, target }) = Place::try_parse_from(place(&words)) else { return Vec::new() };
+    let Ok(Place { url, target }) = Place::try_parse_from(place(&words(), &PLACE)) else { return Vec::new() };
     let asked = async { Ok(routes::ask::<Value>(&target, url.as_deref(), path, query).await) };
     let answer = block_on(within(PATIENCE, asked)).ok().flatten().unwrap_or_default();
     answer[member].as_array().into_iter().flatten().filter_map(one).collect()
 }
 
+/// The words of the line so far.
+fn words() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// The words that say which server is meant, for a parser that knows no others.
-fn place(words: &[String]) -> Vec<OsString> {
+fn place(words: &[String], flags: &[&str]) -> Vec<OsString> {
     let mut found = vec![OsString::from("sb")];
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
@@ -179,7 +210,7 @@ fn place(words: &[String]) -> Vec<OsString> {
             Some((flag, value)) => (flag, Some(value.to_owned())),
             None => (word.as_str(), None),
         };
-        if PLACE.contains(&flag)
+        if flags.contains(&flag)
             && let Some(value) = value.or_else(|| words.next_if(|next| !next.starts_with('-')).cloned())
         {
             found.extend([flag.into(), value.into()]);
@@ -266,10 +297,10 @@ mod tests {
     fn a_line_says_which_server_before_it_is_finished() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(
-            place(&words("sb -- sb send --profile work --stream --url=http://h --agent ec")),
+            place(&words("sb -- sb send --profile work --stream --url=http://h --agent ec"), &PLACE),
             ["sb", "--profile", "work", "--url", "http://h"]
         );
-        assert_eq!(place(&words("sb send --url --agent")), ["sb"], "its value is not there yet");
+        assert_eq!(place(&words("sb send --url --agent"), &PLACE), ["sb"], "its value is not there yet");
     }
 
     #[test]
@@ -277,10 +308,13 @@ mod tests {
         let made = String::from_utf8(page(Cli::command().find_subcommand("chat").unwrap().clone()).unwrap()).unwrap();
         assert!(made.contains(".SH NOTES\n/help shows") && !made.contains("EXTRA"), "{made}");
         assert!(made.contains(".SH EXAMPLES\n.nf\n  sb chat index\n  sb chat index \\-\\-context"), "{made}");
-        for verb in ["send", "doctor", "audit"] {
+        for verb in ["serve", "send", "doctor", "audit"] {
             let made = page(Cli::command().find_subcommand(verb).unwrap().clone()).unwrap();
             assert!(String::from_utf8_lossy(&made).contains(&format!(".SH EXAMPLES\n.nf\n  sb {verb}")), "{verb}");
         }
+        let cli = Cli::command();
+        let get = cli.find_subcommand("card").unwrap().find_subcommand("get").unwrap();
+        assert!(String::from_utf8(page(get.clone()).unwrap()).unwrap().contains(".SH EXAMPLES\n.nf\n  sb card get"));
     }
 
     #[test]

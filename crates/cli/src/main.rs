@@ -75,6 +75,8 @@ const DEBUG: &str = "warn,client=debug,client::wire=trace";
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server
+    #[command(after_help = "Examples:\n  sb serve\n  sb serve --listen 127.0.0.1:9000 --data-dir ./data\n  \
+                            sb serve --config /etc/switchboard/switchboard.toml")]
     Serve(serve::Args),
     /// Send a message to an agent and print its reply
     #[command(after_help = "Examples:\n  sb send --agent echo hello\n  \

@@ -131,6 +131,12 @@ fn tab_completes_tasks_and_contexts() {
     assert_eq!(offered(&["push", "show", &id[..8]]), [id]);
     assert_eq!(offered(&["context", "delete", "chat"]), ["chat-17"]);
     assert!(offered(&["task", "get", "ffff"]).is_empty());
+    assert_eq!(offered(&["task", "logs", &id[..2]]), [id]);
+    assert_eq!(offered(&["task", "cancel", "la"]), ["last"]);
+    for verb in ["delete", "disable", "enable", "rotate"] {
+        assert_eq!(offered(&["tenant", verb, "def"]), ["default"], "{verb}");
+    }
+    assert_eq!(offered(&["token", "list", "--tenant", "def"]), ["default"]);
     drop(server);
 }
 
