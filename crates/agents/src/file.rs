@@ -131,6 +131,13 @@ impl Reader {
     fn build(&self, id: AgentId, path: &Path, text: &str) -> Result<AgentFile, String> {
         let mut top = Table::parse(text)?;
         let kind = self.kind(&mut top)?;
+        let other = self.kinds.iter().find(|other| other.name != kind.name && top.has(other.name));
+        if let Some(other) = other {
+            return Err(format!(
+                "the table `[{0}]` is for files with `kind = \"{0}\"`, and this one has `kind = \"{1}\"`",
+                other.name, kind.name
+            ));
+        }
         let mut own = top.table(kind.name)?;
         top.beside(format!("in the table `[{}]`", kind.name), (kind.keys)());
         own.beside("at the top of the file, above all tables".to_owned(), keys_of::<Common>());

@@ -116,7 +116,8 @@ async fn get(args: &Get) -> Result<(), Failure> {
     let target =
         args.target.public_target(args.url.as_deref().or(args.agent_card.as_deref()), args.agent.as_deref())?;
     let trust = trust::configured(&args.target.settings(&process_environment)?)?;
-    let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await?;
+    let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await;
+    let found = found.map_err(Failure::of_agent)?;
     // It was parsed, so that it is UTF-8.
     print_card(&String::from_utf8_lossy(&found.json), args.output);
     if trust.mode != client::Mode::Ignore {
@@ -180,7 +181,8 @@ async fn found(args: &Verify) -> Result<(Vec<u8>, Option<String>), Failure> {
         return Ok((json, from));
     }
     let target = args.target.public_target(args.card.as_deref(), args.agent.as_deref())?;
-    let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await?;
+    let found = discover(&args.target.connector(), &target.url, target.credential.as_ref()).await;
+    let found = found.map_err(Failure::of_agent)?;
     Ok((found.json.to_vec(), Some(origin(&found.url))))
 }
 

@@ -2,6 +2,7 @@
 //! [`crate::servers`].
 
 use std::{
+    error::Error,
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
@@ -45,14 +46,16 @@ pub(crate) trait PrivateFile: Clone + Default + Serialize + DeserializeOwned {
     /// Reads the file; what is not there is empty.
     fn load(directory: &Path) -> Result<Self, Failure> {
         let path = directory.join(Self::NAME);
-        let failure = |error: &dyn std::error::Error| {
-            Failure::failed(format!("cannot read `{}`", path.display()))
-                .caused_by(error)
-                .hint("repair or remove the file; the server writes a new one when it starts")
+        let cannot = |error: &dyn Error| Failure::failed(format!("cannot read `{}`", path.display())).caused_by(error);
+        let failure = |error: &dyn Error| {
+            cannot(error).hint("repair or remove the file; the server writes a new one when it starts")
         };
         match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failure(&error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(cannot(&error).hint(
+                "this user may not read it: be the user that runs the server, or name another server with --data-dir or --url",
+            )),
             Err(error) => Err(failure(&error)),
         }
     }

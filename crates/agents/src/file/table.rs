@@ -72,6 +72,11 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// Whether there is a key of this name.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.rows.get_ref().contains_key(key)
+    }
+
     /// Moves these keys here from a table where older files have them. Gives the warning that shows the new form.
     pub(super) fn adopt(&mut self, keys: &[&str], from: &mut Self) -> Result<Option<String>, String> {
         let mut lines = Vec::new();

@@ -39,6 +39,10 @@ impl Directory {
                 .caused_by(error)
                 .hint("`docs/agents.md` describes the file; `sb agent check FILE` checks it")
         };
+        if from.is_dir() {
+            return Err(Failure::failed(format!("`{}` is a directory", from.display()))
+                .hint("name the agent's file in it, such as `agent.toml`"));
+        }
         let id = match id {
             Some(id) => id.to_owned(),
             None => file::id_of(from).map_err(|error| refuse(&error))?.to_string(),
@@ -86,6 +90,12 @@ impl Directory {
         })
     }
 
+    /// The agents that have a file, be it good or broken.
+    pub(super) fn ids(&self) -> Vec<String> {
+        let paths = file::list(&self.path).unwrap_or_default();
+        paths.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+    }
+
     fn change(&self, id: &str, what: &str, change: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf, Failure> {
         if let Err(why) = id.parse::<store::AgentId>() {
             return Err(Failure::usage(format!("`{id}` is not an agent id")).because(why));
@@ -100,9 +110,7 @@ impl Directory {
                     return Err(Failure::failed(text)
                         .hint("this is a demo agent; `demo_agents = false` in the configuration removes them all"));
                 }
-                let paths = file::list(&self.path).unwrap_or_default();
-                let known: Vec<&str> = paths.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
-                Err(Failure::usage(text).hint(meant(id, &known)))
+                Err(Failure::usage(text).hint(meant(id, &self.ids())))
             }
             Err(error) => Err(Failure::failed(format!("cannot {what} `{}`", path.display())).caused_by(&error)),
         }
@@ -110,8 +118,9 @@ impl Directory {
 }
 
 /// Which of the known agents may have been meant by an id that none of them has.
-pub(super) fn meant(id: &str, known: &[&str]) -> String {
-    match nearest(id, known) {
+pub(super) fn meant(id: &str, known: &[impl AsRef<str>]) -> String {
+    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    match nearest(id, &known) {
         Some(meant) => format!("did you mean `{meant}`? `sb agent list` shows what there is"),
         None => "`sb agent list` shows what there is".to_owned(),
     }

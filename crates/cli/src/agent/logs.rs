@@ -12,7 +12,7 @@ use agents::command::{log_before, log_of};
 use serde_json::json;
 use store::AgentId;
 
-use super::Common;
+use super::{Common, files::meant};
 use crate::{
     config::process_environment,
     failure::Failure,
@@ -60,8 +60,11 @@ pub(super) fn run(args: &Logs) -> Result<(), Failure> {
     let now = reader.more().map_err(cannot)?;
     let is_known = || args.common.directory().is_ok_and(|agents| agents.path(&args.id).exists());
     if now.is_none() && !(args.follow && is_known()) {
-        return Err(Failure::failed(format!("there is no log of agent `{id}` below `{}`", data_dir.display()))
-            .hint("an agent has one once its programs have written to standard error on this machine"));
+        let failure = Failure::failed(format!("there is no log of agent `{id}` below `{}`", data_dir.display()));
+        return Err(failure.hint(match args.common.directory().ok().filter(|_| !is_known()) {
+            Some(agents) => meant(&args.id, &agents.ids()),
+            None => "an agent has one once its programs have written to standard error on this machine".to_owned(),
+        }));
     }
     let all = before + &now.unwrap_or_default();
     let lines: Vec<&str> = all.lines().collect();

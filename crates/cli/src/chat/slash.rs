@@ -106,7 +106,9 @@ fn unknown(typed: &str) -> Failure {
     let names = names();
     let shown: String = typed.chars().take(40).collect();
     let failure = Failure::usage(format!("`{shown}` is no command, and was not sent"));
-    match nearest(typed, &names) {
+    let mut begun = names.iter().copied().filter(|name| name.starts_with(typed));
+    let only = begun.next().filter(|_| begun.next().is_none());
+    match only.or_else(|| nearest(typed, &names)) {
         Some(meant) => failure.hint(format!("did you mean `{meant}`? `//…` sends a line that begins with a slash")),
         None => failure.hint("/help shows the commands; `//…` sends a line that begins with a slash"),
     }
@@ -175,6 +177,8 @@ mod tests {
         for (line, hint) in [
             ("/hepl", "did you mean `/help`?"),
             ("/hlep me", "did you mean `/help`?"),
+            ("/hist", "did you mean `/history`?"),
+            ("/a", "/help shows"),
             ("/usr/bin/env is broken", "/help shows"),
             ("/", "/help shows"),
             ("/quit now", "`/quit`"),

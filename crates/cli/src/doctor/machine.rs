@@ -141,7 +141,15 @@ pub(super) fn journal(directory: &Path) -> Finding {
     let subject = "journal";
     let found = match sqlite::inspect(directory) {
         Ok(Some(found)) => found,
-        Ok(None) => return Finding::ok(subject, "none yet; the first start makes it"),
+        Ok(None) => {
+            return match fs::symlink_metadata(directory.join(sqlite::FILE)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    let hint = "be the user that runs the server, or name another directory with --data-dir";
+                    Finding::fail(subject, format!("cannot look whether there is one: {error}"), hint)
+                }
+                _ => Finding::ok(subject, "none yet; the first start makes it"),
+            };
+        }
         Err(error) => {
             let hint = "check that nothing but Switchboard writes there; restore a backup if the file is damaged";
             return Finding::fail(subject, error.to_string(), hint);

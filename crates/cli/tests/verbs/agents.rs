@@ -395,3 +395,27 @@ fn a_running_server_whose_certificate_is_not_trusted_is_not_taken_for_a_stopped_
     assert!(!text(&restarted.stderr).contains("nothing to restart"), "{}", text(&restarted.stderr));
     assert!(worked(&restarted).starts_with("restarted agent la"));
 }
+
+#[test]
+fn a_mistyped_agent_gets_a_hint_wherever_it_is_named() {
+    let home = Home::new();
+    home.add_agent("greet.toml", "kind = \"command\"\n[command]\nargv = [\"cat\"]\n");
+    let _server = home.serve();
+    let said = home.fails(&["card", "get", "--agent", "gret"], 2);
+    assert!(said.contains("`sb agent list` shows the agents"), "{said}");
+    let said = home.fails(&["agent", "logs", "gret"], 1);
+    assert!(said.contains("did you mean `greet`?"), "{said}");
+}
+
+#[test]
+fn what_is_no_agent_file_is_refused_with_the_reason() {
+    let home = Home::new();
+    let directory = home.path("project");
+    fs::create_dir_all(&directory).unwrap();
+    let mut command = home.command(&["agent", "add", "."]);
+    let said = failed(&command.current_dir(&directory).output().unwrap(), 1);
+    assert!(said.contains("is a directory") && !said.contains("UTF-8"), "{said}");
+    let file = home.write("project/two.toml", "kind = \"command\"\n[llm]\nrole = \"analyst\"\n");
+    let said = home.fails(&["agent", "add", &file], 1);
+    assert!(said.contains("the table `[llm]` is for files with `kind = \"llm\"`"), "{said}");
+}

@@ -1,6 +1,12 @@
 //! `sb config`, `sb doctor`, `sb completion` and `sb man`.
 
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::Path, process::Output};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
 
 use serde_json::Value;
 
@@ -175,6 +181,34 @@ fn shells_and_man_know_every_command() {
     assert!(!names(&pages).iter().any(|name| name.contains("guard")), "{:?}", names(&pages));
     let file = home.write("file", "");
     home.fails(&["man", &file], 1);
+}
+
+#[test]
+fn a_data_directory_that_this_user_may_not_read_is_not_called_broken() {
+    let home = Home::on_sqlite();
+    home.serve().stop();
+    let data = home.path("data");
+    let mode = fs::metadata(&data).unwrap().permissions();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o0)).unwrap();
+    let run = |args: &[&str]| {
+        // Root may read everything.
+        let is_root = fs::read_dir(&data).is_ok();
+        let under = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        let own = home.command(args);
+        let mut command = Command::new(if is_root { under[0] } else { env!("CARGO_BIN_EXE_sb") });
+        if is_root {
+            command.args(&under[1..]).arg(env!("CARGO_BIN_EXE_sb"));
+        }
+        command.args(args).env_clear().envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("HOME", "/nonexistent").current_dir("/").stdin(Stdio::null()).output().unwrap()
+    };
+    let sent = run(&["send", "hello"]);
+    let examined = run(&["doctor"]);
+    fs::set_permissions(&data, mode).unwrap();
+    let said = failed(&sent, 1);
+    assert!(said.contains("this user may not read it") && !said.contains("repair or remove"), "{said}");
+    let found = text(&examined.stdout);
+    assert!(!found.contains("none yet") && found.contains("fail  journal"), "{found}");
 }
 
 fn names(directory: &Path) -> Vec<String> {
