@@ -55,7 +55,7 @@ pub(crate) struct Progress {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Open {
     artifact: String,
-    /// The media type of the text that it ends with, if it does: what is empty adds nothing to a text.
+    /// The media type of the text that it ends with, if it does.
     text: Option<String>,
 }
 
@@ -477,7 +477,7 @@ impl Scribe {
         }
     }
 
-    /// Says of the last chunk of an artifact that it is that. One that is out already is followed by an empty one, which
+    /// Says of the last chunk of an artifact that it is that. One that is out already is followed by an empty text, which
     /// leaves the artifact as it is. So is one that the reply repeats: there are clients that keep every chunk which is the last
     /// (google-adk), and would keep its text twice.
     fn close(&mut self, open: Open) {
@@ -488,8 +488,8 @@ impl Scribe {
         if let Some(Said::Artifact { last_chunk, .. }) = pending {
             *last_chunk = true;
         } else {
-            // To data and files an empty text would be a part of its own.
-            let parts = open.text.map(|media_type| Part { media_type, ..Part::text("") }).into_iter().collect();
+            // A2A requires parts of every artifact. The journal adds nothing to an artifact for an empty text.
+            let parts = vec![Part { media_type: open.text.unwrap_or_default(), ..Part::text("") }];
             let artifact = Artifact { artifact_id: open.artifact, parts, ..Artifact::default() };
             self.pending.push(Said::Artifact { artifact, append: true, last_chunk: true, metadata: None });
         }
@@ -694,7 +694,7 @@ mod tests {
             })
             .collect();
         assert_eq!(parts[0][0].media_type, "text/markdown", "it adds nothing to the text before");
-        assert_eq!(parts[1], [], "an empty text would be another part of the data");
+        assert_eq!(parts[1], [Part::text("")], "A2A requires parts of every artifact");
     }
 
     #[test]

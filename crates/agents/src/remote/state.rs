@@ -218,6 +218,10 @@ impl Pieces {
     pub(super) fn add(&mut self, parts: &[Part]) {
         for part in parts {
             let plain = part.metadata.is_none() && part.filename.is_empty();
+            // An empty text only says that nothing follows: a server that joins the pieces leaves it out.
+            if plain && part.as_text() == Some("") {
+                continue;
+            }
             match part.as_text().filter(|_| plain) {
                 Some(text) => {
                     if self.text.as_ref() != Some(&part.media_type) {
@@ -295,6 +299,15 @@ mod tests {
         state.remember("a", String::new());
         assert!(!state.has(&artifact("a", &["one two"])), "it has grown by something");
         assert_eq!(State::read(Some(&state.write())), state);
+    }
+
+    #[test]
+    fn an_empty_text_that_closes_an_artifact_is_none_of_its_content() {
+        let data: Part = serde_json::from_str(r#"{"data": 1}"#).unwrap();
+        let of = |parts: Vec<Part>| Artifact { artifact_id: "a".to_owned(), parts, ..Artifact::default() };
+        let mut state = State::default();
+        state.remember_whole(&of(vec![data.clone(), Part::text("")]));
+        assert!(state.has(&of(vec![data])));
     }
 
     #[test]

@@ -401,6 +401,8 @@ fn closed(updates: &[Value]) -> Vec<String> {
     for update in updates {
         let id = text(update, "/artifact/artifactId").to_owned();
         assert!(!closed.contains(&id), "a chunk behind the last one: {update:#}");
+        let parts = update["artifact"]["parts"].as_array().map_or(0, Vec::len);
+        assert_ne!(parts, 0, "an artifact without parts: {update:#}");
         if update["lastChunk"] == true {
             closed.push(id);
         }

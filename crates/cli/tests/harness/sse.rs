@@ -54,6 +54,19 @@ impl Frame {
         parts.into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
     }
 
+    /// A2A requires parts of every artifact.
+    #[track_caller]
+    fn check_parts(&self) {
+        if let Some(artifact) = self.body.pointer("/artifactUpdate/artifact") {
+            assert_ne!(
+                artifact["parts"].as_array().map_or(0, Vec::len),
+                0,
+                "an artifact without parts: {:#}",
+                self.body
+            );
+        }
+    }
+
     /// The task it is about.
     #[track_caller]
     pub(crate) fn task_id(&self) -> &str {
@@ -179,6 +192,8 @@ impl Sse {
         } else {
             assert!(body.get("jsonrpc").is_none(), "{body:#}");
         }
-        Some(Frame { id, body })
+        let frame = Frame { id, body };
+        frame.check_parts();
+        Some(frame)
     }
 }

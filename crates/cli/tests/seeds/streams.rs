@@ -30,7 +30,13 @@ impl Reply {
         records
             .map(|(_, _, mut data)| {
                 assert_eq!((&data["jsonrpc"], &data["id"]), (&json!("2.0"), &json!("r-1")));
-                data["result"].take()
+                let result = data["result"].take();
+                let parts = result["artifact"]["parts"].as_array().map(Vec::len);
+                assert!(
+                    result["kind"] != "artifact-update" || parts > Some(0),
+                    "an artifact without parts: {result:#}"
+                );
+                result
             })
             .collect()
     }
