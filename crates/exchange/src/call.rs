@@ -43,11 +43,13 @@ pub struct Rules {
     pub cancel_once: bool,
     /// An agent is told what was said before in the context.
     pub remembers: bool,
+    /// A stream that continues a task has every event after its message, those included that the task before them shows.
+    pub all_events: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { always_task: false, idempotent: true, cancel_once: false, remembers: true }
+        Self { always_task: false, idempotent: true, cancel_once: false, remembers: true, all_events: false }
     }
 }
 

@@ -96,8 +96,9 @@ impl Exchange {
                 let view = View { history: taken.history, artifacts: true, ..View::FULL };
                 let snapshot = self.shown(call, taken.accepted.task, view).await?;
                 let mut cursor = taken.cursor;
-                cursor.skip_to(snapshot.seq);
-                let over = Until::TurnEnd.is_over_at(snapshot.state);
+                let from = if call.rules.all_events { taken.accepted.seq } else { snapshot.seq };
+                cursor.skip_to(from);
+                let over = !call.rules.all_events && Until::TurnEnd.is_over_at(snapshot.state);
                 let first = vec![Frame::Task(snapshot)];
                 Frames::new(first, (!over).then_some(cursor), Until::TurnEnd, draining)
             }

@@ -314,7 +314,8 @@ async fn a_surface_may_want_a_task_for_every_message_and_one_cancel_for_each() {
     });
     direct.profile.reply = ReplyMode::Auto;
     let mut rig = Rig::new(vec![direct]).await;
-    rig.call.rules = Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false };
+    rig.call.rules =
+        Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false, all_events: true };
     rig.call.idempotency_key = Some("key".into());
 
     let mut keyed = message("hi");
@@ -349,6 +350,35 @@ async fn an_auto_agent_that_speaks_otherwise_makes_a_task() {
     }
     assert_eq!(seqs, [1, 2, 3, 4]);
     assert_eq!(rig.total().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x_39_a_surface_may_want_every_event_of_a_turn_however_soon_it_came() {
+    let mut rig = Rig::new(vec![agent("asks", |turn, out| async move {
+        if turn.number == 1 {
+            return Outcome::InputRequired(vec![Part::text("which?")]);
+        }
+        out.text("this", true).await;
+        Outcome::Completed(Vec::new())
+    })])
+    .await;
+    rig.call.rules.all_events = true;
+    for _ in 0..20 {
+        let asked = task_of(&rig.send("asks", message("go")).await.unwrap());
+        let answer = Message { task_id: asked.id, ..message("this one") };
+        let mut frames = rig.exchange.stream(&rig.call, rig.request("asks", answer)).await.unwrap();
+        assert!(matches!(frames.next().await, Some(Ok(exchange::Frame::Task(_)))));
+        let mut events = Vec::new();
+        while let Some(frame) = frames.next().await {
+            events.push(frame.unwrap().response().unwrap());
+        }
+        let [.., a2a::StreamResponse::ArtifactUpdate(made), a2a::StreamResponse::StatusUpdate(end)] = events.as_slice()
+        else {
+            panic!("the turn is not whole: {events:#?}");
+        };
+        assert_eq!(end.status.state, TaskState::Completed);
+        assert_eq!(exchange::text_of(&made.artifact.parts), "this");
+    }
 }
 
 #[tokio::test]

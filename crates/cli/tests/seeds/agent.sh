@@ -62,6 +62,22 @@ names-*)
         printf '{"artifactUpdate":{"artifact":{"name":"echo","parts":[{"text":"%s"}]},"lastChunk":true}}\n' "$text"
     fi
     ;;
+# turns HOW WORD [asks]: says two pieces of an artifact, of one that has a name when HOW is `named`, and an id as well when
+# it is `id`. With `more` it only adds to the artifact of the turn before. What comes with the second piece keeps it apart.
+turns-*)
+    set -- $text
+    case $1 in
+    named) artifact='"name":"report",' ;;
+    id) artifact="\"artifactId\":\"r-$2\",\"name\":\"report\"," ;;
+    *) artifact= ;;
+    esac
+    [ $1 = more ] ||
+        printf '{"artifactUpdate":{"artifact":{%s"parts":[{"text":"%s-a "}]}}}\n' "$artifact" $2
+    [ $1 != more ] || same='"artifactId":"r-ONE",'
+    printf '{"artifactUpdate":{"artifact":{%s"parts":[{"text":"%s-b"}]},"append":true,"lastChunk":true,"metadata":{"n":2}}}\n' \
+        "$same" $2
+    [ $# = 2 ] || end INPUT_REQUIRED "more?"
+    ;;
 # Says more than a status message holds.
 talks-*)
     for n in 0 1 2 3 4 5 6 7 8 9; do

@@ -35,7 +35,7 @@ const BASE: [File; 4] = [
 ];
 
 /// The agents of the seeds' setup: `index` for everybody, `research` for alice alone, and some that misbehave.
-const SEEDED: [File; 12] = [
+const SEEDED: [File; 13] = [
     ("index", "echo", "", ""),
     ("research", "echo", r#"tenants = ["alice"]"#, ""),
     ("single", "slow", "concurrency = 1", ""),
@@ -45,6 +45,7 @@ const SEEDED: [File; 12] = [
     ("strays", "strays", "", ""),
     ("asks", "asks", "", ""),
     ("names", "names", "", ""),
+    ("turns", "turns", "", ""),
     ("talks", "talks", "", ""),
     ("makes", "makes", "", ""),
     ("remembers", "remembers", "", ""),

@@ -179,6 +179,75 @@ async fn s0_36_s0_42_x_10_a_named_text_without_an_id_is_the_one_artifact_of_a_st
     assert_eq!(is_one(&streamed.results()), "hello");
 }
 
+/// The text chunks and artifacts of a stream, as id, text, `append` and `lastChunk`.
+fn chunks(results: &[Value]) -> Vec<(String, String, bool, bool)> {
+    let updates = results.iter().filter(|result| result["kind"] == "artifact-update");
+    let chunk = |update: &Value| {
+        let artifact = &update["artifact"];
+        let text = artifact["parts"][0]["text"].as_str().unwrap_or_default().to_owned();
+        let id = artifact["artifactId"].as_str().unwrap_or_default().to_owned();
+        (id, text, update["append"] == true, update["lastChunk"] == true)
+    };
+    updates.map(chunk).collect()
+}
+
+#[tokio::test]
+async fn s0_36_x_10_x_13_x_39_a_stream_that_continues_a_task_has_the_new_turn_alone() {
+    let fixture = Fixture::seeded().await;
+    let stream = async |task: Option<&str>, text: &str| {
+        let mut params = said(text);
+        params["message"]["messageId"] = json!(text);
+        if let Some(task) = task {
+            params["message"]["taskId"] = json!(task);
+        }
+        let results = fixture.dispatch("turns").json(&envelope("message/stream", params)).send().await.results();
+        assert_eq!(results[0]["status"]["state"], "working", "{results:#?}");
+        results
+    };
+    for how in ["plain", "named", "id"] {
+        let first = stream(None, &format!("{how} ONE asks")).await;
+        let task = first[0]["taskId"].as_str().unwrap();
+        let second = stream(Some(task), &format!("{how} TWO asks")).await;
+        let third = stream(Some(task), &format!("{how} THREE")).await;
+        let response = format!("{task}-text-0");
+        for (word, results) in [("ONE", &first), ("TWO", &second), ("THREE", &third)] {
+            let id = if how == "id" { format!("r-{word}") } else { response.clone() };
+            let chunk = |text: &str, append, last| (id.clone(), text.to_owned(), append, last);
+            let a = chunk(&format!("{word}-a "), false, false);
+            let mut expected = vec![a, chunk(&format!("{word}-b"), true, how == "id")];
+            if word == "THREE" {
+                expected.push((response.clone(), String::new(), how != "id", true));
+            }
+            assert_eq!(chunks(results), expected, "{how}: {results:#?}");
+        }
+        let got = fixture.seed("turns", "tasks/get", json!({"id": task})).await["result"].take();
+        assert_eq!(got["artifacts"].as_array().map_or(0, Vec::len), if how == "id" { 3 } else { 0 }, "{got:#}");
+        if how != "id" {
+            assert_eq!(got["status"]["message"]["parts"][0]["text"], "THREE-a THREE-b", "{got:#}");
+        }
+    }
+    // What a turn adds to an artifact of the one before stays in that artifact.
+    let first = stream(None, "id ONE asks").await;
+    let added = stream(first[0]["taskId"].as_str(), "more TWO").await;
+    assert_eq!(chunks(&added)[0], ("r-ONE".to_owned(), "TWO-b".to_owned(), true, true), "{added:#?}");
+}
+
+#[tokio::test]
+async fn s2_29_x_10_a_resumed_stream_gives_each_chunk_under_the_artifact_it_had() {
+    let fixture = Fixture::seeded().await;
+    for how in ["plain", "named", "id"] {
+        let params = said(&format!("{how} ONE"));
+        let live = fixture.dispatch("turns").json(&envelope("message/stream", params)).send().await;
+        let records = live.records();
+        let body = envelope("tasks/resubscribe", json!({"id": live.results()[0]["taskId"]}));
+        for (n, record) in records.iter().enumerate() {
+            let Some(cursor) = record.0 else { continue };
+            let ask = fixture.dispatch("turns").header("Last-Event-ID", &cursor.to_string());
+            assert_eq!(ask.json(&body).send().await.records(), records[n + 1..], "{how}, after {cursor}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn s0_10_s2_23_tasks_are_scoped_to_their_tenant() {
     let fixture = Fixture::seeded().await;

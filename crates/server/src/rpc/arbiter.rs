@@ -6,7 +6,7 @@ use a2a::{
     TaskState,
     v03::{
         self, MessageSendParams, TaskIdParams, TaskQueryParams,
-        arbiter::{self, Stream, Usage},
+        arbiter::{self, Frame, Stream, Usage},
     },
     validate,
 };
@@ -26,7 +26,8 @@ use crate::{
     sse::{Envelope, EventStream, Record, Records},
 };
 
-const RULES: Rules = Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false };
+const RULES: Rules =
+    Rules { always_task: true, idempotent: false, cancel_once: true, remembers: false, all_events: true };
 
 /// Answers a request.
 pub(super) async fn answer(app: &App, call: Call, asked: &Asked<'_>, params: Bytes) -> Result<Response, Error> {
@@ -206,36 +207,31 @@ async fn resubscribed(
     }
     let after = cursor.unwrap_or(0);
     let frames = app.exchange.subscribe(&call, request, Some(after)).await?;
-    let (task, context) = (snapshot.task.to_string(), snapshot.context.to_string());
-    let stream = if after == 0 { Stream::new(task, context) } else { Stream::resumed(task, context) };
+    let stream = match after {
+        0 => Stream::new(snapshot.task.to_string(), &*snapshot.context),
+        _ => Stream::resumed(&encode::typed(&snapshot)?),
+    };
     Ok(translated(app, call, frames, Some(stream)))
 }
 
-/// The records of a stream; without one it begins with the first event, which then is the task.
+/// The records of a stream. Without one the frames are those of a message: its task, and then all events after the message.
 fn translated(app: &App, call: Call, frames: Frames, mut stream: Option<Stream>) -> Records {
     let events = Events::with_usage(frames, End::WithReply(app.exchange.clone(), call));
-    events::records(events, move |Told { seq, event, .. }| {
-        let stream = stream.get_or_insert_with(|| {
-            let (task, context) = ids(&event);
-            Stream::new(task, context)
-        });
-        records(stream, seq, event)
+    events::records(events, move |Told { seq, event, .. }| match (&mut stream, event) {
+        (Some(stream), event) => records(stream, seq, event),
+        (stream, StreamResponse::Task(task)) => {
+            let (continued, first) = Stream::continued(&task);
+            *stream = Some(continued);
+            first.into_iter().map(record).collect()
+        }
+        (None, _) => Err(Error::internal("a stream that follows a message begins with its task")),
     })
 }
 
 fn records(stream: &mut Stream, seq: u64, event: StreamResponse) -> Result<Vec<Record>, Error> {
-    let mut records = Vec::new();
-    for frame in stream.feed(seq, event) {
-        records.push(Record { id: frame.id.map(Into::into), event: "message", body: events::json(&frame.event)? });
-    }
-    Ok(records)
+    stream.feed(seq, event).into_iter().map(record).collect()
 }
 
-fn ids(event: &StreamResponse) -> (&str, &str) {
-    match event {
-        StreamResponse::Task(task) => (&task.id, &task.context_id),
-        StreamResponse::Message(message) => (&message.task_id, &message.context_id),
-        StreamResponse::StatusUpdate(update) => (&update.task_id, &update.context_id),
-        StreamResponse::ArtifactUpdate(update) => (&update.task_id, &update.context_id),
-    }
+fn record(frame: Frame) -> Result<Record, Error> {
+    Ok(Record { id: frame.id.map(Into::into), event: "message", body: events::json(&frame.event)? })
 }

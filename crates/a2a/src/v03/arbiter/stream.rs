@@ -16,6 +16,17 @@ pub struct Frame {
     pub event: Event,
 }
 
+/// Whether the work on a task has not begun.
+fn is_waiting(task: &crate::Task) -> bool {
+    matches!(task.status.state, TaskState::Unspecified | TaskState::Submitted)
+}
+
+/// The ids of the artifacts that are text of the reply.
+fn response_ids(task: &crate::Task) -> Vec<String> {
+    let texts = task.artifacts.iter().filter(|artifact| is_response(artifact, &task.id));
+    texts.map(|artifact| artifact.artifact_id.clone()).collect()
+}
+
 /// Turns the events of one task, in their order, into the frames of one stream. It keeps no text.
 #[derive(Debug, Clone)]
 pub struct Stream {
@@ -23,8 +34,6 @@ pub struct Stream {
     context_id: String,
     /// The first frame is out.
     started: bool,
-    /// Frames went out over an earlier connection.
-    resumed: bool,
     ended: bool,
     /// The artifacts whose text went out, in order: all of them are one text here.
     texts: Vec<String>,
@@ -38,16 +47,36 @@ impl Stream {
             task_id: task_id.into(),
             context_id: context_id.into(),
             started: false,
-            resumed: false,
             ended: false,
             texts: Vec::new(),
             others: BTreeSet::new(),
         }
     }
 
-    /// The rest of a stream, for a client that has the frames up to some event and resumes after it.
-    pub fn resumed(task_id: impl Into<String>, context_id: impl Into<String>) -> Self {
-        Self { started: true, resumed: true, ..Self::new(task_id, context_id) }
+    /// The stream of the events that follow a message to `task`, and its first frame where the work has begun. What the
+    /// task holds already does not go out again.
+    pub fn continued(task: &crate::Task) -> (Self, Vec<Frame>) {
+        let mut stream = Self::with_artifacts_of(task);
+        let mut events = Vec::new();
+        if !is_waiting(task) {
+            stream.start(&mut events);
+        }
+        // Events that the task shows may follow: no number is behind the reader yet.
+        (stream, events.into_iter().map(|event| Frame { id: None, event }).collect())
+    }
+
+    /// The rest of a stream, for a client that has the frames up to some event of `task` and resumes after it.
+    pub fn resumed(task: &crate::Task) -> Self {
+        Self { started: true, texts: response_ids(task), ..Self::with_artifacts_of(task) }
+    }
+
+    /// Of a later chunk of an artifact only the id tells whether it is text of the reply.
+    fn with_artifacts_of(task: &crate::Task) -> Self {
+        let others = task.artifacts.iter().filter(|artifact| !is_response(artifact, &task.id));
+        Self {
+            others: others.map(|artifact| artifact.artifact_id.clone()).collect(),
+            ..Self::new(&task.id, &task.context_id)
+        }
     }
 
     /// The frames of the next event; often there is one, sometimes none.
@@ -132,12 +161,8 @@ impl Stream {
             return;
         }
         self.start(events);
-        // Of what was sent before a resumption only the positional id tells whether this is the beginning.
-        let is_beginning = !append && *id == self.text_id();
-        let append =
-            if self.resumed && !begins_anew && self.texts.is_empty() { !is_beginning } else { !self.texts.is_empty() };
         // What went out as it is under this id must not be taken back.
-        let append = append || self.others.contains(&self.text_id());
+        let append = !self.texts.is_empty() || self.others.contains(&self.text_id());
         if !self.texts.contains(id) {
             self.texts.push(id.clone());
         }
@@ -155,13 +180,11 @@ impl Stream {
             }
             return;
         }
-        let is_waiting = matches!(task.status.state, TaskState::Unspecified | TaskState::Submitted);
-        if is_waiting && task.artifacts.is_empty() {
+        if is_waiting(task) && task.artifacts.is_empty() {
             return;
         }
         self.start(events);
-        let texts = task.artifacts.iter().filter(|artifact| is_response(artifact, &task.id));
-        self.texts = texts.map(|artifact| artifact.artifact_id.clone()).collect();
+        self.texts = response_ids(task);
         if !self.texts.is_empty() {
             events.push(self.text_update(responses(task), false, false, None));
         }
@@ -191,7 +214,7 @@ impl Stream {
     fn end(&mut self, mut status: TaskStatus, metadata: Option<JsonObject>, events: &mut Vec<Event>) {
         self.start(events);
         self.ended = true;
-        let has_text = self.resumed || !self.texts.is_empty() || self.others.contains(&self.text_id());
+        let has_text = !self.texts.is_empty() || self.others.contains(&self.text_id());
         events.push(self.text_update(String::new(), has_text, true, None));
         status.message = status.message.map(|mut message| {
             message.task_id.clone_from(&self.task_id);

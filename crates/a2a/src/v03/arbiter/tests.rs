@@ -383,8 +383,12 @@ fn a_new_attempt_takes_the_place_of_the_one_before() {
 
 #[test]
 fn a_resumed_stream_goes_on_where_it_was() {
+    let made = json!([
+        {"artifactId": "T-text-0", "parts": [{"text": "a"}]},
+        {"artifactId": "T-text-1", "parts": [{"text": "b"}]},
+    ]);
     let appends = |events: Vec<Value>| -> Vec<Value> {
-        let mut stream = Stream::resumed("T", "C");
+        let mut stream = Stream::resumed(&task("WORKING", None, made.clone()));
         let feed = |event| stream.feed(9, serde_json::from_value(event).unwrap());
         let frames: Vec<Frame> = events.into_iter().flat_map(feed).collect();
         let appends = frames.iter().map(|it| serde_json::to_value(&it.event).unwrap()["append"].clone());
@@ -395,6 +399,38 @@ fn a_resumed_stream_goes_on_where_it_was() {
     let first_text = vec![chunk("T-text-0", "a", false), chunk("T-text-0", "b", true)];
     assert_eq!(appends(first_text), [json!(false), json!(true)]);
     assert_eq!(appends(vec![status("COMPLETED", None)]), [json!(true), Value::Null]);
+}
+
+#[test]
+fn x_13_x_39_a_stream_that_continues_a_task_begins_with_working_and_nothing_of_the_task() {
+    let made = json!([{"artifactId": "T-text-0", "parts": [{"text": "a"}]}]);
+    for (state, begins) in [("SUBMITTED", false), ("WORKING", true), ("INPUT_REQUIRED", true), ("COMPLETED", true)] {
+        let (mut stream, first) = Stream::continued(&task(state, Some("which?"), made.clone()));
+        let shown: Vec<_> = first.iter().map(|it| serde_json::to_value(&it.event).unwrap()).collect();
+        let states: Vec<_> = shown.iter().map(|it| it["status"]["state"].as_str()).collect();
+        assert_eq!(states, if begins { vec![Some("working")] } else { vec![] }, "{state}: {shown:?}");
+        assert!(first.iter().all(|it| it.id.is_none()) && !stream.is_over(), "{state}");
+        let next = stream.feed(9, serde_json::from_value(chunk("T-t2-text-0", "b", false)).unwrap());
+        let text = serde_json::to_value(&next.last().unwrap().event).unwrap();
+        assert_eq!((&text["append"], next.len()), (&json!(false), if begins { 1 } else { 2 }), "{state}: {text}");
+    }
+}
+
+#[test]
+fn s2_29_x_10_a_later_chunk_goes_to_the_artifact_that_it_is_of() {
+    let made = json!([{"artifactId": "r", "name": "report", "parts": [{"text": "a"}]}]);
+    let task = task("WORKING", None, made);
+    for mut stream in [Stream::resumed(&task), Stream::continued(&task).0] {
+        let mut more = chunk("r", "b", true);
+        more["artifactUpdate"]["lastChunk"] = json!(true);
+        let frame = stream.feed(9, serde_json::from_value(more).unwrap()).pop().unwrap();
+        let value = serde_json::to_value(&frame.event).unwrap();
+        assert_eq!((&value["artifact"]["artifactId"], &value["lastChunk"]), (&json!("r"), &json!(true)), "{value}");
+        // There is no text that the last chunk could be added to.
+        let end = stream.feed(10, serde_json::from_value(status("COMPLETED", None)).unwrap());
+        let last = serde_json::to_value(&end[0].event).unwrap();
+        assert_eq!((&last["append"], &last["lastChunk"]), (&json!(false), &json!(true)), "{last}");
+    }
 }
 
 #[test]
