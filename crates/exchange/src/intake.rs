@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use a2a::{ErrorKind, JsonObject, Message, PartContent, SendMessageRequest, TaskState, Timestamp};
+use a2a::{ErrorKind, Message, PartContent, SendMessageRequest, TaskState, Timestamp};
 use bytes::Bytes;
 use store::{
     Accept, Accepted, AgentId, Draft, IdempotencyKey, NewPush, Post, Snapshot, Target, TaskHead, TaskId, TenantId,
@@ -20,7 +20,6 @@ use crate::{
     heavy,
     operations::{history_length, in_scope},
     registry::Slot,
-    request,
     worker::{self, Begin},
 };
 
@@ -107,7 +106,7 @@ impl Exchange {
         };
         let origin = origin.stored(now).map(Into::into);
         let (accept, taking) = heavy(size, || {
-            let key = idempotency(call, &subject, &mut message, options.metadata.as_ref())?;
+            let key = idempotency(call, &subject, &mut message)?;
             let message = subject.address(message);
             let (mut accept, taking) = self.compose(call, subject, message, key, push, origin)?;
             accept.request = options.logged()?;
@@ -366,12 +365,7 @@ pub fn size_of(message: &Message) -> usize {
 }
 
 /// The idempotency key, where the caller made one. It is made of what the caller sent, before anything is filled in.
-fn idempotency(
-    call: &Call,
-    subject: &Subject,
-    message: &mut Message,
-    metadata: Option<&JsonObject>,
-) -> Result<Option<IdempotencyKey>, Error> {
+fn idempotency(call: &Call, subject: &Subject, message: &mut Message) -> Result<Option<IdempotencyKey>, Error> {
     if !call.rules.idempotent {
         return Ok(None);
     }
@@ -389,10 +383,7 @@ fn idempotency(
     if keyed_by_context {
         message.context_id = subject.context.to_string();
     }
-    let mut fingerprint = convert::fingerprint(agent, message)?;
-    if let Some(metadata) = request::fingerprint(metadata) {
-        fingerprint = convert::digest(&[&fingerprint, &metadata]);
-    }
+    let fingerprint = convert::fingerprint(agent, message)?;
     if continues && call.idempotency_key.is_none() {
         // Clients count their messages anew in every turn: what says something else is another message.
         key = convert::digest(&[&key, &fingerprint]);

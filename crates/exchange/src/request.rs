@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use store::{Error, Event, Journal, Result, TaskId, TenantId};
 
-use crate::{canonical, convert::digest, origin};
+use crate::origin;
 
 /// What came with a message beside it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -73,14 +73,6 @@ impl RequestOptions {
     }
 }
 
-/// A hash of metadata of a request: what a repetition must say again. What traces a call differs from one repetition to the next and
-/// does not count. `None` when nothing else is said.
-pub(crate) fn fingerprint(metadata: Option<&JsonObject>) -> Option<[u8; 32]> {
-    let said = RequestOptions::without_tracing(metadata?)?;
-    let bytes = said.get().as_bytes();
-    Some(digest(&[&canonical::spelled(bytes).unwrap_or_else(|_| bytes.to_vec())]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,14 +93,5 @@ mod tests {
         let event = Event { seq: 2, at: store::clock::now(), kind: store::EventKind::Note, body };
         assert_eq!(RequestOptions::read(&[event]).unwrap(), said);
         assert!(RequestOptions::read(&[]).is_err());
-    }
-
-    #[test]
-    fn a_fingerprint_looks_at_what_is_said_beside_the_trace() {
-        let of = |json: &str| fingerprint(Some(&metadata(json)));
-        assert_eq!(of(r#"{"correlationId":"a","parentId":"b"}"#), None);
-        assert_eq!((of("{}"), fingerprint(None)), (None, None));
-        assert_eq!(of(r#"{"a":1,"b":2,"correlationId":"x"}"#), of(r#"{ "b": 2, "a": 1, "correlationId": "y" }"#));
-        assert_ne!(of(r#"{"a":1}"#), of(r#"{"a":2}"#));
     }
 }

@@ -51,6 +51,17 @@ async fn s3_77_send_is_idempotent() {
     let mut other_way = request.clone();
     other_way["configuration"] = json!({"historyLength": 0, "returnImmediately": true});
     assert_eq!(api.send(&other_way).await["id"], first["id"]);
+    // Nor is other metadata of the request, which says how to work on a message and is no part of it.
+    for metadata in [json!({"attempt": 2}), json!({"attempt": 3, "correlationId": "c"})] {
+        let mut again = request.clone();
+        again["metadata"] = metadata;
+        assert_eq!(api.send(&again).await["id"], first["id"], "{again}");
+    }
+    let mut with_metadata = keyed("stream", "c2", "m2", "2 20");
+    with_metadata["metadata"] = json!({"attempt": 1});
+    let id = api.send(&with_metadata).await["id"].clone();
+    with_metadata["metadata"] = json!({"attempt": 2});
+    assert_eq!(api.send(&with_metadata).await["id"], id);
     let joined = api.stream("/a2a/message:stream", &request).await.rest().await;
     assert_eq!(joined[0].task_id(), text(&first, "/id"));
 
@@ -59,7 +70,9 @@ async fn s3_77_send_is_idempotent() {
     assert_eq!(reason(&error), "IDEMPOTENCY_CONFLICT");
     let error = api.rpc_error("SendMessage", &keyed("stream", "c", "m", "4 20"), -32602).await;
     assert_eq!(reason(&error), "IDEMPOTENCY_CONFLICT");
-    assert_eq!(api.get("/a2a/tasks").await.ok()["totalSize"], 1);
+    for context in ["c", "c2"] {
+        assert_eq!(api.get(&format!("/a2a/tasks?contextId={context}")).await.ok()["totalSize"], 1, "{context}");
+    }
 }
 
 #[tokio::test]
