@@ -7,7 +7,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use a2a::{StreamResponse, TaskState, Timestamp};
-use store::{EventKind, FeedEvent, FeedLimit, Most, Position, Scope, TaskId, clock};
+use store::{EventKind, FeedEvent, FeedLimit, Most, Position, Scope, TaskId, TenantId, clock};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -114,7 +114,12 @@ impl Exchange {
             None => (end, now, true),
             // Of another journal, or of this one before it was restored.
             Some((position, _)) if position > end => (end, now, false),
-            Some((position, at)) => (position, at, self.keeps_since(call, at, now)),
+            Some((position, at)) => {
+                let is_beginning = position == Position::default();
+                // Before there was the tenant, nothing of it was written.
+                let since = if is_beginning { at.max(self.beginning_of(tenant).await?) } else { at };
+                (position, at, self.keeps_since(call, since, now))
+            }
         };
         let mut feed = Feed {
             exchange: self.clone(),
@@ -134,6 +139,13 @@ impl Exchange {
         let what = if is_whole { Fed::Open } else { Fed::Reset };
         feed.ready.push_back(feed.item(position, what));
         Ok(feed)
+    }
+
+    /// The time at which a tenant was created; the earliest there is for one that is unknown.
+    async fn beginning_of(&self, tenant: TenantId) -> Result<Timestamp, Error> {
+        let tenants = self.inner.store.tenants().await?;
+        let created = tenants.iter().find(|known| known.id == tenant).map(|known| known.created_at);
+        Ok(created.unwrap_or(Timestamp::from_millis(0)))
     }
 
     /// Whether nothing that happened after `at` can have been pruned.
