@@ -54,7 +54,7 @@ struct List {
 struct Add {
     /// Its name here: the id of the agent that it becomes
     name: String,
-    /// Where it is: its JSON-RPC endpoint, or the host that has its card
+    /// Where it is: its JSON-RPC endpoint, the host that has its card, or the card itself
     #[arg(value_name = "URL")]
     at: String,
     /// The server's variable with the key to send as X-API-Key

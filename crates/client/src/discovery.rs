@@ -93,6 +93,19 @@ async fn with_grpc(connector: &Connector, found: Discovered, options: &Options) 
     extended.unwrap_or(found)
 }
 
+/// The URL of the agent whose card is at `url`, if `url` is that of a card: `agent-card.json` or `agent.json`, which may be in `.well-known`.
+pub fn agent_of_card(url: &Url) -> Option<Url> {
+    let (path, name) = url.path().rsplit_once('/')?;
+    if !matches!(name, "agent-card.json" | "agent.json") {
+        return None;
+    }
+    let mut agent = url.clone();
+    agent.set_fragment(None);
+    agent.set_query(None);
+    agent.set_path(path.strip_suffix("/.well-known").unwrap_or(path));
+    Some(agent)
+}
+
 /// Where a card is that lies beside its agent.
 pub fn card_beside(url: &Url) -> Vec<Url> {
     vec![below(url, &["agent-card.json"])]
@@ -308,6 +321,23 @@ mod tests {
 
     fn url(text: &str) -> Url {
         parse_url(text).unwrap()
+    }
+
+    #[test]
+    fn the_url_of_a_card_leads_to_its_agent() {
+        for (card, agent) in [
+            ("http://h/.well-known/agent-card.json", Some("http://h/")),
+            ("http://h/a/b/.well-known/agent-card.json?x#f", Some("http://h/a/b")),
+            ("http://h/a/.well-known/agent.json", Some("http://h/a")),
+            ("http://h/a/agent-card.json", Some("http://h/a")),
+            ("http://h/a", None),
+            ("http://h/a/agent-card.json/", None),
+            ("http://h/a/my-agent-card.json", None),
+            ("http://h/rpc.json", None),
+        ] {
+            let found = agent_of_card(&parse_url(card).unwrap());
+            assert_eq!(found.as_ref().map(Url::as_str), agent, "{card}");
+        }
     }
 
     #[test]

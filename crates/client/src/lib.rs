@@ -44,7 +44,8 @@ mod wire;
 pub use client::{Binding, Client, Dialect, Options, Order, Received, user_message};
 pub use credential::{ClientCredentials, Credential};
 pub use discovery::{
-    Discovered, FetchedCard, card_beside, card_well_known, discover, discover_with, fetch_card, parse_url, same_origin,
+    Discovered, FetchedCard, agent_of_card, card_beside, card_well_known, discover, discover_with, fetch_card,
+    parse_url, same_origin,
 };
 pub use egress::{Connector, Limits, Policy};
 pub use error::{Error, Outage};

@@ -19,7 +19,13 @@ use serde_json::{Value, json};
 use store::AgentId;
 use url::Url;
 
-use super::{Peer, Registry, RemoteEntry, Remotes, Session, lock, peer::told, security::Security, tool::sees, yaml};
+use super::{
+    Peer, Registry, RemoteEntry, Remotes, Session, lock,
+    peer::{endpoint, told},
+    security::Security,
+    tool::sees,
+    yaml,
+};
 use crate::frame::clean;
 
 /// So many lines of the tool are one request.
@@ -222,9 +228,12 @@ impl Remotes {
         if url.path().ends_with(".json") {
             places.insert(0, url.clone());
         }
-        places.dedup();
         let (spec, _) = yaml::spec(entry, Registry::Directory, self.inner.options.timeout)
             .map_err(|why| client::Error::Url { url: url.to_string(), reason: why })?;
+        if let Some(card) = &spec.card {
+            places.insert(0, card.clone());
+        }
+        places.dedup();
         Peer::new(Arc::new(spec), &self.inner.options).fetch_from(&places).await
     }
 }
@@ -233,17 +242,6 @@ impl Remotes {
 fn field_of(why: &str) -> &str {
     let named = why.strip_prefix('`').and_then(|rest| rest.split_once('`')).map(|(field, _)| field);
     named.filter(|field| !field.contains("://")).unwrap_or("body")
-}
-
-/// Where a card's first interface is, at the operator's host.
-fn endpoint(card: &FetchedCard, at: &Url) -> Option<Url> {
-    let interfaces = card.found.card.supported_interfaces.iter();
-    let rpc = interfaces
-        .filter(|interface| interface.protocol_binding == "JSONRPC")
-        .find_map(|it| parse_url(&it.url).ok())?;
-    let mut there = at.clone();
-    there.set_path(rpc.path());
-    Some(there)
 }
 
 /// Writes a file that is not there yet. Its headers may be secrets.

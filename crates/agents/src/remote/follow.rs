@@ -208,7 +208,7 @@ async fn clients(
             let why = format!("card fetch failed: {}", peer.refusal(&refused));
             let is_away =
                 matches!(&refused, Refused::Card(error) if error.is_mendable() && error.http_status().is_none());
-            let may_wait = is_away && !is_prompt && peer.spec.card.is_none();
+            let may_wait = is_away && !is_prompt && (peer.spec.card.is_none() || peer.spec.follows_card);
             match state.phase {
                 // It was begun with one, and is not gone on with in another way.
                 Phase::Working if state.carded => return Err(rest(state, options, options.poll)),
@@ -218,7 +218,7 @@ async fn clients(
                     return Err(later(state, share, turn, options, why));
                 }
                 // Those of `agents.yaml` are called without one, too: the seed's agents need none.
-                Phase::New | Phase::Over if !peer.is_watched() => return Err(broken(why)),
+                Phase::New | Phase::Over if !peer.is_watched() || peer.spec.follows_card => return Err(broken(why)),
                 _ => {}
             }
         }

@@ -63,6 +63,7 @@ fn spec(name: &str, entry: serde_json::Value, timeout: Duration) -> Result<Spec,
         registry: Registry::Json,
         url: Ok(url),
         card: None,
+        follows_card: false,
         auth,
         headers: Vec::new(),
         streaming: false,
@@ -71,7 +72,8 @@ fn spec(name: &str, entry: serde_json::Value, timeout: Duration) -> Result<Spec,
         skills: Vec::new(),
         sees: Sees::Text,
         tenants: None,
-    })
+    }
+    .at_card())
 }
 
 #[cfg(test)]

@@ -160,13 +160,22 @@ impl Peer {
         if client.dialect() == Dialect::V1 {
             return Ok(client);
         }
-        let at = self.spec.url.clone().map_err(Refused::Nowhere)?;
-        Ok(Client::without_card(self.asker.clone(), at, Dialect::V1, self.options()))
+        Ok(Client::without_card(self.asker.clone(), self.at()?, Dialect::V1, self.options()))
+    }
+
+    /// The URL at which it is called: the host is always the operator's choice.
+    fn at(&self) -> Result<Url, Refused> {
+        let url = self.spec.url.clone().map_err(Refused::Nowhere)?;
+        if !self.spec.follows_card {
+            return Ok(url);
+        }
+        let card = self.card().ok_or_else(|| Refused::Nowhere("its card is not known".to_owned()))?;
+        Ok(endpoint(&card, &url).unwrap_or(url))
     }
 
     fn client_over(&self, connector: &Connector) -> Result<Client, Refused> {
-        let at = self.spec.url.clone().map_err(Refused::Nowhere)?;
-        let card = self.seen().card.clone();
+        let at = self.at()?;
+        let card = self.card();
         let mut options = self.options();
         options.at = Some(at.clone());
         match card {
@@ -490,6 +499,17 @@ fn is_of_both(card: &FetchedCard) -> bool {
     const BEFORE: [&str; 4] = ["url", "preferredTransport", "protocolVersion", "additionalInterfaces"];
     let fields = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&card.found.json);
     fields.is_ok_and(|fields| BEFORE.iter().any(|key| fields.contains_key(*key)))
+}
+
+/// The URL of a card's first JSON-RPC interface, at the operator's host.
+pub(super) fn endpoint(card: &FetchedCard, at: &Url) -> Option<Url> {
+    let interfaces = card.found.card.supported_interfaces.iter();
+    let rpc = interfaces
+        .filter(|interface| interface.protocol_binding == "JSONRPC")
+        .find_map(|it| client::parse_url(&it.url).ok())?;
+    let mut there = at.clone();
+    there.set_path(rpc.path());
+    Some(there)
 }
 
 /// An error with what caused it, on one line.

@@ -67,6 +67,8 @@ pub struct Spec {
     pub url: Result<Url, String>,
     /// Where its card is, if that does not follow from its URL.
     pub card: Option<Url>,
+    /// Whether the path of its JSON-RPC endpoint is the one that its card names. Otherwise `url` is the endpoint.
+    pub follows_card: bool,
     /// What to authenticate with.
     pub auth: Auth,
     /// Further headers of every call.
@@ -180,6 +182,18 @@ impl Spec {
         let Ok(url) = parsed else { return false };
         let is_at = |own: &Url| own.host() == url.host();
         self.url.as_ref().is_ok_and(is_at) || self.card.as_ref().is_some_and(is_at)
+    }
+
+    /// Makes `card` of a `url` that is that of a card. The card then says where the agent is on that host.
+    pub(super) fn at_card(mut self) -> Self {
+        if let Ok(url) = &mut self.url
+            && let Some(agent) = client::agent_of_card(url)
+        {
+            let card = std::mem::replace(url, agent);
+            self.card.get_or_insert(card);
+            self.follows_card = true;
+        }
+        self
     }
 
     /// Where its card may be.

@@ -227,6 +227,7 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
         registry,
         url,
         card,
+        follows_card: false,
         auth,
         headers,
         streaming: entry.streaming.unwrap_or(false),
@@ -236,7 +237,7 @@ pub(super) fn spec(entry: Entry, registry: Registry, timeout: Duration) -> Resul
         sees: if registry == Registry::File { Sees::Message } else { Sees::Trace },
         tenants: entry.tenants,
     };
-    Ok((spec, warnings))
+    Ok((spec.at_card(), warnings))
 }
 
 fn auth(api_key_env: Option<String>, scheme: Option<Scheme>, warnings: &mut Vec<String>) -> Result<Auth, String> {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::completing;
 use crate::harness::{
-    http::text,
-    remote::{Answer, Caller, Remote, Setup, WELL_KNOWN, card_03},
+    http::{artifact_text, state, text},
+    remote::{Answer, BESIDE, Caller, Remote, Setup, WELL_KNOWN, card_03, task_03},
 };
 
 async fn delete(caller: &Caller, path: &str) -> crate::harness::http::Reply {
@@ -152,6 +152,33 @@ async fn an_entry_that_takes_the_name_of_an_agent_of_ours_does_not_take_its_plac
     let outcome = caller.asks("mine", "work").await;
     assert_eq!(outcome["response"].as_str().unwrap().trim(), "ours");
     caller.logs(&["mine"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_url_of_a_card_stands_for_its_agent_in_every_registry() {
+    let remote = Remote::start().await;
+    let paths = [WELL_KNOWN, BESIDE, "/deep/.well-known/agent.json"];
+    for path in paths {
+        remote.says(path, Answer::json(&card_03(&remote.agent())));
+    }
+    remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "done")));
+    for path in paths {
+        let card = format!("{}{path}", remote.base);
+        let caller = Setup::new()
+            .yaml(&format!("agents:\n  - {{name: of_yaml, url: \"{card}\"}}\n"))
+            .json(&json!({"of_json": {"url": card}}))
+            .file("agents/of_json.toml", "kind = \"remote\"\n[remote]\nname = \"of_json\"\n")
+            .file("agents/of_file.toml", &format!("kind = \"remote\"\n[remote]\nurl = \"{card}\"\n"))
+            .start()
+            .await;
+        caller.home.ok(&["remote", "add", "added", &card]);
+        for agent in ["of_yaml", "of_json", "of_file", "added"] {
+            caller.remote_when(agent, |_| true).await;
+            let task = caller.sends(agent, "work").await;
+            assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{agent} at {card}");
+            assert_eq!(remote.calls().pop().unwrap().path, "/a2a", "{agent} at {card}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
