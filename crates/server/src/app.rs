@@ -179,6 +179,8 @@ fn finish(router: Router<Arc<App>>, app: Arc<App>) -> Router {
 /// Lets a request in or not, says which pages may read its answer, logs it when that begins, and answers for a handler
 /// that panicked.
 ///
+    // The header is about all ports of a host, so on loopback it would be about servers of others.
+    let hsts = app.hsts.clone().filter(|_| origin::loopback_name(request.uri(), request.headers()).is_none());
 /// Neither headers nor the query are logged: both may hold secrets.
 async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let start = Instant::now();
@@ -208,8 +210,8 @@ async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) 
         app.cors.mark(sender, &mut response);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(hsts) = &app.hsts {
-        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+    if let Some(hsts) = hsts {
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, hsts);
     }
     if method == Method::HEAD {
         response = without_body(response);

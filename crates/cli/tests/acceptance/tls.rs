@@ -169,13 +169,13 @@ async fn a_certificate_that_is_no_use_is_said_before_anything_is_made() {
 
 #[tokio::test]
 async fn browsers_are_told_to_come_back_by_tls_where_the_public_url_is_https() {
-    let said = async |args: &[&str]| {
+    let said = async |args: &[&str], host: &str| {
         let home = certified();
         let (_server, base) = serve(&home, args).await;
-        let client = client(&home.path("ca.pem"), true);
+        let client = client(&home.path("ca.pem"), false);
         let mut told = Vec::new();
         for path in ["/.well-known/agent-card.json", "/a2a/tasks", "/nothing"] {
-            let response = client.get(format!("{base}{path}")).send().await.unwrap();
+            let response = client.get(format!("{base}{path}")).header("Host", host).send().await.unwrap();
             told.push(
                 response.headers().get("strict-transport-security").map(|value| value.to_str().unwrap().to_owned()),
             );
@@ -184,9 +184,12 @@ async fn browsers_are_told_to_come_back_by_tls_where_the_public_url_is_https() {
         told
     };
     let public = ["--public-url", "https://sb.example"];
-    assert_eq!(said(&public).await, [Some("max-age=31536000".to_owned())]);
-    assert_eq!(said(&[&public[..], &["--hsts=false"]].concat()).await, [None]);
-    assert_eq!(said(&[]).await, [None], "without a public URL nobody knows by which name it is called");
+    assert_eq!(said(&public, "sb.example").await, [Some("max-age=31536000".to_owned())]);
+    for host in ["localhost", "localhost:8765", "127.0.0.1:8765", "[::1]:8765"] {
+        assert_eq!(said(&public, host).await, [None], "the header is about all ports of {host}");
+    }
+    assert_eq!(said(&[&public[..], &["--hsts=false"]].concat(), "sb.example").await, [None]);
+    assert_eq!(said(&[], "sb.example").await, [None], "without a public URL nobody knows by which name it is called");
 }
 
 /// A command that believes the authority of the home, or none but another one.
