@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use agents::{
@@ -305,18 +305,34 @@ fn who_listens(config: &Config, address: SocketAddr) -> Option<u32> {
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// When SIGTERM was last given to the caller.
+    terminated: Option<Instant>,
 }
+
+/// How soon after a SIGTERM another one is the same request. `timeout` sends it to its child and again to the group that the child is in.
+/// SIGINT has no such time: pressing Ctrl-C twice means to end at once.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 impl Signals {
     pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::failed("cannot listen to signals").caused_by(&error));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            terminated: None,
+        })
     }
 
     pub(crate) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.terminate.recv() => {}
+            }
+            if self.terminated.is_none_or(|before| before.elapsed() >= SAME_REQUEST) {
+                self.terminated = Some(Instant::now());
+                return "SIGTERM";
+            }
         }
     }
 }

@@ -247,12 +247,30 @@ fn running_work_has_a_grace_and_a_second_signal_ends_it() {
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_millis(700));
+    // `timeout` sends its signal to the child and then to the child's group.
     server.signal("TERM");
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal("TERM");
+    std::thread::sleep(Duration::from_millis(1000));
+    let log = server.log();
+    assert!(
+        log.contains("stopping") && !log.contains("stopped at once"),
+        "a second SIGTERM so soon is the first: {log}"
+    );
     let since = Instant::now();
     let (code, _) = server.stop_with("TERM");
     assert_eq!(code, Some(1));
     assert!(since.elapsed() < Duration::from_secs(5), "a second signal does not wait for the grace");
     let _ = sender.kill();
     let _ = sender.wait();
+
+    let server = home.serve();
+    home.ok(&["send", "--agent", "slow", "--detach", "60000"]);
+    std::thread::sleep(Duration::from_millis(700));
+    server.signal("INT");
+    std::thread::sleep(Duration::from_millis(200));
+    let since = Instant::now();
+    let (code, _) = server.stop_with("INT");
+    assert_eq!(code, Some(1));
+    assert!(since.elapsed() < Duration::from_secs(5), "nor does a second Ctrl-C, however soon it comes");
 }
