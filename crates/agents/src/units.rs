@@ -95,9 +95,27 @@ impl fmt::Debug for Span {
     }
 }
 
+/// What a duration has to look like in a file.
+pub const DURATION: &str = r#"a duration in quotes, e.g. "60s""#;
+
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        deserializer.deserialize_str(Text).and_then(|text| text.parse().map_err(de::Error::custom))
+    }
+}
+
+/// Reads a text where [`DURATION`] is expected.
+pub struct Text;
+
+impl de::Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(DURATION)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
     }
 }
 

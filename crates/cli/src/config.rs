@@ -454,7 +454,7 @@ fn unknown(table: &toml::Table, prefix: &str, keys: &[Key]) -> Option<(String, S
                 }
             }
             None => {
-                let hint = match meant(&name, keys) {
+                let hint = match meant(&name, keys, value.is_table()) {
                     Some(meant) => format!("did you mean {meant}?"),
                     None => "`sb config docs` prints all keys".to_owned(),
                 };
@@ -466,8 +466,13 @@ fn unknown(table: &toml::Table, prefix: &str, keys: &[Key]) -> Option<(String, S
 }
 
 /// The key, table or keys that an unknown name may stand for: one of nearly the same name, or those of other tables.
-fn meant(name: &str, keys: &[Key]) -> Option<String> {
+fn meant(name: &str, keys: &[Key], is_table: bool) -> Option<String> {
     let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    let tables: Vec<&str> = names.iter().filter_map(|name| name.rsplit_once('.')).map(|(table, _)| table).collect();
+    let table = nearest(name, &tables).map(|table| format!("the table `[{table}]`"));
+    if is_table && table.is_some() {
+        return table;
+    }
     if let Some(meant) = nearest(name, &names) {
         return Some(format!("`{meant}`"));
     }
@@ -487,8 +492,7 @@ fn meant(name: &str, keys: &[Key]) -> Option<String> {
             .collect();
         return (!homes.is_empty()).then(|| homes.join(" or "));
     }
-    let tables: Vec<&str> = names.iter().map(|name| parts(name).0).filter(|table| !table.is_empty()).collect();
-    nearest(name, &tables).map(|table| format!("the table `[{table}]`"))
+    table
 }
 
 fn refuse_out_of_range(keys: &mut Layer) -> Result<(), Failure> {

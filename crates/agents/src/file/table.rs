@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue, Deserializer, Error},
 };
 
-use crate::units::nearest;
+use crate::units::{DURATION, nearest};
 
 /// A table of a file, not yet read: the top of the file, or what a kind has to itself.
 pub struct Table<'a> {
@@ -188,13 +188,14 @@ pub fn quotes(text: &str, span: Option<Range<usize>>, message: &str) -> Option<S
             if let Some(truth) = truth {
                 return Some(format!("{key} = {truth}")).filter(|line| !line.ends_with(value));
             }
+            if message.ends_with(DURATION) && value.parse::<u64>().is_ok() {
+                return Some(format!("{key} = \"{value}s\""));
+            }
             let is_text = !value.is_empty() && !value.contains(['"', '\'', '[', '{', '\\']);
             (is_text && value.parse::<f64>().is_err()).then(|| format!("{key} = \"{value}\""))
         }
     }
 }
-
-const DURATION: &str = r#"a duration in quotes, e.g. "60s""#;
 
 /// What values are to look like that are no plain ones, by the last part of their key.
 const SHAPES: [(&str, &str); 16] = [

@@ -393,6 +393,7 @@ fn an_unknown_key_is_an_error_with_a_suggestion() {
         ("timeot = \"3s\"\n", "`timeout` in `[push]` or `timeout` in `[outbound]`"),
         ("[limits]\npublic_url = \"x\"\n", "`public_url` above all tables"),
         ("[outbund]\ntimeout = \"3s\"\n", "the table `[outbound]`"),
+        ("[crads]\npublic = false\n", "the table `[cards]`"),
     ] {
         let (_keep, path) = file(text);
         let failure = load(Layer::default(), Some(&path), &environment(&[])).unwrap_err();
@@ -409,6 +410,8 @@ fn missing_and_superfluous_quotes_are_told() {
         ("listen = 127.0.0.1:80 # here\n", "listen = \"127.0.0.1:80\""),
         ("demo_agents = true\nblocking_cap = 2m\n", "blocking_cap = \"2m\""),
         ("default_agent = echo\n", "default_agent = \"echo\""),
+        ("blocking_cap = 120\n", "blocking_cap = \"120s\""),
+        ("[retention]\ntasks = 90 # days\n", "tasks = \"90s\""),
         ("demo_agents = \"true\"\n", "demo_agents = true"),
         ("[limits]\ntasks = \"5\"\n", "tasks = 5"),
     ] {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
-use agents::units::{Size, Span};
+use agents::units::{self, Size, Span};
 use clap::{Arg, ArgMatches, ValueEnum, builder::EnumValueParser, value_parser};
 use serde::{
     Deserialize, Deserializer,
@@ -407,7 +407,7 @@ impl fmt::Display for Age {
 
 impl<'de> Deserialize<'de> for Age {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        deserializer.deserialize_str(units::Text)?.parse().map_err(de::Error::custom)
     }
 }
 
