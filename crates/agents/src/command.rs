@@ -17,6 +17,7 @@ mod text;
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -284,9 +285,14 @@ impl Program {
         if !self.cwd.is_dir() && home != Some(&self.cwd) {
             problems.push(format!("tasks will fail: `{}` is not a directory", self.cwd.display()));
         }
-        if self.executable().is_none() {
-            let place = if self.path().is_absolute() { "there" } else { "in PATH" };
-            problems.push(format!("tasks will fail: the program `{}` is not {place}", self.argv[0]));
+        let found = self.found();
+        if !found.iter().any(|file| is_executable(file)) {
+            let what = match (found.is_empty(), self.path().is_absolute()) {
+                (false, _) => "executable: `chmod +x` makes it so",
+                (true, true) => "there",
+                (true, false) => "in PATH",
+            };
+            problems.push(format!("tasks will fail: the program `{}` is not {what}", self.argv[0]));
         }
         if let Some(script) = self.script().filter(|script| self.cwd.is_dir() && !script.exists()) {
             problems.push(format!("tasks will fail: the script `{}` is not there", script.display()));
@@ -301,13 +307,22 @@ impl Program {
 
     /// The file that is started, where it is there.
     fn executable(&self) -> Option<PathBuf> {
+        let found = self.found();
+        found.iter().find(|file| is_executable(file)).or(found.first()).cloned()
+    }
+
+    /// The files that may be started, in the order in which they are tried.
+    fn found(&self) -> Vec<PathBuf> {
         let program = self.path();
-        if program.is_absolute() {
-            return program.is_file().then_some(program);
-        }
-        let path =
-            self.env.get("PATH").map(Into::into).or_else(|| environment::variable_os("PATH")).unwrap_or_default();
-        std::env::split_paths(&path).map(|directory| directory.join(&program)).find(|file| file.is_file())
+        let mut files = if program.is_absolute() {
+            vec![program]
+        } else {
+            let path =
+                self.env.get("PATH").map(Into::into).or_else(|| environment::variable_os("PATH")).unwrap_or_default();
+            std::env::split_paths(&path).map(|directory| directory.join(&program)).collect()
+        };
+        files.retain(|file| file.is_file());
+        files
     }
 
     /// The script that a well-known interpreter is given, be it there or not. `None` where it is given something else, or options that
@@ -326,6 +341,11 @@ impl Program {
         let program = Path::new(&self.argv[0]);
         if program.components().count() > 1 { self.cwd.join(program) } else { program.to_owned() }
     }
+}
+
+/// Whether anybody may execute it.
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

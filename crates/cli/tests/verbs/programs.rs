@@ -170,6 +170,9 @@ fn a_check_sees_a_script_that_is_missing_and_keys_in_the_wrong_table() {
         said.contains("ok, but tasks will fail: the script `") && said.contains("missing.py` is not there"),
         "{said}"
     );
+    home.write("checked/plain.txt", "not a program\n");
+    let said = check("kind = \"command\"\n[command]\nargv = [\"./plain.txt\"]\n");
+    assert!(said.contains("ok, but tasks will fail: the program `./plain.txt` is not executable"), "{said}");
     for (text, wanted) in [
         (
             "kind = \"command\"\n[command]\nargv = [\"cat\"]\ntimeot = \"5s\"\n",
