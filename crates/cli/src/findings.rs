@@ -6,7 +6,7 @@ use agents::{
     Reader,
     command::Quarters,
     file, mind,
-    model::{self, Models, ProviderState},
+    model::{self, Api, Models, ProviderState},
     remote,
 };
 use client::{Connector, Limits, Policy, egress::Request, parse_url};
@@ -166,7 +166,7 @@ pub(crate) async fn models(models: &Models) -> Vec<Finding> {
             let hint = match local {
                 Some(local) => format!("add the line `{}` to {place}", local.line()),
                 None => {
-                    "agents run by models, such as `index`, cannot answer until one is set; docs/models.md says how"
+                    "agents run by models, such as `index`, cannot answer until a model can be asked; docs/models.md says how"
                         .to_owned()
                 }
             };
@@ -219,7 +219,10 @@ fn provider(state: &ProviderState, silent: bool) -> Finding {
         }
         None => Finding::ok(subject, detail),
         Some(error) => {
-            let hint = "set it where the server is started, or change what models.toml says of it";
+            let hint = match state.api {
+                Api::Scripted => "write the file of replies, or correct it; docs/models.md describes it",
+                _ => "set it where the server is started, or change what models.toml says of it",
+            };
             Finding::warn(subject, format!("{detail}: {error}"), hint)
         }
     }

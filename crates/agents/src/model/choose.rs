@@ -210,9 +210,8 @@ impl fmt::Display for Unset {
         if self.0.broken {
             write!(f, "; `{}` is broken, and its operator finds how in the log and by `sb doctor`", self.0.file)?;
         }
-        match &self.0.set[..] {
-            [] => f.write_str("; no provider is set so far")?,
-            set => write!(f, "; providers that are set: {}", set.join(", "))?,
+        if !self.0.set.is_empty() {
+            write!(f, "; providers that are set: {}", self.0.set.join(", "))?;
         }
         if let Some(local) = &self.0.local {
             write!(f, "; Ollama answers at {}: add the line `{}` to `{}`", local.url, local.line(), self.0.file)?;

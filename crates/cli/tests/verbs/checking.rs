@@ -261,3 +261,5 @@ fn models_are_checked_and_no_key_is_told() {
     assert!(text(&output.stdout).contains("fail  models"), "{}", text(&output.stdout));
     assert!(!text(&output.stderr).contains("defualt"), "it is said once: {}", text(&output.stderr));
 }
+    assert!(seen.to_string().contains("write the file of replies"), "{seen}");
+    assert!(!seen.to_string().contains("no provider is set"), "one is set, and its file is missing: {seen}");
