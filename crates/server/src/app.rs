@@ -52,11 +52,8 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) names: Names,
     pub(crate) cors: Cors,
-    /// How this machine is spoken to, where the URLs on cards begin with a public URL.
-    pub(crate) local_scheme: Option<&'static str>,
-    /// The main port, and the one for gRPC alone.
-    pub(crate) port: u16,
-    pub(crate) grpc_port: Option<u16>,
+    /// The addresses by which clients on this machine reach the server.
+    pub(crate) local: origin::Local,
     /// `Strict-Transport-Security`, if it is said.
     pub(crate) hsts: Option<HeaderValue>,
 }
@@ -72,22 +69,18 @@ impl App {
         self.cards.reached_at(base).gateway(&everybodys.unwrap_or_default()).await
     }
 
-    /// What the URLs on a card begin with for who has called this machine by a name of loopback, where they begin with something else
-    /// for all others. A proxy on this machine calls it so, too, and is told by what it adds; one that adds nothing speaks HTTP/1.0.
+    /// The base of the URLs on a card for a client on this machine that calls the server by a loopback name, if that is another one than
+    /// the base for everybody else. Some clients refuse a card whose URLs have another origin than the card itself.
+    ///
+    /// A proxy on this machine may use such a name too. It is recognized by the headers that it adds; one that adds none speaks HTTP/1.0.
     pub(crate) fn local_base(&self, parts: &Parts) -> Option<String> {
-        let scheme = self.local_scheme?;
         let (wire, Peer(peer)) = (parts.extensions.get::<Wire>()?, parts.extensions.get::<Peer>()?);
         let is_direct = peer.is_loopback() && wire.seat.is_counted() && parts.version >= Version::HTTP_11;
         if !is_direct || ADDED_BY_PROXIES.iter().any(|name| parts.headers.contains_key(*name)) {
             return None;
         }
-        let name = origin::loopback_name(&parts.uri, &parts.headers)?;
-        // Who calls the port for gRPC finds everything else at the main one.
-        let host = self.grpc_port.and_then(|port| name.strip_suffix(&format!(":{port}")));
-        Some(match host {
-            Some(host) => format!("{scheme}://{host}:{}", self.port),
-            None => format!("{scheme}://{name}"),
-        })
+        let base = self.local.base(origin::loopback_name(&parts.uri, &parts.headers)?)?;
+        (base != self.cards.base()).then_some(base)
     }
 
     /// The surroundings of a call.
@@ -179,8 +172,6 @@ fn finish(router: Router<Arc<App>>, app: Arc<App>) -> Router {
 /// Lets a request in or not, says which pages may read its answer, logs it when that begins, and answers for a handler
 /// that panicked.
 ///
-    // The header is about all ports of a host, so on loopback it would be about servers of others.
-    let hsts = app.hsts.clone().filter(|_| origin::loopback_name(request.uri(), request.headers()).is_none());
 /// Neither headers nor the query are logged: both may hold secrets.
 async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let start = Instant::now();
@@ -188,6 +179,8 @@ async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) 
     let path = request.uri().path().to_owned();
     let version = request.version();
     let sender = app.cors.sender(&method, request.uri(), request.headers());
+    // The header is about all ports of a host, so on loopback it would be about servers of others.
+    let hsts = app.hsts.clone().filter(|_| origin::loopback_name(request.uri(), request.headers()).is_none());
     let entered = enter(&app, &request);
     let mut response = match &entered {
         // Its body stays unread.

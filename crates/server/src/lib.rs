@@ -257,9 +257,11 @@ impl Server {
             limits: limits::Limits::new(options.request_rate, options.failed_auth_rate),
             names: origin::Names::new(options.auth, options.public_url.as_deref()),
             cors: options.cors.clone(),
-            local_scheme: options.public_url.as_deref().filter(|url| !origin::is_local(url)).map(|_| options.scheme()),
-            port: address.port(),
-            grpc_port: grpc_address.map(|address| address.port()),
+            local: origin::Local {
+                scheme: options.scheme(),
+                address,
+                grpc_port: grpc_address.map(|address| address.port()),
+            },
             hsts: options.hsts(),
         });
         let places = Places::new(options.places());

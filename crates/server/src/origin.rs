@@ -6,7 +6,7 @@
 //! there is no origin. What comes from a page of this server itself passes all three. With authentication none of these headers is
 //! looked at: a page has no token.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use a2a::{Error, ErrorKind, error::excerpt};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
@@ -79,9 +79,42 @@ impl Names {
     }
 }
 
-/// Whether a URL leads to this machine and no other.
-pub(crate) fn is_local(url: &str) -> bool {
-    url.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(is_loopback))
+/// The addresses by which clients on this machine reach the server.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) scheme: &'static str,
+    /// The main address.
+    pub(crate) address: SocketAddr,
+    /// The port for gRPC alone, at the same IP address.
+    pub(crate) grpc_port: Option<u16>,
+}
+
+impl Local {
+    /// The base of URLs for a client that calls by this loopback name. `None` if the name leads to an address that this server does not
+    /// listen at: another user of the machine may listen there, and a signed card would vouch for that address.
+    pub(crate) fn base(&self, name: &str) -> Option<String> {
+        let host = without_port(name)?;
+        let port = match name[host.len()..].strip_prefix(':') {
+            Some(port) => port.parse().ok()?,
+            None if self.scheme == "https" => 443,
+            None => 80,
+        };
+        if port != self.address.port() && Some(port) != self.grpc_port {
+            return None;
+        }
+        let listens = self.address.ip();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let host = match address {
+            Ok(ip) if ip == listens || listens.is_unspecified() && (ip.is_ipv4() || listens.is_ipv6()) => match ip {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+            },
+            Ok(_) => return None,
+            Err(_) => host.to_ascii_lowercase(),
+        };
+        // A client of the port for gRPC finds everything else at the main one.
+        Some(format!("{}://{host}:{}", self.scheme, self.address.port()))
+    }
 }
 
 /// The name that a request calls this server by, with its port, if that is a name of loopback and the only one.
@@ -229,6 +262,30 @@ mod tests {
         assert_eq!(name("http://localhost:1/a2a", &["localhost:1"]).as_deref(), Some("localhost:1"));
         assert_eq!(name("http://localhost:1/a2a", &["evil.example"]), None);
         assert_eq!((name("/", &["localhost", "127.0.0.1"]), name("/", &[])), (None, None));
+    }
+
+    #[test]
+    fn only_addresses_that_are_listened_at_are_put_on_cards() {
+        let local = |listen: &str| Local { scheme: "http", address: listen.parse().unwrap(), grpc_port: Some(9) };
+        for (listen, name, base) in [
+            ("127.0.0.1:8765", "localhost:8765", Some("http://localhost:8765")),
+            ("127.0.0.1:8765", "LocalHost:8765", Some("http://localhost:8765")),
+            ("127.0.0.1:8765", "127.0.0.1:8765", Some("http://127.0.0.1:8765")),
+            ("127.0.0.1:8765", "localhost:9", Some("http://localhost:8765")),
+            ("127.0.0.1:80", "localhost", Some("http://localhost:80")),
+            ("[::1]:8765", "[0:0:0:0:0:0:0:1]:8765", Some("http://[::1]:8765")),
+            ("0.0.0.0:8765", "127.0.0.2:8765", Some("http://127.0.0.2:8765")),
+            ("[::]:8765", "127.0.0.1:8765", Some("http://127.0.0.1:8765")),
+            ("[::]:8765", "[::1]:8765", Some("http://[::1]:8765")),
+            ("0.0.0.0:8765", "[::1]:8765", None),
+            ("127.0.0.1:8765", "localhost:9999", None),
+            ("127.0.0.1:8765", "localhost:99999", None),
+            ("127.0.0.1:8765", "localhost", None),
+            ("127.0.0.1:8765", "127.0.0.2:8765", None),
+            ("127.0.0.1:8765", "[::1]:8765", None),
+        ] {
+            assert_eq!(local(listen).base(name).as_deref(), base, "{name} at {listen}");
+        }
     }
 
     #[test]

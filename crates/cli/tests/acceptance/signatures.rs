@@ -134,6 +134,36 @@ fn urls(card: &Value) -> Vec<&str> {
     interfaces.chain(card.get("url").and_then(Value::as_str)).collect()
 }
 
+fn port_of(url: &str) -> &str {
+    url.rsplit(':').next().expect("it has a port")
+}
+
+#[tokio::test]
+async fn x_37_a_card_fetched_by_localhost_names_localhost_without_a_public_url_too() {
+    let rig = Rig::start().await;
+    let configured = rig.server.url.clone();
+    let base = configured.replace("127.0.0.1", "localhost");
+    let by_name = Api::new(&base, Some(TOKEN));
+    for (name, card) in cards(&by_name).await {
+        assert!(urls(&card).iter().all(|url| url.starts_with(&base)), "{name}: {:?}", urls(&card));
+        let keys = trusted(&by_name.with_token(None), &base).await;
+        check(&card, &keys, &base).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+    }
+    for (api, base, cache) in
+        [(&by_name, &base, "private, max-age=60"), (&rig.api(), &configured, "public, max-age=60")]
+    {
+        for path in ["/.well-known/agent-card.json", AGENT] {
+            let reply = api.call(api.bare(Method::GET, path)).await;
+            assert!(urls(&reply.ok())[0].starts_with(base.as_str()), "{}", reply.shown());
+            assert_eq!(reply.header("cache-control"), Some(cache), "{path} at {base}");
+        }
+    }
+    // Another user of this machine may listen at another port, and a signature would vouch for it.
+    let other = rig.api().with_token(None);
+    let reply = other.call(other.bare(Method::GET, AGENT).header("Host", "localhost:1")).await;
+    assert!(urls(&reply.ok())[0].starts_with(&configured), "{}", reply.shown());
+}
+
 #[tokio::test]
 async fn x_37_a_card_names_the_loopback_address_that_it_was_fetched_by_and_is_signed_so() {
     let mut rig = Rig::start().await;
@@ -162,18 +192,24 @@ async fn x_37_a_card_names_the_loopback_address_that_it_was_fetched_by_and_is_si
         let request = nobody.bare(Method::GET, "/.well-known/agent-card.json");
         nobody.call(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
     };
-    let local = fetch(&[("Host", "localhost:1")]).await;
-    assert_eq!(urls(&local.ok())[0], "http://localhost:1/a2a/jsonrpc");
+    let named = format!("localhost:{}", port_of(&rig.server.url));
+    let local = fetch(&[("Host", &named)]).await;
+    assert_eq!(urls(&local.ok())[0], format!("http://{named}/a2a/jsonrpc"));
     assert_eq!(local.header("cache-control"), Some("private, max-age=60"), "it is nobody else's");
     let etag = local.header("etag").unwrap().to_owned();
+    let elsewhere = named.replace("localhost", "127.0.0.2");
     for headers in [
         &[("Host", "agents.example.com")][..],
         &[("Host", "evil.example")],
         &[("Host", "localhost.evil.example")],
         &[("Host", "10.0.0.1:8765")],
-        &[("Host", "localhost"), ("X-Forwarded-For", "203.0.113.9")],
-        &[("Host", "localhost"), ("Forwarded", "for=203.0.113.9")],
-        &[("Host", "localhost"), ("Via", "1.1 proxy")],
+        // Somebody else may listen there.
+        &[("Host", "localhost:1")],
+        &[("Host", "localhost")],
+        &[("Host", &elsewhere)],
+        &[("Host", &named), ("X-Forwarded-For", "203.0.113.9")],
+        &[("Host", &named), ("Forwarded", "for=203.0.113.9")],
+        &[("Host", &named), ("Via", "1.1 proxy")],
     ] {
         let public = fetch(headers).await;
         assert_eq!(urls(&public.ok())[0], "https://agents.example.com/sb/a2a/jsonrpc", "{headers:?}");

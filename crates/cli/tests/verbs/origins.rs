@@ -187,7 +187,10 @@ fn local_verbs_call_the_listen_address_and_never_the_public_url() {
     assert!(home.ok(&["agent", "show", "echo"]).contains("echo"));
     assert!(home.ok(&["tenant", "list"]).contains("default"));
     assert!(home.ok(&["a2a", "card-list"]).contains("echo"));
-    assert!(home.ok(&["card", "get", "--agent", "echo"]).contains(&public.url), "cards name the public URL");
+    assert!(
+        home.ok(&["card", "get", "--agent", "echo"]).contains(&server.url),
+        "a card names the address it is fetched by"
+    );
     home.ok(&["bench", "--duration", "100ms", "--warmup", "0s"]);
     assert_eq!(public.take(), Vec::<String>::new());
     let doctor = text(&home.run(&["doctor"]).stdout);
