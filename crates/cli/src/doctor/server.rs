@@ -15,13 +15,17 @@ use client::{
     egress::{Request, Response},
     parse_url, same_origin,
 };
-use http::{Method, header};
+use http::{HeaderName, HeaderValue, Method, header};
 use url::Url;
 
 use crate::{config::Config, findings::Finding, servers::Servers};
 
 /// How long an answer may take. It comes from this machine, or from the public URL.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Marks a request as that of a proxy. A server gives other clients on its machine cards with the address that they called, and the card
+/// that everybody else gets is the one to look at.
+const VIA: (HeaderName, HeaderValue) = (header::VIA, HeaderValue::from_static("1.1 sb-doctor"));
 
 /// A server that answers with a card.
 pub(super) struct Running {
@@ -44,14 +48,14 @@ pub(super) async fn find(config: &Config) -> Option<Running> {
     urls.sort_by_key(|(url, _)| url.port_or_known_default() != Some(port));
     let connector = servers.connector(limits());
     for (url, is_ours) in urls {
-        if let Some(running) = ask(&connector, &url).await {
+        if let Some(running) = ask(&connector, &url, vec![VIA]).await {
             return Some(Running { is_ours, ..running });
         }
     }
     if config.edge.listen.port() == 0 {
         return None;
     }
-    ask(&connector, &listening(config)?).await
+    ask(&connector, &listening(config)?, vec![VIA]).await
 }
 
 pub(super) fn port(config: &Config, running: Option<&Running>) -> Finding {
@@ -116,7 +120,7 @@ pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Fi
     let Some(public) = config.edge.public_url.as_deref().and_then(|url| parse_url(url).ok()) else {
         return Finding::ok(subject, format!("{expected}, as on the card"));
     };
-    match ask(&Connector::new(Policy::Operator, limits()), &public).await {
+    match ask(&Connector::new(Policy::Operator, limits()), &public, Vec::new()).await {
         None => Finding::warn(
             subject,
             format!("{expected} is on the card, but no card can be fetched there from here"),
@@ -125,7 +129,7 @@ pub(super) async fn public_url(config: &Config, running: Option<&Running>) -> Fi
         Some(seen) if seen.card.supported_interfaces != server.card.supported_interfaces => Finding::fail(
             subject,
             format!("{expected} answers with the card of another server"),
-            "check where the name and the proxy lead",
+            "check where the name and the proxy lead, and that a proxy on this machine passes `Host` on or adds X-Forwarded-For",
         ),
         Some(_) => Finding::ok(subject, format!("{expected}, as on the card, and it answers")),
     }
@@ -178,18 +182,11 @@ fn listener(port: u16) -> Option<String> {
 }
 
 /// Fetches the card of a server of ours.
-async fn ask(connector: &Connector, base: &Url) -> Option<Running> {
+async fn ask(connector: &Connector, base: &Url, headers: Vec<(HeaderName, HeaderValue)>) -> Option<Running> {
     let mut url = base.clone();
     url.path_segments_mut().ok()?.pop_if_empty().extend([".well-known", "agent-card.json"]);
-    let request = Request {
-        method: Method::GET,
-        url: &url,
-        token: None,
-        headers: Vec::new(),
-        body: None,
-        streaming: false,
-        http2: false,
-    };
+    let request =
+        Request { method: Method::GET, url: &url, token: None, headers, body: None, streaming: false, http2: false };
     let response = connector.send(request).await.ok()?;
     let date = date(&response);
     if !response.status.is_success() {

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output, Stdio},
@@ -131,6 +131,32 @@ fn a_healthy_server_on_sqlite_has_nothing_to_fear() {
 }
 
 #[test]
+fn the_doctor_compares_the_card_that_clients_elsewhere_get() {
+    let home = Home::on_sqlite();
+    let (listen, public) = (free_port(), free_port());
+    let url = format!("http://{public}");
+    let edge = ["--listen", &listen, "--public-url", &url];
+    let server = home.serve_with(&edge, &[]);
+    let doctor = [&["doctor"], &edge[..]].concat();
+    let seen = home.json(&doctor).remove(0);
+    let (status, detail) = finding(&seen, "public URL");
+    assert!(status == "warn" && detail.contains("no card can be fetched there"), "{detail}");
+    // A proxy there that hands on what it gets.
+    let proxy = TcpListener::bind(&public).unwrap();
+    let address = server.address().to_owned();
+    std::thread::spawn(move || {
+        for stream in proxy.incoming().map_while(Result::ok) {
+            let (Ok(upstream), Ok(reader)) = (TcpStream::connect(&address), stream.try_clone()) else { continue };
+            let Ok(mut back) = upstream.try_clone() else { continue };
+            std::thread::spawn(move || std::io::copy(&mut &reader, &mut &upstream));
+            std::thread::spawn(move || std::io::copy(&mut back, &mut &stream));
+        }
+    });
+    let seen = home.json(&doctor).remove(0);
+    assert_eq!(finding(&seen, "public URL"), ("ok", format!("{url}, as on the card, and it answers").as_str()));
+}
+
+#[test]
 fn the_doctor_finds_what_is_wrong_on_sqlite() {
     let home = Home::on_sqlite();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -242,6 +268,8 @@ fn models_are_checked_and_no_key_is_told() {
     let (code, seen) = check(&home, None);
     let (status, detail) = finding(&seen, "provider script");
     assert!(code == Some(0) && status == "warn" && detail.contains("replies.json"), "{detail}");
+    assert!(seen.to_string().contains("write the file of replies"), "{seen}");
+    assert!(!seen.to_string().contains("no provider is set"), "one is set, and its file is missing: {seen}");
     let (status, detail) = finding(&seen, "agent far");
     assert!(
         status == "warn" && detail.contains("it cannot think yet") && detail.contains("OPENAI_API_KEY"),
@@ -261,5 +289,3 @@ fn models_are_checked_and_no_key_is_told() {
     assert!(text(&output.stdout).contains("fail  models"), "{}", text(&output.stdout));
     assert!(!text(&output.stderr).contains("defualt"), "it is said once: {}", text(&output.stderr));
 }
-    assert!(seen.to_string().contains("write the file of replies"), "{seen}");
-    assert!(!seen.to_string().contains("no provider is set"), "one is set, and its file is missing: {seen}");
