@@ -160,7 +160,7 @@ async fn what_is_said_beside_a_message_is_there_for_each_turn_and_after_a_restar
 }
 
 #[tokio::test]
-async fn x_19_a_repetition_says_the_same_metadata_and_may_differ_in_its_trace_and_configuration() {
+async fn x_19_a_repetition_may_differ_in_configuration_and_in_metadata_of_the_request() {
     let rig = rig().await;
     let mut request = said("once");
     request["message"]["contextId"] = json!("a-context");
@@ -172,6 +172,10 @@ async fn x_19_a_repetition_says_the_same_metadata_and_may_differ_in_its_trace_an
     assert_eq!(again["id"], first["id"]);
     assert_eq!(array(&again, "/history").len(), array(&first, "/history").len());
     request["metadata"]["unit"] = json!("celsius");
+    let again = rig.api().post("/a2a/agents/tells/message:send", &request).await.task();
+    assert_eq!(again["id"], first["id"]);
+    // Metadata of the message is a part of it.
+    request["message"]["metadata"] = json!({"other": 1});
     let refused = rig.api().post("/a2a/agents/tells/message:send", &request).await.error(400);
     assert_eq!(reason(&refused), "IDEMPOTENCY_CONFLICT");
 }
