@@ -29,17 +29,27 @@ struct State {
     opened: Option<Instant>,
     /// How often it has been opened anew since it was closed.
     rounds: u32,
-    /// Somebody tries.
+    /// A trial is under way: the call that is admitted while the circuit is half-open.
     trying: bool,
+    /// The number of trials so far, which is also the number of the newest.
+    trials: u64,
 }
 
-/// A call that was admitted. When it is dropped without having been reported, the next one may try as if there had been none.
+/// An admitted call. A trial that is dropped before a report lets the next one begin as if there had been none.
 #[derive(Debug)]
-pub(crate) struct Attempt<'a>(&'a Breaker);
+pub(crate) struct Attempt<'a> {
+    breaker: &'a Breaker,
+    /// The number of the trial; `None` for a call that was admitted while the circuit was closed.
+    trial: Option<u64>,
+}
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        self.0.state().trying = false;
+        let mut state = self.breaker.state();
+        // After a report or a later trial this one is over already.
+        if self.trial == Some(state.trials) {
+            state.trying = false;
+        }
     }
 }
 
@@ -56,12 +66,16 @@ impl Breaker {
 
     /// Asks for a call, which has to be reported. `false` when it is open.
     pub(crate) fn admit(&self) -> bool {
-        self.admit_at(Instant::now())
+        self.admitted(Instant::now()).is_some()
     }
 
     /// The same for a call that may end without a report.
     pub(crate) fn attempt(&self) -> Option<Attempt<'_>> {
-        self.admit().then_some(Attempt(self))
+        self.attempt_at(Instant::now())
+    }
+
+    fn attempt_at(&self, now: Instant) -> Option<Attempt<'_>> {
+        self.admitted(now).map(|trial| Attempt { breaker: self, trial })
     }
 
     /// Whether a call would be admitted, without asking for it.
@@ -69,25 +83,29 @@ impl Breaker {
         self.remaining().is_zero()
     }
 
-    fn admit_at(&self, now: Instant) -> bool {
+    /// The number of the trial that a call is, where it is one. `None` when it is not admitted.
+    fn admitted(&self, now: Instant) -> Option<Option<u64>> {
         let mut state = self.state();
         match state.opened {
-            None => true,
+            None => Some(None),
             Some(opened) if now.duration_since(opened) >= self.period(&state) => {
                 // One at a time. An attempt that is never reported is not waited for longer than another round.
                 if std::mem::replace(&mut state.trying, true) {
                     state.rounds = state.rounds.saturating_add(1);
                 }
                 state.opened = Some(now);
-                true
+                state.trials += 1;
+                Some(Some(state.trials))
             }
-            Some(_) => false,
+            Some(_) => None,
         }
     }
 
     /// It worked, or failed in a way that says that somebody is there. Says whether that closes it.
     pub(crate) fn succeeded(&self) -> bool {
-        std::mem::take(&mut *self.state()).opened.is_some()
+        let mut state = self.state();
+        let trials = state.trials;
+        std::mem::replace(&mut *state, State { trials, ..State::default() }).opened.is_some()
     }
 
     /// Nobody was there, or they were broken. Says whether that opens it.
@@ -165,6 +183,12 @@ mod tests {
     use super::*;
 
     const OPEN: Duration = Duration::from_secs(60);
+
+    impl Breaker {
+        fn admit_at(&self, now: Instant) -> bool {
+            self.admitted(now).is_some()
+        }
+    }
 
     /// Fails as often in a row as opens it.
     fn fail(breaker: &Breaker, at: Instant) {
@@ -261,8 +285,44 @@ mod tests {
         let start = Instant::now();
         fail(&breaker, start);
         for n in 1..10 {
-            assert!(breaker.admit_at(start + second * n), "{n}");
-            drop(Attempt(&breaker));
+            drop(breaker.attempt_at(start + second * n).unwrap());
         }
+    }
+
+    #[test]
+    fn a_call_admitted_before_the_circuit_opened_does_not_end_the_trial_of_another() {
+        let second = Duration::from_secs(1);
+        let breaker = Breaker::growing(second, OPEN);
+        let start = Instant::now();
+        let early = breaker.attempt_at(start).unwrap();
+        fail(&breaker, start);
+        let trial = breaker.attempt_at(start + second).unwrap();
+        drop(early);
+        assert_eq!(breaker.name(), "half-open", "the trial is under way");
+        let next = breaker.attempt_at(start + second * 2).unwrap();
+        assert!(breaker.attempt_at(start + second * 3).is_none(), "a trial that is not reported prolongs the time");
+        drop(trial);
+        assert_eq!(breaker.name(), "half-open", "the next trial is under way");
+        drop(next);
+    }
+
+    #[test]
+    fn a_call_that_was_reported_does_not_end_the_trial_of_another() {
+        let second = Duration::from_secs(1);
+        let breaker = Breaker::growing(second, OPEN);
+        let start = Instant::now();
+        fail(&breaker, start);
+        let reported = breaker.attempt_at(start + second).unwrap();
+        breaker.failed_at(start + second, start + second);
+        let trial = breaker.attempt_at(start + second * 3).unwrap();
+        drop(reported);
+        assert!(breaker.state().trying, "the trial is under way");
+        breaker.succeeded();
+        fail(&breaker, start + second * 4);
+        let after = breaker.attempt_at(start + second * 5).unwrap();
+        drop(trial);
+        assert!(breaker.state().trying, "a trial from before the circuit closed is not this one");
+        drop(after);
+        assert!(!breaker.state().trying);
     }
 }
