@@ -161,12 +161,13 @@ async fn run(
     let may_be_held = profile.reply == ReplyMode::Auto && number == 1 && !fault::is_on("stay-held");
     let begun = async {
         let Some((turn, mut held)) = reserve(inner, running, turn, left, may_be_held).await? else { return Ok(None) };
+        // It may wait for memory, and the state is read only once there is enough.
+        let (message, request) = offered(inner, running, turn, left, &mut held).await?;
         let resumed = take_up(inner, lease, &mut scribe, left).await?;
         let mut origin = Origin::read(lease.origin.as_deref());
         if origin.has_stored_deadline() {
             origin.start_deadline(inner.store.next_due(&[]).await?.now);
         }
-        let (message, request) = offered(inner, running, turn, &mut held).await?;
         let request = RequestOptions::of(&*inner.store, lease.tenant, lease.task, request).await?;
         if let Some(held) = &mut held {
             held.keep((size_of(&message) + scribe.state().map_or(0, Bytes::len)) as u64);
@@ -369,7 +370,7 @@ async fn reserve(
     Ok(Some((turn, Some(held))))
 }
 
-/// How many bytes the state has that was kept before a turn.
+/// The length of the state that was kept before a turn.
 async fn kept_bytes(inner: &Inner, lease: &store::Lease, left: &Left) -> store::Result<u64> {
     let before = match left {
         Left::Known(state) => return Ok(state.as_ref().map_or(0, |state| state.len() as u64)),
@@ -443,6 +444,7 @@ async fn offered(
     inner: &Inner,
     running: &Running,
     turn: store::Turn,
+    left: &Left,
     held: &mut Option<Reservation>,
 ) -> store::Result<(Message, Option<u64>)> {
     if turn.number == 1 || !is_confirmation(&turn.message) {
@@ -454,9 +456,10 @@ async fn offered(
         let view = View { history: Some(REMEMBERED), artifacts: false, most };
         match inner.store.task(lease.tenant, lease.task, view).await {
             Err(store::Error::Heavy { bytes }) => {
+                let state = kept_bytes(inner, lease, left).await?;
                 // Given back before it is waited for more.
                 drop(held.take());
-                *held = Some(inner.turn_memory.messages.take(lease.tenant, bytes).await);
+                *held = Some(inner.turn_memory.messages.take(lease.tenant, bytes.saturating_add(state)).await);
                 most = bytes;
             }
             read => break read?,

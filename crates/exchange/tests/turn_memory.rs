@@ -13,7 +13,7 @@ use std::{
 };
 
 use a2a::{CancelTaskRequest, Message, Part, SendMessageConfiguration, Task, TaskState};
-use exchange::{Call, Entry, Options, Outcome, Output, Turn};
+use exchange::{Call, Entry, OnCrash, Options, Outcome, Output, Turn};
 use futures_util::future::join_all;
 use rig::{Rig, agent, message, state_of, task_of};
 use store::{TaskId, View};
@@ -165,4 +165,44 @@ async fn messages_behind_a_turn_wait_for_memory_too() {
     let ended = until(&rig, &id, TaskState::InputRequired).await;
     let texts: Vec<String> = ended.artifacts.iter().map(|artifact| exchange::text_of(&artifact.parts)).collect();
     assert_eq!(texts, vec![format!("{LARGE};"); 3]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_goes_on_after_an_interruption_holds_memory_for_its_message_and_its_state() {
+    const MESSAGE: usize = 3 << 19;
+    const STATE: usize = 1 << 20;
+    let (gate, begun) = (CancellationToken::new(), Arc::default());
+    let opened = gate.clone();
+    let mut fragile = agent("fragile", move |turn: Turn, out: Output| {
+        let gate = opened.clone();
+        async move {
+            let Some(state) = &turn.state else {
+                out.keep(format!("\"{}\"", "x".repeat(STATE))).await;
+                return Outcome::Crashed("its program died".to_owned());
+            };
+            out.text(format!("{} and {}", turn.text().len(), state.len()), true).await;
+            gate.cancelled().await;
+            Outcome::Completed(vec![])
+        }
+    });
+    fragile.profile.on_crash = OnCrash::Ask;
+    let rig = Rig::with(options(), vec![fragile, counter(&begun)]).await;
+    let id = start(&rig, "fragile", message(&"x".repeat(MESSAGE))).await;
+    until(&rig, &id, TaskState::InputRequired).await;
+    start(&rig, "fragile", Message { task_id: id.clone(), ..message("yes") }).await;
+    let said = format!("{MESSAGE} and {}", STATE + 2);
+    loop {
+        let task = until(&rig, &id, TaskState::Working).await;
+        if task.artifacts.iter().any(|artifact| exchange::text_of(&artifact.parts) == said) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // There is room for it beside the message or the state, and not beside both.
+    let waiting = start(&rig, "counter", message(&"x".repeat(2 << 20))).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(begun.load(Relaxed), 0, "the message and the state are held");
+    gate.cancel();
+    until(&rig, &waiting, TaskState::Completed).await;
+    until(&rig, &id, TaskState::Completed).await;
 }
