@@ -28,7 +28,7 @@ use crate::{
     chat, contexts,
     cors::Cors,
     feed, grpc, headers,
-    limits::{self, Limits, Peer, RequestSlot, Wire},
+    limits::{Limits, Peer, RequestSlot, Wire},
     open,
     origin::{self, Names},
     outboxes, own_agents,
@@ -239,7 +239,7 @@ async fn unless_evicted(
     tokio::select! {
         biased;
         response = response => Ok(response),
-        () = slot.evicted().cancelled() => Err(limits::gave_way()),
+        () = slot.evicted().cancelled() => Err(slot.gave_way()),
     }
 }
 

@@ -105,15 +105,21 @@ enum PoolName {
     Anonymous,
 }
 
-/// What the log and the errors say of a full pool.
+/// Words of the log and the errors about a full pool.
 struct Messages {
     all: &'static str,
     address: &'static str,
     all_evicts: &'static str,
     address_evicts: &'static str,
+    gave_way: &'static str,
 }
 
 impl PoolName {
+    /// The error of a request in this pool that gave way to a newer one.
+    fn gave_way(self) -> Error {
+        Error::new(ErrorKind::ResourceExhausted, self.messages().gave_way).with_retry_after(1)
+    }
+
     fn messages(self) -> Messages {
         match self {
             Self::Anonymous => Messages {
@@ -121,18 +127,21 @@ impl PoolName {
                 address: "too many requests without a token are under way from this address",
                 all_evicts: "the pool of requests without a token is full; the oldest ones are ended",
                 address_evicts: "the share of an address in the requests without a token is taken; its oldest ones are ended",
+                gave_way: "too many requests without a token are under way; this one gave way to a newer one; try again in 1 s",
             },
             Self::Admission => Messages {
                 all: "too many requests wait for their tokens to be checked at this server",
                 address: "too many requests of this address wait for their tokens to be checked",
                 all_evicts: "the pool of requests whose tokens are checked is full; the oldest ones are ended",
                 address_evicts: "the share of an address in the requests whose tokens are checked is taken; its oldest ones are ended",
+                gave_way: "too many requests wait for their tokens to be checked; this one gave way to a newer one; try again in 1 s",
             },
             Self::Operators => Messages {
                 all: "too many health checks are under way at this server",
                 address: "too many health checks are under way from this address",
                 all_evicts: "the pool of health checks is full; the oldest ones are ended",
                 address_evicts: "the share of an address in the health checks is taken; its oldest ones are ended",
+                gave_way: "too many health checks are under way; this one gave way to a newer one; try again in 1 s",
             },
         }
     }
@@ -348,8 +357,10 @@ impl RequestSlot {
         let maximum = self.in_flight.maximum;
         let now = match (*class, sender) {
             (Class::Pooled(PoolName::Operators, _), Sender::Anonymous) => return Ok(()),
-            (Class::Pooled(PoolName::Admission | PoolName::Operators, _), _) if self.evicted.is_cancelled() => {
-                return Err(gave_way());
+            (Class::Pooled(pool @ (PoolName::Admission | PoolName::Operators), _), _)
+                if self.evicted.is_cancelled() =>
+            {
+                return Err(pool.gave_way());
             }
             (Class::Pooled(PoolName::Operators, _), Sender::Operator) => Class::Exempt,
             (Class::Pooled(PoolName::Admission | PoolName::Operators, _), Sender::Tenant(tenant)) => {
@@ -381,6 +392,15 @@ impl RequestSlot {
         matches!(class, Class::Pooled(..)).then_some(&self.evicted)
     }
 
+    /// The error of the request once it was [evicted](Self::evicted).
+    pub(crate) fn gave_way(&self) -> Error {
+        match *self.class.lock().unwrap_or_else(PoisonError::into_inner) {
+            Class::Pooled(pool, _) => pool.gave_way(),
+            // None of these is ever evicted.
+            Class::Authenticated(_) | Class::Exempt => gave_way(),
+        }
+    }
+
     /// Whether the connection is there for this request alone.
     pub(crate) fn is_only(&self) -> bool {
         self.busy.seat().is_reserved()
@@ -394,10 +414,9 @@ impl Drop for RequestSlot {
     }
 }
 
-/// The error of a request in a pool that gave way to a newer one.
+/// The error of an anonymous request that gave way to a newer one.
 pub(crate) fn gave_way() -> Error {
-    let message = "too many requests without a token are under way; this one gave way to a newer one; try again in 1 s";
-    Error::new(ErrorKind::ResourceExhausted, message).with_retry_after(1)
+    PoolName::Anonymous.gave_way()
 }
 
 fn too_many(what: &str, limit: usize) -> Error {
@@ -469,6 +488,8 @@ mod tests {
         let newer = fixture.anonymous("198.51.100.1").unwrap();
         let evicted: Vec<_> = open.iter().map(|slot| slot.evicted().is_cancelled()).collect();
         assert!(evicted[0] && !evicted[1..].contains(&true), "{evicted:?}");
+        let gave_way = open[0].gave_way().message;
+        assert!(gave_way.starts_with("too many requests without a token are under way; this one gave"), "{gave_way}");
         open.remove(0);
         drop(newer);
         let again = fixture.anonymous("198.51.100.1").unwrap();
@@ -536,7 +557,9 @@ mod tests {
         let waiting: Vec<_> = (0..10 * share).filter_map(|_| begin(HERE).ok()).collect();
         assert_eq!(waiting.len(), 2 * share, "those that do not end keep others of the address out");
         assert!(waiting[0].evicted().is_cancelled() && !waiting[2 * share - 1].evicted().is_cancelled());
-        assert!(waiting[0].count(Sender::Tenant(TenantId(1))).is_err(), "it has given way");
+        let gave_way = waiting[0].count(Sender::Tenant(TenantId(1))).unwrap_err();
+        let why = "too many requests wait for their tokens to be checked; this one gave way to a newer one";
+        assert!(gave_way.message.starts_with(why), "{}", gave_way.message);
         assert!(waiting[2 * share - 1].count(Sender::Tenant(TenantId(1))).is_ok());
         assert!(begin(HERE).is_ok() && begin("192.0.2.2").is_ok());
         drop(waiting);
@@ -555,6 +578,8 @@ mod tests {
         assert!(checks.iter().all(|check| check.count(Sender::Anonymous).is_ok()));
         let evicted = checks.iter().filter(|check| check.evicted().is_cancelled()).count();
         assert_eq!(evicted, 2 * share);
+        let gave_way = checks[0].gave_way().message;
+        assert!(gave_way.starts_with("too many health checks are under way; this one gave way"), "{gave_way}");
         assert!(!admin.evicted().is_cancelled() && admin.pooled().is_none());
         drop((checks, admin));
         assert_eq!(fixture.in_flight.state().operators.counts.all, 0);
