@@ -1,4 +1,4 @@
-//! What a caller says beside its message: metadata of the request, which media types it accepts, and the extensions that are active.
+//! Options of a request beside its message: metadata, the accepted media types, and the active extensions.
 //!
 //! It is logged behind the message as a note, so that every attempt at the turn has it, on any instance. A message that comes with
 //! nothing has no such event.
@@ -13,7 +13,7 @@ use store::{Error, Event, Journal, Result, TaskId, TenantId};
 
 use crate::origin;
 
-/// What came with a message beside it.
+/// Options that came with a message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestOptions {
@@ -60,7 +60,7 @@ impl RequestOptions {
         Ok(Some(serde_json::to_vec(&Logged { options: self })?.into()))
     }
 
-    /// What came with the message of a turn.
+    /// Reads the options that came with the message of a turn.
     pub(crate) async fn of(journal: &dyn Journal, tenant: TenantId, task: TaskId, event: Option<u64>) -> Result<Self> {
         let Some(event) = event else { return Ok(Self::default()) };
         Self::read(&journal.events(tenant, task, event.saturating_sub(1), 1).await?)

@@ -157,7 +157,7 @@ impl Exchange {
         self.hand_all(worker, vec![leased], lasts, luggage).await?.pop().ok_or_else(|| unreadable(task))
     }
 
-    /// What a worker is told of entries. Until it knows of all of them they are given back when it goes away, or when something cannot be
+    /// Reads the entries for a worker. Until it knows of all of them they are given back when it goes away, or when something cannot be
     /// read; one that never can be is an attempt that failed, and keeps nobody from the others. The first entry may be as long as it is, once
     /// there is room for it; the others may only fill up the answer. Those that do not fit wait for the next call.
     async fn hand_all(
@@ -189,7 +189,16 @@ impl Exchange {
                     let append = Append { end: Some(end), ..Append::default() };
                     tell(&lease, trouble, self.inner.store.append(&lease, append).await?.state, why);
                 }
-                Err(_) if !handed.is_empty() => break,
+                Err(error) if !handed.is_empty() => {
+                    // The caller learns of those that it has; the next call fails with the error if it lasts.
+                    match error {
+                        Error::Store(error) => {
+                            tracing::warn!(task.id = %task, %error, "an entry cannot be read now and is given back")
+                        }
+                        error => tracing::debug!(task.id = %task, %error, "an entry is given back"),
+                    }
+                    break;
+                }
                 Err(error) => {
                     // A caller that tries again after the error finds them.
                     promised.give_back().await;

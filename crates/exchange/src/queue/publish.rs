@@ -158,7 +158,10 @@ impl Exchange {
                     Err(Error::NotDead(_) | Error::TaskNotFound(_)) => {}
                     Err(error) if replayed.is_empty() => return Err(error),
                     // The caller learns what has been done; the next call says why it does not go on.
-                    Err(_) => return Ok(replayed),
+                    Err(error) => {
+                        tracing::warn!(task.id = %letter.task, %error, replayed = replayed.len(), "the replay of dead letters stops early");
+                        return Ok(replayed);
+                    }
                 }
             }
         }
