@@ -8,6 +8,7 @@
 mod cage;
 mod events;
 mod input;
+mod log_writer;
 mod once;
 mod process;
 mod quarters;

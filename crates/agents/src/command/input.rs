@@ -69,8 +69,11 @@ pub(super) async fn input(turn: &mut Turn, id: Option<&str>, quarters: &Quarters
 
 /// The text of the message on the program's standard input, and nothing else.
 pub(super) fn text_input(turn: &mut Turn, quarters: &Quarters) -> Result<Input, String> {
-    let mut writer = Writer { quarters, memory: Vec::new(), disk: None };
-    let written = writer.write_all(turn.text().as_bytes()).and_then(|()| writer.finish());
+    let written = heavy(size_of(&turn.message), || {
+        let mut writer = Writer { quarters, memory: Vec::new(), disk: None };
+        writer.write_all(turn.text().as_bytes())?;
+        writer.finish()
+    });
     turn.release_message();
     written.map_err(|error| format!("the message cannot be prepared for the program: {error}"))
 }

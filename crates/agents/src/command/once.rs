@@ -73,6 +73,7 @@ impl Agent for OnceAgent {
             return refused(&self.program, &error);
         }
         tail.record();
+        self.quarters.written().await;
         let status = match end {
             End::Canceled => return Outcome::Canceled,
             End::Broken(why) => return Outcome::Broken(why),

@@ -30,7 +30,7 @@ use crate::{environment, guard};
 const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
 /// How much of stderr a caller can be told.
 const TAIL_BYTES: usize = 4 << 10;
-/// What begins a line of a launcher's, which is no complaint of the program.
+/// The first byte of a launcher's line, which is no complaint of the program.
 const REFUSED: &[u8] = b"\0";
 /// How much of one turn's stderr is kept for the operator.
 const RECORD_BYTES: usize = 16 << 10;
@@ -154,11 +154,15 @@ impl Process {
             self.kill();
         } else if status.as_ref().is_ok_and(|status| status.signal().is_some()) {
             // If it was the keeper who was killed, it has ended nobody. Its number may be somebody else's by now.
-            let keeper = self.pid.take();
-            sweep(&self.mark).await;
-            forget_group(keeper);
+            let (mark, keeper) = (self.mark.clone(), self.pid.take());
+            // It goes on when this is dropped, since the number is known only once.
+            let cleaning = tokio::spawn(async move {
+                sweep(&mark).await;
+                forget_group(keeper).await;
+            });
+            let _ = cleaning.await;
         } else {
-            forget_group(self.pid);
+            forget_group(self.pid.take()).await;
         }
         self.pid = None;
         self.child = None;
@@ -221,7 +225,7 @@ impl Drop for Process {
                 let _ = child.start_kill();
                 sweep(&mark).await;
             }
-            forget_group(keeper);
+            forget_group(keeper).await;
         });
     }
 }
@@ -253,11 +257,12 @@ fn begin(
     Ok((launch::command(launcher, &order, &program.path(), arguments)?, true))
 }
 
-/// Removes the cgroup that a keeper has made: from a world of its own it cannot do that itself.
-fn forget_group(keeper: Option<Pid>) {
+/// Removes the cgroup that a keeper has made: from a world of its own it cannot do that itself. Goes on when this is dropped.
+async fn forget_group(keeper: Option<Pid>) {
     #[cfg(target_os = "linux")]
     if let Some(keeper) = keeper.filter(|_| launch::is_exempt()) {
-        launch::remove_group(keeper.as_raw_nonzero().get());
+        // It waits for processes that are about to go.
+        let _ = tokio::task::spawn_blocking(move || launch::remove_group(keeper.as_raw_nonzero().get())).await;
     }
     #[cfg(not(target_os = "linux"))]
     let _ = keeper;
@@ -380,10 +385,8 @@ impl Tail {
 
     /// Adds lines to the log of the agent's programs.
     fn write(&self, lines: &str) {
-        if !lines.is_empty()
-            && let Err(error) = self.quarters.log(&self.agent, lines)
-        {
-            tracing::warn!(agent.name = %self.agent, error = %error, "cannot write to the log of the agent's programs");
+        if !lines.is_empty() {
+            self.quarters.log(&self.agent, lines);
         }
     }
 
@@ -444,12 +447,9 @@ impl Tail {
         if self.bytes.is_empty() {
             return;
         }
-        let name = task.to_string();
         let mut record = format!("--- attempt {attempt}\n").into_bytes();
         record.extend_from_slice(&self.bytes);
-        if let Err(error) = self.quarters.record(&self.agent, &name, &record) {
-            tracing::warn!(agent.name = %self.agent, record = name, error = %error, "cannot keep what a program complained");
-        }
+        self.quarters.record(&self.agent, task.to_string(), record);
     }
 
     /// How the program ended, with its last words if they are for the caller.

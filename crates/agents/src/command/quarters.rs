@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -13,19 +13,18 @@ use rustix::fs::OFlags;
 use store::{AgentId, TaskId};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::log_writer;
+
 /// How many tasks of an agent have a record; older ones go.
 const RECORDS: usize = 200;
 /// How large a record may become; what would make it larger takes its place.
 const RECORD_BYTES: u64 = 256 << 10;
 
-/// How large the log of an agent's programs may become. Then a new one is begun, and the one before it is kept.
+/// The size of the log of an agent's programs from which on a new one is begun. The one before it is kept.
 const LOG_BYTES: u64 = 1 << 20;
 /// Where records and logs are, below the data directory.
 const RECORD_DIRECTORY: &str = "stderr";
 const LOG_DIRECTORY: &str = "logs/agents";
-
-/// One line is added, or one file put in another's place, at a time.
-static LOGGING: Mutex<()> = Mutex::new(());
 
 /// How long programs that stay are waited for, whatever their own grace.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -69,6 +68,7 @@ impl Quarters {
         if tokio::time::timeout(CLOSING, self.staff.at_work.wait()).await.is_err() {
             tracing::warn!(programs = self.staff.at_work.len(), "programs do not end");
         }
+        self.written().await;
     }
 
     /// The home of an agent's programs, which nobody else's are given. It is there from the first time on.
@@ -91,32 +91,25 @@ impl Quarters {
         Some(data.join("programs").join(agent.as_str()))
     }
 
-    /// Keeps what a program complained for the operator. Programs cannot be given this place, so no link in it is theirs.
-    pub(super) fn record(&self, agent: &AgentId, name: &str, complaint: &[u8]) -> io::Result<()> {
-        let Some(data) = &self.data else { return Ok(()) };
-        let directory = data.join(RECORD_DIRECTORY).join(agent.as_str());
-        private_directory(&directory)?;
-        let path = directory.join(format!("{name}.log"));
-        let full = fs::metadata(&path).is_ok_and(|found| found.len() > RECORD_BYTES);
-        let mut options = private_file();
-        let mut file = if full { options.write(true).truncate(true) } else { options.append(true) }.open(&path)?;
-        file.write_all(complaint)?;
-        if complaint.last() != Some(&b'\n') {
-            file.write_all(b"\n")?;
+    /// Adds the standard error of a program to the record of a task, soon: see [`Self::written`].
+    pub(super) fn record(&self, agent: &AgentId, name: String, complaint: Vec<u8>) {
+        if let Some(data) = &self.data {
+            log_writer::record(data, agent, name, complaint);
         }
-        forget_oldest(&directory)
     }
 
-    /// Adds lines to the log of an agent's programs, see [`log_of`].
-    pub(super) fn log(&self, agent: &AgentId, lines: &str) -> io::Result<()> {
-        let Some(data) = &self.data else { return Ok(()) };
-        private_directory(&data.join(LOG_DIRECTORY))?;
-        let path = log_of(data, agent);
-        let _one = LOGGING.lock().unwrap_or_else(PoisonError::into_inner);
-        if fs::metadata(&path).is_ok_and(|found| found.len() + lines.len() as u64 > LOG_BYTES) {
-            fs::rename(&path, log_before(&path))?;
+    /// Adds lines to the log of an agent's programs, see [`log_of`], soon: see [`Self::written`].
+    pub(super) fn log(&self, agent: &AgentId, lines: &str) {
+        if let Some(data) = &self.data {
+            log_writer::log(data, agent, lines);
         }
-        private_file().append(true).open(&path)?.write_all(lines.as_bytes())
+    }
+
+    /// Returns once all logs and records up to now are written, or the disk takes too long.
+    pub(super) async fn written(&self) {
+        if self.data.is_some() {
+            log_writer::written().await;
+        }
     }
 
     /// What of the installation would be seen by a program of this agent's that may read this.
@@ -141,10 +134,35 @@ pub fn log_before(log: &Path) -> PathBuf {
     log.with_extension("log.1")
 }
 
-/// What the program of a task wrote to standard error, as far as it is kept below a data directory.
+/// The record of the standard error of a task's program, if there is one below a data directory.
 pub fn record_of(data: &Path, task: TaskId) -> Option<PathBuf> {
     let agents = fs::read_dir(data.join(RECORD_DIRECTORY)).ok()?;
     agents.flatten().map(|agent| agent.path().join(format!("{task}.log"))).find(|record| record.is_file())
+}
+
+/// Writes to the record of a task. Programs cannot be given this place, so no link in it is theirs.
+pub(super) fn write_record(data: &Path, agent: &AgentId, name: &str, complaint: &[u8]) -> io::Result<()> {
+    let directory = data.join(RECORD_DIRECTORY).join(agent.as_str());
+    private_directory(&directory)?;
+    let path = directory.join(format!("{name}.log"));
+    let full = fs::metadata(&path).is_ok_and(|found| found.len() > RECORD_BYTES);
+    let mut options = private_file();
+    let mut file = if full { options.write(true).truncate(true) } else { options.append(true) }.open(&path)?;
+    file.write_all(complaint)?;
+    if complaint.last() != Some(&b'\n') {
+        file.write_all(b"\n")?;
+    }
+    forget_oldest(&directory)
+}
+
+/// Writes to the log of an agent's programs. A full one takes the place of the one before it first, so that one thread at a time does this.
+pub(super) fn write_log(data: &Path, agent: &AgentId, lines: &str) -> io::Result<()> {
+    private_directory(&data.join(LOG_DIRECTORY))?;
+    let path = log_of(data, agent);
+    if fs::metadata(&path).is_ok_and(|found| found.len() + lines.len() as u64 > LOG_BYTES) {
+        fs::rename(&path, log_before(&path))?;
+    }
+    private_file().append(true).open(&path)?.write_all(lines.as_bytes())
 }
 
 /// A file that its owner alone can read, and no link.
@@ -191,16 +209,15 @@ mod tests {
     #[test]
     fn records_are_private_and_bounded() {
         let data = tempfile::tempdir().unwrap();
-        let quarters = Quarters { data: Some(data.path().to_owned()), ..Quarters::default() };
         let agent: AgentId = "count".parse().unwrap();
         for _ in 0..2 {
-            quarters.record(&agent, "first", b"no such word").unwrap();
+            write_record(data.path(), &agent, "first", b"no such word").unwrap();
         }
         let path = data.path().join("stderr/count/first.log");
         assert_eq!(fs::read_to_string(&path).unwrap(), "no such word\nno such word\n");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for number in 0..RECORDS + 5 {
-            quarters.record(&agent, &number.to_string(), b"x").unwrap();
+            write_record(data.path(), &agent, &number.to_string(), b"x").unwrap();
         }
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), RECORDS);
     }
@@ -208,12 +225,11 @@ mod tests {
     #[test]
     fn logs_are_private_and_bounded() {
         let data = tempfile::tempdir().unwrap();
-        let quarters = Quarters { data: Some(data.path().to_owned()), ..Quarters::default() };
         let agent: AgentId = "count".parse().unwrap();
         let path = log_of(data.path(), &agent);
         let line = format!("{}\n", "x".repeat(999));
         for _ in 0..2500 {
-            quarters.log(&agent, &line).unwrap();
+            write_log(data.path(), &agent, &line).unwrap();
         }
         for path in [&path, &log_before(&path)] {
             let found = fs::metadata(path).unwrap();

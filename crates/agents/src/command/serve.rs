@@ -132,7 +132,12 @@ impl Agent for ServeAgent {
             Err(why) => return Outcome::Retry(why),
         };
         seat.give(line).await;
-        self.listen(seat, &turn, &out).await
+        let outcome = self.listen(seat, &turn, &out).await;
+        if !matches!(outcome, Outcome::Completed(_)) {
+            // Whoever hears of it finds in the log what the program said.
+            self.pool.quarters.written().await;
+        }
+        outcome
     }
 }
 
