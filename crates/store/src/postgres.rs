@@ -256,7 +256,7 @@ impl Journal for PostgresStore {
     }
 
     async fn children(&self, tenant: TenantId, task: TaskId, limit: usize) -> Result<Vec<TaskId>> {
-        read::children(&self.readers, tenant, task, limit).await
+        read::children(&self.readers.of(tenant), tenant, task, limit).await
     }
 
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -342,7 +342,10 @@ impl Queue for PostgresStore {
     }
 
     async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry> {
-        queue::entry(&self.readers, tenant, task).await
+        match tenant {
+            Some(tenant) => queue::entry(&self.readers.of(tenant), Some(tenant), task).await,
+            None => queue::entry(&self.readers, None, task).await,
+        }
     }
 
     async fn first_message(&self, tenant: TenantId, task: TaskId) -> Result<Bytes> {
@@ -619,6 +622,30 @@ mod tests {
         };
         timeout(Duration::from_secs(30), looked).await.expect("somebody is at the door");
         drop(busy);
+    }
+
+    /// Agents look for sub-tasks and entries on behalf of a tenant, whose reads these are like any others.
+    #[tokio::test]
+    async fn looking_for_sub_tasks_and_entries_is_within_the_share_of_the_tenant() {
+        let database = testing::database().await;
+        let store = start(&database.url, Options { connections: 2, ..Options::default() }).await.unwrap();
+        let (tenant, other) = (TenantId(1), TenantId(2));
+        let task = TaskId::mint();
+        let readers = store.readers.of(tenant);
+        let mut slow = Box::pin(readers.query("SELECT pg_sleep(0.001)", &[]));
+        // Polled once, it has the share of the tenant, and goes on only when it is polled again.
+        assert!(is_pending(&mut slow).await);
+        let wait = Duration::from_millis(100);
+        assert!(timeout(wait, store.children(tenant, task, 9)).await.is_err(), "the share is in use");
+        assert!(timeout(wait, store.entry(Some(tenant), task)).await.is_err(), "the share is in use");
+        let left_alone = async {
+            assert!(store.children(other, task, 9).await.unwrap().is_empty());
+            assert!(store.entry(Some(other), task).await.is_err());
+            assert!(store.entry(None, task).await.is_err());
+        };
+        timeout(Duration::from_secs(30), left_alone).await.expect("another tenant's reads do not wait");
+        slow.await.unwrap();
+        assert!(store.children(tenant, task, 9).await.unwrap().is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -262,7 +262,7 @@ impl Journal for SqliteStore {
     }
 
     async fn children(&self, tenant: TenantId, task: TaskId, limit: usize) -> Result<Vec<TaskId>> {
-        self.readers.run(move |conn| read::children(conn, tenant, task, limit)).await
+        self.readers.run_for(tenant, move |conn| read::children(conn, tenant, task, limit)).await
     }
 
     async fn head(&self, tenant: TenantId, task: TaskId) -> Result<TaskHead> {
@@ -360,7 +360,11 @@ impl Queue for SqliteStore {
 
     async fn entry(&self, tenant: Option<TenantId>, task: TaskId) -> Result<QueueEntry> {
         let ticks = self.ticks.clone();
-        self.readers.run(move |conn| queue::entry(conn, tenant, task, clock::read(conn, &ticks)?)).await
+        let entry = move |conn: &_| queue::entry(conn, tenant, task, clock::read(conn, &ticks)?);
+        match tenant {
+            Some(tenant) => self.readers.run_for(tenant, entry).await,
+            None => self.readers.run(entry).await,
+        }
     }
 
     async fn first_message(&self, tenant: TenantId, task: TaskId) -> Result<Bytes> {
@@ -696,6 +700,47 @@ mod tests {
         };
         timeout(Duration::from_secs(30), looked).await.expect("somebody is at the door");
         drop(ends);
+    }
+
+    /// Agents look for sub-tasks and entries on behalf of a tenant, whose reads these are like any others.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn looking_for_sub_tasks_and_entries_is_within_the_share_of_the_tenant() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::default();
+        let share = options.readers - 1;
+        let store = Arc::new(start(dir.path(), options).unwrap());
+        let tenant = store.create_tenant("acme").await.unwrap().id;
+        let other = store.create_tenant("other").await.unwrap().id;
+        let task = store.accept(tenant, scratch::accept("x")).await.unwrap().task;
+        let (begun, begins) = mpsc::channel();
+        let mut ends = Vec::new();
+        for _ in 0..share {
+            let (end, ended) = mpsc::channel::<()>();
+            ends.push(end);
+            let (begun, store) = (begun.clone(), Arc::clone(&store));
+            tokio::spawn(async move {
+                let read = move |_: &rusqlite::Connection| {
+                    let _ = begun.send(());
+                    let _ = ended.recv();
+                    Ok(())
+                };
+                store.readers.run_for(tenant, read).await
+            });
+        }
+        for _ in 0..share {
+            tokio::task::block_in_place(|| begins.recv()).unwrap();
+        }
+        let wait = Duration::from_millis(100);
+        assert!(timeout(wait, store.children(tenant, task, 9)).await.is_err(), "the share is in use");
+        assert!(timeout(wait, store.entry(Some(tenant), task)).await.is_err(), "the share is in use");
+        let left_alone = async {
+            assert!(store.children(other, task, 9).await.unwrap().is_empty());
+            assert!(store.entry(Some(other), task).await.is_err());
+            store.entry(None, task).await.unwrap();
+        };
+        timeout(Duration::from_secs(30), left_alone).await.expect("another tenant's reads do not wait");
+        drop(ends);
+        assert!(store.children(tenant, task, 9).await.unwrap().is_empty());
     }
 
     /// Sets how many pages the file may have; SQLite takes no less than it has.
