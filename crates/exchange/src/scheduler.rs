@@ -265,15 +265,17 @@ fn retire(inner: &Arc<Inner>, error: &store::Error) {
     tokio::spawn(async move { worker::shut_down(&inner, RETIREMENT).await });
 }
 
+/// Looks whether there are several tenants. They come and go.
+async fn look_for_tenants(inner: &Inner) {
+    if let Ok(tenants) = inner.store.tenants().await {
+        inner.has_tenants.store(tenants.len() > 1, Relaxed);
+    }
+}
+
 /// Makes the work of dead instances due at once, instead of when their leases run out.
 async fn bury_the_dead(inner: Arc<Inner>) {
     loop {
-        // Once there are several it stays so: a tenant is never removed.
-        if !inner.has_tenants.load(Relaxed)
-            && let Ok(tenants) = inner.store.tenants().await
-        {
-            inner.has_tenants.store(tenants.len() > 1, Relaxed);
-        }
+        look_for_tenants(&inner).await;
         match inner.store.reclaim_dead().await {
             Ok(0) => {}
             Ok(turns) => tracing::info!(turns, "took over turns of an instance that is gone"),
@@ -293,5 +295,38 @@ async fn bury_the_dead(inner: Arc<Inner>) {
             () = inner.draining.cancelled() => return,
             () = tokio::time::sleep(RECLAIM) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Change, scratch::Scratch};
+
+    use super::*;
+    use crate::{Agents, Exchange, Options};
+
+    async fn until_several(inner: &Inner, several: bool) {
+        for _ in 0..200 {
+            // The loop of the exchange may look at the same time, and may have looked before.
+            look_for_tenants(inner).await;
+            if inner.has_tenants.load(Relaxed) == several {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("has_tenants is still {}", !several);
+    }
+
+    #[tokio::test]
+    async fn the_last_tenant_shares_its_slots_with_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Scratch::new(dir.path()).open().await;
+        let exchange = Exchange::start(Arc::clone(&store), Agents::default(), Options::default()).await.unwrap();
+        store.create_tenant("first").await.unwrap();
+        let second = store.create_tenant("second").await.unwrap().id;
+        until_several(&exchange.inner, true).await;
+        store.administer("test", Change::DeleteTenant(second)).await.unwrap();
+        until_several(&exchange.inner, false).await;
+        exchange.shut_down(Duration::ZERO).await;
     }
 }
