@@ -49,6 +49,12 @@ use crate::Location;
 /// can work with it.
 const OF_INSTALLATION: &str = "name NOT LIKE 'journal.%'";
 
+/// Counts the rows of a table that make a store one that is not empty.
+fn count_rows(table: &str) -> String {
+    let only = if table == "settings" { format!(" WHERE {OF_INSTALLATION}") } else { String::new() };
+    format!("SELECT count(*) FROM {table}{only}")
+}
+
 /// A `Result` of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

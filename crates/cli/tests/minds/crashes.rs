@@ -1,6 +1,6 @@
 //! A server that is killed in the middle of a turn of five steps: the turn goes on behind the last one that was finished.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -138,7 +138,9 @@ async fn a_call_of_a_remote_that_was_not_answered_is_canceled_after_its_task_has
     thinker.caller.edit("a2a_agents.json", &agents.to_string());
     remote.until_called("CancelTask", 1).await;
     assert_eq!(remote.calls().last().unwrap().params()["id"], "rt-1");
+    let canceled = Instant::now();
     while owed().await == true {
+        assert!(canceled.elapsed() < Duration::from_secs(60), "it is owed still");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -137,8 +137,7 @@ fn of_before(conn: &Connection) -> Result<bool> {
 /// Refuses a file in which something else stands where a table belongs: a view, or a table that a module of SQLite makes up. Only
 /// tables have pages.
 fn check_tables(conn: &Connection) -> Result<()> {
-    for (table, _) in lines::TABLES {
-        let name = table.split(' ').next().unwrap_or(table);
+    for (name, _) in lines::TABLES {
         let found: i64 = conn
             .query_row(
                 "SELECT count(*) FROM sqlite_schema WHERE name = ?1 AND type = 'table' AND rootpage > 0",

@@ -11,7 +11,7 @@ use futures_util::TryStreamExt;
 use tokio_postgres::{Client, IsolationLevel, Row, Transaction, types::ToSql};
 
 use super::{
-    Error, Imported, Kind, OF_INSTALLATION, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    Error, Imported, Kind, OF_INSTALLATION, Phase, Progress, Reader, Result, Sums, Writer, compare, count_rows,
     record::{
         Admin, Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
     },
@@ -119,8 +119,7 @@ async fn refuse_server(url: &Url) -> Result<()> {
 
 async fn refuse_content(client: &Client) -> Result<()> {
     for (table, name) in TABLES {
-        let but = if table == "settings" { format!(" WHERE {OF_INSTALLATION}") } else { String::new() };
-        let count: i64 = client.query_one(&format!("SELECT count(*) FROM {table}{but}"), &[]).await?.try_get(0)?;
+        let count: i64 = client.query_one(&count_rows(table), &[]).await?.try_get(0)?;
         if count > 0 {
             return Err(Error::NotEmpty(format!("{count} {name}")));
         }
@@ -175,13 +174,14 @@ async fn write_all(
 
 /// All records of a kind, in order.
 async fn dump(tx: &Transaction<'_>, kind: Kind, writer: &mut Writer<'_>) -> Result<()> {
+    let settings = format!("SELECT name, value FROM settings WHERE {OF_INSTALLATION} ORDER BY name");
     let sql = match kind {
         Kind::Tenant => "SELECT id, name, enabled, created_at FROM tenants ORDER BY id",
         Kind::Token => {
             "SELECT id, tenant_id, hash, name, created_at, expires, revoked_at, used_at, scopes, agents
              FROM tokens ORDER BY id"
         }
-        Kind::Setting => "SELECT name, value FROM settings WHERE name NOT LIKE 'journal.%' ORDER BY name",
+        Kind::Setting => &settings,
         Kind::Audit => "SELECT id, at, actor, action, detail FROM audit ORDER BY id",
         Kind::Task => {
             "SELECT task_id::text, tenant_id, agent_id, context_id, state, created_at, updated_at, status_at,

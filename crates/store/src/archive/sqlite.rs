@@ -10,7 +10,7 @@ use a2a::signature::SigningKey;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, params};
 
 use super::{
-    Error, Imported, Kind, OF_INSTALLATION, Phase, Progress, Reader, Result, Sums, Writer, compare,
+    Error, Imported, Kind, OF_INSTALLATION, Phase, Progress, Reader, Result, Sums, Writer, compare, count_rows,
     record::{
         Admin, Agent, Artifact, Audit, Body, Card, Event, Hex, Key, Message, Push, Record, Setting, Task, Tenant, Token,
     },
@@ -24,7 +24,7 @@ const CACHE: u32 = 32 * 1024;
 pub(super) const TABLES: [(&str, &str); 13] = [
     ("tenants", "tenants"),
     ("tokens", "tokens"),
-    ("settings WHERE name NOT LIKE 'journal.%'", "settings"),
+    ("settings", "settings"),
     ("audit", "audit entries"),
     ("a2a_tasks", "tasks"),
     ("messages", "messages"),
@@ -143,7 +143,7 @@ fn import_file(file: &Path, mut reader: Reader<'_>, progress: Progress<'_>) -> R
 
 fn refuse_content(conn: &Connection) -> Result<()> {
     for (table, name) in TABLES {
-        let count: i64 = conn.query_row(&format!("SELECT count(*) FROM {table}"), (), |row| row.get(0))?;
+        let count: i64 = conn.query_row(&count_rows(table), (), |row| row.get(0))?;
         if count > 0 {
             return Err(Error::NotEmpty(format!("{count} {name}")));
         }

@@ -159,9 +159,16 @@ impl Checkpointer {
             warned: None,
             forced: None,
         };
+        let run = move || thread.run();
+        // The log of a test is that of its own thread.
+        #[cfg(test)]
+        let run = {
+            let log = tracing::dispatcher::get_default(Clone::clone);
+            move || tracing::dispatcher::with_default(&log, run)
+        };
         let thread = thread::Builder::new()
             .name("journal-checkpoint".into())
-            .spawn(move || thread.run())
+            .spawn(run)
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         Ok(Self { shared, thread: Some(thread), database })
     }
@@ -369,9 +376,13 @@ mod tests {
         fs::metadata(log_of(file)).unwrap().len()
     }
 
-    /// Waits as long as it takes.
+    /// Far more time than anything here takes.
+    const LONG: Duration = Duration::from_secs(60);
+
     fn until(is_so: impl Fn() -> bool) {
+        let begun = Instant::now();
         while !is_so() {
+            assert!(begun.elapsed() < LONG, "it does not come true");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -414,7 +425,7 @@ mod tests {
         let (sender, told) = mpsc::channel();
         let told_to = Told(sender);
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || told_to.clone()).finish();
-        tracing::subscriber::set_global_default(subscriber).unwrap();
+        let _subscribed = tracing::subscriber::set_default(subscriber);
         let dir = tempfile::tempdir().unwrap();
         let (file, conn) = open(dir.path());
         let checkpointer = Checkpointer::start(&file, SMALL, Arc::default()).unwrap();
@@ -424,7 +435,9 @@ mod tests {
         for _ in 0..256 {
             write(&conn, &checkpointer, 16 << 10);
         }
+        let begun = Instant::now();
         let line = loop {
+            assert!(begun.elapsed() < LONG, "nothing is reported");
             // The time that the reader has held the log is looked at once more.
             write(&conn, &checkpointer, 1000);
             if let Ok(line) = told.recv_timeout(Duration::from_millis(100)) {
