@@ -138,9 +138,7 @@ async fn delete(args: &Delete, admin: &Admin) -> Result<(), Failure> {
     }
     let mut total: Option<DeletedTenant> = None;
     while total.as_ref().is_none_or(|total| !total.done) {
-        // Its tokens are refused from the first call on, so a later one that finds work meets what came in before.
-        let force = args.force || total.is_some();
-        let step = admin.delete_tenant(id, force).await.map_err(|failure| {
+        let step = admin.delete_tenant(id, args.force).await.map_err(|failure| {
             if failure.error.contains("have not ended") {
                 return failure
                     .hint("--force cancels them first; `sb tenant disable` only refuses the tenant's tokens");

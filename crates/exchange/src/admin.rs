@@ -5,7 +5,7 @@
 //! administer is decided before: by the admin token, or by being able to open the journal. A token is shown once, in
 //! the result of the call that made it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use a2a::{ErrorKind, Timestamp, signature::Algorithm};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -13,14 +13,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
 use store::{
-    AgentId, Change, Changed, NewAdminToken, NewToken, Reach, Removal, Scope, Scopes, Store, TaskId, TenantId,
+    AgentId, Change, Changed, Deleted, NewAdminToken, NewToken, Reach, Removal, Scope, Scopes, Store, TaskId, TenantId,
     check_tenant_name, clock,
 };
+use tokio::time::Instant;
 
 use crate::{
     aftermath,
     card_keys::{self, CardKey, CardKeys, OVERLAP, seconds_now},
-    retention::TELLING,
+    retention::{self, TELLING},
 };
 
 /// The setting that holds the SHA-256 of the admin token.
@@ -35,10 +36,10 @@ pub const DEFAULT_TENANT: &str = "default";
 
 /// How long other instances may take to refuse the tokens of a tenant that was disabled.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How long one call deletes tasks of a tenant.
+/// How long one call cancels tasks of a tenant, and how long it deletes them.
 const DELETION: Duration = Duration::from_secs(5);
-/// How many tasks are canceled between two looks.
-const CANCELED_AT_ONCE: usize = 50;
+/// How many tasks are canceled between two looks, each of which walks over all tasks of the tenant.
+const CANCELED_AT_ONCE: usize = 1000;
 
 /// How many entries a page of the audit log has, and can have.
 const AUDIT_PAGE: usize = 50;
@@ -387,8 +388,11 @@ impl<'a> Administration<'a> {
     }
 
     /// Deletes a tenant with its tasks, tokens, cards and agents; with `force` also one whose tasks have not ended, which are
-    /// canceled first. Others who work for the tasks are told of that for a while. From the first step on its tokens are refused. Of one with many tasks some may be left, for another
-    /// call.
+    /// canceled first. Others who work for the tasks are told of that for a while. Its tokens are refused from the begin; when a
+    /// message came in before all instances refused them, and `force` is not set, they are honored again. Of a tenant with
+    /// many tasks some may be left, for another call.
+    ///
+    /// The steps have the pace of retention (`retention.rs`).
     pub async fn delete_tenant(&self, id: TenantId, force: bool) -> Result<DeletedTenant, Error> {
         let tenant = self.existing(id).await?;
         if tenant.name == DEFAULT_TENANT {
@@ -402,42 +406,76 @@ impl<'a> Administration<'a> {
             // Every instance has looked by then, so that no message comes in any more.
             tokio::time::sleep(SETTLING).await;
         }
-        let mut begun = Instant::now();
-        let mut has_waited = false;
-        let mut deleted = DeletedTenant { id: id.0, name: tenant.name, tasks: 0, bytes: 0, done: false };
-        while begun.elapsed() < DELETION {
-            let unfinished = self.store.unfinished_of(id, CANCELED_AT_ONCE).await?;
-            for task in &unfinished {
-                self.cancel(id, *task).await?;
-            }
-            if !unfinished.is_empty() {
-                continue;
-            }
-            if !has_waited {
-                has_waited = true;
-                let waits = Instant::now();
-                let until = tokio::time::Instant::from(waits + TELLING);
-                aftermath::until_told(self.store, id, &Removal::Tenant, until).await?;
-                begun += waits.elapsed();
-            }
-            match self.store.delete(id, self.actor, Removal::Tenant).await {
+        let mut deleted = DeletedTenant { id: id.0, name: tenant.name.clone(), tasks: 0, bytes: 0, done: false };
+        if !self.end_tasks(&tenant, force).await? {
+            return Ok(deleted);
+        }
+        aftermath::until_told(self.store, id, &Removal::Tenant, Instant::now() + TELLING).await?;
+        let until = Instant::now() + DELETION;
+        let mut steps = 0;
+        loop {
+            match self.delete_some(id, retention::size(steps)).await {
                 Ok(step) => {
                     deleted.tasks += step.tasks;
                     deleted.bytes += step.bytes;
-                    if step.more {
-                        continue;
+                    deleted.done = !step.more;
+                    if deleted.done || Instant::now() >= until {
+                        return Ok(deleted);
+                    }
+                    tokio::time::sleep(retention::pause(step.took, steps)).await;
+                    steps += 1;
+                }
+                // It was accepted after the look.
+                Err(store::Error::NotEnded(_)) => {
+                    if !self.end_tasks(&tenant, force).await? || Instant::now() >= until {
+                        return Ok(deleted);
                     }
                 }
-                Err(store::Error::NotFound) => {}
-                // It was accepted just before the tokens were refused.
-                Err(store::Error::NotEnded(_)) => continue,
+                Err(store::Error::NotFound) => return Err(Error::NoTenant),
                 Err(error) => return Err(error.into()),
             }
-            self.change(Change::DeleteTenant(id), Error::NoTenant).await?;
-            deleted.done = true;
-            break;
         }
-        Ok(deleted)
+    }
+
+    /// Cancels the tasks of a tenant that have not ended. Says whether all of them have ended then. Without `force` the tenant is
+    /// enabled again, if it was before, and the deletion refused.
+    async fn end_tasks(&self, tenant: &store::Tenant, force: bool) -> Result<bool, Error> {
+        let until = Instant::now() + DELETION;
+        loop {
+            let unfinished = self.store.unfinished_of(tenant.id, CANCELED_AT_ONCE).await?;
+            if unfinished.is_empty() {
+                return Ok(true);
+            }
+            if !force {
+                if tenant.enabled {
+                    self.change(Change::SetEnabled { tenant: tenant.id, enabled: true }, Error::NoTenant).await?;
+                }
+                return Err(Error::TenantAtWork(tenant.name.clone()));
+            }
+            for task in unfinished {
+                if Instant::now() >= until {
+                    return Ok(false);
+                }
+                self.cancel(tenant.id, task).await?;
+            }
+        }
+    }
+
+    /// Removes some tasks of a tenant, and the tenant after the last of them.
+    async fn delete_some(&self, id: TenantId, size: u64) -> store::Result<Deleted> {
+        let step = match self.store.delete(id, self.actor, Removal::Tenant, size).await {
+            Err(store::Error::NotFound) => Deleted::default(),
+            step => step?,
+        };
+        if step.more {
+            return Ok(step);
+        }
+        match self.store.administer(self.actor, Change::DeleteTenant(id)).await {
+            Ok(_) => Ok(step),
+            // They came in after the step.
+            Err(store::Error::HasTasks) => Ok(Deleted { more: true, ..step }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Ends a task without a word to its agent, whose next write is refused.

@@ -173,7 +173,7 @@ fn store_kind(error: &store::Error) -> ErrorKind {
     match error {
         store::Error::Terminal(_) => ErrorKind::UnsupportedOperation,
         store::Error::IdempotencyConflict => ErrorKind::InvalidParams,
-        store::Error::NotEnded(_) => ErrorKind::Conflict,
+        store::Error::NotEnded(_) | store::Error::HasTasks => ErrorKind::Conflict,
         store::Error::InboxFull
         | store::Error::TooManyTasks { .. }
         | store::Error::TooMuchStored { .. }

@@ -226,12 +226,12 @@ async fn go_over(inner: &Inner, tenant: &Tenant, walks: &mut Walks, round: &mut 
 }
 
 /// The pause after a step that took so long, which so many steps of the same walk went before.
-fn pause(step: Duration, steps: u32) -> Duration {
+pub(crate) fn pause(step: Duration, steps: u32) -> Duration {
     (step * PAUSES.saturating_sub(steps / STEPS).max(1)).max(PAUSE)
 }
 
 /// The size of a step that so many of the same walk went before.
-fn size(steps: u32) -> u64 {
+pub(crate) fn size(steps: u32) -> u64 {
     (1 + u64::from(steps / STEPS)).min(LARGEST_STEP)
 }
 
@@ -299,7 +299,7 @@ impl Exchange {
     async fn delete(&self, call: &Call, removal: Removal, until: Instant) -> store::Result<Deleted> {
         let (store, tenant) = (&self.inner.store, call.caller.tenant);
         aftermath::until_told(&**store, tenant, &removal, until).await?;
-        answered(store.delete(tenant, &call.caller.actor(), removal)).await
+        answered(store.delete(tenant, &call.caller.actor(), removal, 1)).await
     }
 
     /// Cancels a task that is to be removed, be it that callers do not see it yet. One that has ended meanwhile is as good.

@@ -7,7 +7,10 @@ use crate::rig;
 use std::{collections::BTreeMap, time::Duration};
 
 use a2a::{Artifact, ErrorKind, GetTaskRequest, ListTasksRequest, Message, Part, TaskState};
-use exchange::{Call, Entry, Frame, Frames, Keep, Options, Outcome, ReplyMode, RetentionRule, RetentionRules, Sent};
+use exchange::{
+    Call, Caller, Entry, Frame, Frames, Keep, Options, Outcome, ReplyMode, RetentionRule, RetentionRules, Sent,
+    admin::{self, Administration},
+};
 use rig::{Rig, agent, message, task_of};
 use store::{Prune, PruneStep, PruneWalk, Removal, TaskId, Whose};
 
@@ -305,6 +308,29 @@ async fn a_stop_does_not_wait_for_what_is_old() {
     let begun = std::time::Instant::now();
     rig.exchange.shut_down(Duration::from_secs(1)).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    let context = rig.store.delete(rig.call.caller.tenant, "test", Removal::Context("none".into())).await;
+    let context = rig.store.delete(rig.call.caller.tenant, "test", Removal::Context("none".into()), 1).await;
     assert!(matches!(context, Err(store::Error::NotFound)), "the store is open");
+}
+
+#[tokio::test]
+async fn a_tenant_is_kept_whose_work_was_accepted_until_its_tokens_were_refused() {
+    let mut rig = Rig::new(vec![slow()]).await;
+    let acme = rig.store.create_tenant("acme").await.unwrap().id;
+    rig.call = Call::new(Caller::new(acme, "acme"));
+    let is_enabled =
+        async || rig.store.tenants().await.unwrap().iter().any(|tenant| tenant.id == acme && tenant.enabled);
+    let admin = Administration::new(rig.store.as_ref(), "test");
+    let accepted = async {
+        for _ in 0..1000 {
+            if !is_enabled().await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        rig.start("slow", message("late")).await
+    };
+    let (deleted, id) = tokio::join!(admin.delete_tenant(acme, false), accepted);
+    assert!(matches!(deleted, Err(admin::Error::TenantAtWork(_))), "{deleted:?}");
+    assert!(is_enabled().await, "its tokens are honored again");
+    assert!(!rig.get(&id).await.status.state.is_terminal());
 }

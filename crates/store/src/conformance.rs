@@ -183,6 +183,7 @@ macro_rules! for_each_conformance_case {
             a_task_is_deleted_at_once,
             a_context_is_deleted_with_all_its_tasks,
             a_tenant_is_deleted_with_all_that_is_its_own,
+            a_step_of_a_tenants_deletion_looks_only_at_what_it_removes,
             a_lease_of_a_deleted_task_is_void,
             writing_goes_on_while_tasks_go,
             one_value_of_a_setting_wins,

@@ -231,12 +231,12 @@ pub trait Retention: Send + Sync + 'static {
     /// One small step: removes some of what ended long enough ago and may go, in one short transaction. Repeated, it finds what is left.
     async fn prune(&self, step: PruneStep) -> Result<Pruned>;
 
-    /// Removes a task, or some tasks of a context, whatever they owe, and writes down who did it in the same transaction. Of a context with many
-    /// tasks some may be left ([`Deleted::more`]).
+    /// Removes a task, or some tasks of a context or a tenant, whatever they owe, and writes down who did it in the same transaction. One call
+    /// removes at most `size` times 50 tasks, where `size` is as in [`PruneStep::size`]; some may be left ([`Deleted::more`]).
     ///
-    /// [`Error::NotFound`] for a task that callers do not see and for a context without tasks, [`Error::NotEnded`] when the task, or any of
-    /// the context, has not ended.
-    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted>;
+    /// [`Error::NotFound`] for a task that callers do not see and for a context or a tenant without tasks, [`Error::NotEnded`] when the task, any
+    /// of the context, or one of those of the tenant that would be removed has not ended.
+    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal, size: u64) -> Result<Deleted>;
 
     /// Whether a task that would be removed owes a cancel to others, see [`Journal::owed_cancels`].
     async fn owes_cancels(&self, tenant: TenantId, removal: Removal) -> Result<bool>;

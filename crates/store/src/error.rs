@@ -27,6 +27,9 @@ pub enum Error {
     /// The task has not ended, and what has not ended is not removed.
     #[error("the task has not ended, it is {}", .0.as_str())]
     NotEnded(TaskState),
+    /// The tenant still has tasks, and only one without tasks is removed.
+    #[error("the tenant still has tasks")]
+    HasTasks,
     /// The event after the one that was named is gone: the task has ended long ago, and its log was removed from the begin.
     #[error("the log of the task begins later than that")]
     Pruned,
@@ -114,6 +117,7 @@ impl Error {
             | Self::NotWaiting
             | Self::NotDead
             | Self::NotEnded(_)
+            | Self::HasTasks
             | Self::Pruned
             | Self::Heavy { .. }
             | Self::Moved

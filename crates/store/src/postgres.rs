@@ -405,8 +405,8 @@ impl Retention for PostgresStore {
         retention::prune(&self.readers, &self.writers, &step).await
     }
 
-    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted> {
-        retention::delete(&self.writers, tenant, actor, &removal).await
+    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal, size: u64) -> Result<Deleted> {
+        retention::delete(&self.writers, tenant, actor, &removal, size).await
     }
 
     async fn owes_cancels(&self, tenant: TenantId, removal: Removal) -> Result<bool> {

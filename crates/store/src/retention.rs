@@ -122,6 +122,8 @@ pub struct Deleted {
     pub bytes: u64,
     /// Whether some of it is left, for another call.
     pub more: bool,
+    /// How long the store was busy with it, as in [`Pruned::took`].
+    pub took: Duration,
 }
 
 /// How many tasks a step looks at, and how much of them one of the usual size removes.
@@ -162,6 +164,15 @@ pub(crate) fn owes_cancel(aftermath: Aftermath, ended_at: i64, before: i64) -> b
     aftermath == Aftermath::Owed && ended_at >= before.saturating_sub(CANCEL_OWED_FOR)
 }
 
+/// How many tasks one step of this size removes at most.
+pub(crate) fn most_tasks(size: u64) -> u64 {
+    MOST_TASKS * clamped(size)
+}
+
+fn clamped(size: u64) -> u64 {
+    size.clamp(1, LARGEST_STEP)
+}
+
 impl Whose {
     pub(crate) fn includes(&self, agent: &str) -> bool {
         match self {
@@ -178,7 +189,7 @@ impl PruneStep {
     }
 
     pub(crate) fn most_tasks(&self) -> u64 {
-        MOST_TASKS * self.size()
+        most_tasks(self.size)
     }
 
     pub(crate) fn most_events(&self) -> u64 {
@@ -190,7 +201,7 @@ impl PruneStep {
     }
 
     fn size(&self) -> u64 {
-        self.size.clamp(1, LARGEST_STEP)
+        clamped(self.size)
     }
 
     /// Whether it has removed enough.

@@ -431,9 +431,9 @@ impl Retention for SqliteStore {
         self.writer.run(Cost::SYSTEM, move |batch| retention::prune(batch, &step)).await
     }
 
-    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal) -> Result<Deleted> {
+    async fn delete(&self, tenant: TenantId, actor: &str, removal: Removal, size: u64) -> Result<Deleted> {
         let actor = actor.to_owned();
-        self.writer.run(tenant, move |batch| retention::delete(batch, tenant, &actor, &removal)).await
+        self.writer.run(tenant, move |batch| retention::delete(batch, tenant, &actor, &removal, size)).await
     }
 
     async fn owes_cancels(&self, tenant: TenantId, removal: Removal) -> Result<bool> {

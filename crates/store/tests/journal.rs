@@ -672,7 +672,7 @@ async fn a_number_that_comes_again_finds_nothing() {
         numbers.push(number(first));
         let mut watch = store.hub().watch(first);
         if at_once {
-            store.delete(TENANT, "test", Removal::Task(first)).await.unwrap();
+            store.delete(TENANT, "test", Removal::Task(first), 1).await.unwrap();
         } else {
             assert_eq!(prune(&*store).await, 1);
         }

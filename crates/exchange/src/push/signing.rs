@@ -151,6 +151,7 @@ impl SigningNumbers {
     }
 }
 
+/// The name of the setting, which goes with its tenant (`delete_tenant` of both stores).
 fn setting(tenant: TenantId) -> String {
     format!("push.signing.{}", tenant.0)
 }

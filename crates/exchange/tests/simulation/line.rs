@@ -355,7 +355,7 @@ over_the_line! {
 over_the_line! {
     Retention {
         prune(step: PruneStep) -> Pruned;
-        delete(tenant: TenantId, actor: &str, removal: Removal) -> Deleted;
+        delete(tenant: TenantId, actor: &str, removal: Removal, size: u64) -> Deleted;
         owes_cancels(tenant: TenantId, removal: Removal) -> bool;
         unfinished_of(tenant: TenantId, limit: usize) -> Vec<TaskId>;
         unfinished(tenant: TenantId, context: &str, limit: usize) -> Vec<TaskId>;

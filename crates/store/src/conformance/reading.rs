@@ -588,8 +588,8 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     assert!(matches!(store.force_cancel(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.reveal(tenant, task).await, Err(Error::NotFound)));
     assert!(matches!(store.wake(tenant, task).await, Err(Error::NotFound)));
-    assert!(matches!(store.delete(tenant, "tester", Removal::Task(task)).await, Err(Error::NotFound)));
-    assert!(matches!(store.delete(tenant, "tester", Removal::Context(CONTEXT.into())).await, Err(Error::NotFound)));
+    assert!(matches!(store.delete(tenant, "tester", Removal::Task(task), 1).await, Err(Error::NotFound)));
+    assert!(matches!(store.delete(tenant, "tester", Removal::Context(CONTEXT.into()), 1).await, Err(Error::NotFound)));
     assert!(store.unfinished(tenant, CONTEXT, 10).await.unwrap().is_empty());
     assert!(matches!(other.accept(other.more(task, "more")).await, Err(Error::NotFound)));
     let end = Append { drafts: vec![], end: Some(TurnEnd::Release { begun: true }), ..Append::default() };

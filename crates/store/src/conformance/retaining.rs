@@ -146,7 +146,7 @@ impl World {
     }
 
     async fn delete(&self, removal: Removal) -> crate::Result<Deleted> {
-        self.store.delete(self.tenant, "tester", removal).await
+        self.store.delete(self.tenant, "tester", removal, 1).await
     }
 
     async fn last_entry(&self) -> AuditEntry {
@@ -335,20 +335,20 @@ pub(super) async fn what_is_young_stays(store: Arc<dyn Store>) {
 
 pub(super) async fn a_step_is_small(store: Arc<dyn Store>) {
     let world = World::new(store).await;
-    for n in 0..160 {
+    for n in 0..210 {
         world.ended(&n.to_string()).await;
     }
     tick().await;
     let first = world.store.prune(world.step(Prune::Tasks)).await.unwrap();
     assert!((1..=50).contains(&first.tasks) && first.events <= 600 && first.more, "{first:?}");
-    assert_eq!(world.total().await, 160 - first.tasks);
+    assert_eq!(world.total().await, 210 - first.tasks);
     // One that is to be larger is that, and bounded like others.
     let larger = PruneStep { size: 2, ..world.step(Prune::Tasks) };
     let larger = world.store.prune(larger).await.unwrap();
     assert!((51..=100).contains(&larger.tasks) && larger.more, "{larger:?}");
     let (rest, steps) = world.walk(world.step(Prune::Tasks)).await;
-    assert_eq!((first.tasks + larger.tasks + rest.tasks, world.total().await), (160, 0));
-    assert!(steps >= 1);
+    assert_eq!((first.tasks + larger.tasks + rest.tasks, world.total().await), (210, 0));
+    assert!(steps >= 2, "{steps}");
     assert_eq!(world.used().await, Usage::default());
 
     // A long log goes in pieces, from its begin.
@@ -477,6 +477,10 @@ pub(super) async fn a_tenant_is_deleted_with_all_that_is_its_own(store: Arc<dyn 
     world.store.add_token(token(other.tenant, 2)).await.unwrap();
     world.store.put_card(world.tenant, &world.agent, b"{}".to_vec(), 8).await.unwrap();
     world.store.create_agent(world.tenant, &world.agent, b"{}".to_vec(), 8).await.unwrap();
+    let signing = |tenant: crate::TenantId| format!("push.signing.{}", tenant.0);
+    for tenant in [world.tenant, other.tenant] {
+        world.store.set_setting("tester", &signing(tenant), b"secret".to_vec()).await.unwrap();
+    }
     let (begun, accept) = world.begin("slow");
     let lease = world.accept(keyed(world.leased(accept), 1, 1)).await.unwrap().lease.unwrap();
     world.direct("direct").await;
@@ -484,7 +488,8 @@ pub(super) async fn a_tenant_is_deleted_with_all_that_is_its_own(store: Arc<dyn 
         world.ended(&n.to_string()).await;
     }
     let delete_tenant = async || world.store.administer("tester", Change::DeleteTenant(world.tenant)).await;
-    assert!(delete_tenant().await.is_err(), "it has tasks");
+    let refused = delete_tenant().await;
+    assert!(refused.as_ref().is_err_and(Error::is_refusal), "it has tasks: {refused:?}");
     assert_eq!(world.store.unfinished_of(world.tenant, 10).await.unwrap(), [begun]);
     let before = world.used().await;
     assert!(matches!(world.delete(Removal::Tenant).await, Err(Error::NotEnded(_))));
@@ -510,11 +515,33 @@ pub(super) async fn a_tenant_is_deleted_with_all_that_is_its_own(store: Arc<dyn 
     assert!(world.store.token(&[2; 32]).await.unwrap().is_some());
     assert!(world.store.cards(world.tenant, u64::MAX).await.unwrap().is_empty());
     assert!(world.store.all_agents().await.unwrap().1.is_empty());
+    assert!(world.store.find_setting(&signing(world.tenant)).await.unwrap().is_none());
+    assert!(world.store.find_setting(&signing(other.tenant)).await.unwrap().is_some());
     assert_eq!(world.used().await, Usage::default());
     assert!(other.log_is_there(theirs).await);
     // Its name is free, its number is not.
     let again = world.store.create_tenant("first").await.unwrap();
     assert_ne!(again.id, world.tenant);
+}
+
+pub(super) async fn a_step_of_a_tenants_deletion_looks_only_at_what_it_removes(store: Arc<dyn Store>) {
+    let world = World::new(store).await;
+    for n in 0..170 {
+        world.ended(&n.to_string()).await;
+    }
+    // Its id is the highest, so that it is among the last.
+    let (unfinished, lease) = world.running("slow").await;
+    let first = world.delete(Removal::Tenant).await.unwrap();
+    assert!(first.more && first.tasks == 50, "{first:?}");
+    let larger = world.store.delete(world.tenant, "tester", Removal::Tenant, 2).await.unwrap();
+    assert!(larger.more && larger.tasks == 100, "{larger:?}");
+    let before = world.used().await;
+    assert!(matches!(world.delete(Removal::Tenant).await, Err(Error::NotEnded(_))));
+    assert_eq!(world.used().await, before, "a refusal changes nothing");
+    assert!(world.is_there(unfinished).await);
+    world.end(&lease, Completed, None).await.unwrap();
+    let second = world.delete(Removal::Tenant).await.unwrap();
+    assert_eq!((second.tasks, second.more), (21, false));
 }
 
 pub(super) async fn a_lease_of_a_deleted_task_is_void(store: Arc<dyn Store>) {

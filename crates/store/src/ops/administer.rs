@@ -140,7 +140,7 @@ pub(crate) async fn administer(registry: &impl RegistryTx, actor: &str, change: 
         Change::DeleteTenant(id) => {
             let tenant = registry.tenant(*id).await?;
             if registry.has_tasks(*id).await? {
-                return Err(Error::Unavailable("the tenant still has tasks".into()));
+                return Err(Error::HasTasks);
             }
             registry.delete_tenant(*id).await?;
             // Other instances have its agents.

@@ -34,7 +34,7 @@ use super::{
 use crate::{
     Deleted, Error, Prune, PruneStep, Pruned, Removal, Result, TaskId, TenantId, clock, codec, lease,
     ops::{Aftermath, Dead, Hidden, RegistryTx},
-    retention::{ENDS, Ended, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
+    retention::{ENDS, Ended, MOST_SEEN, OWES, audit_entry, most_tasks, owes_cancel},
 };
 
 /// The shard of counters of those who write without being an instance.
@@ -112,12 +112,11 @@ static UNFINISHED: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-const OF_TENANT: &str =
-    "SELECT task_id, state FROM a2a_tasks WHERE tenant_id = $1 ORDER BY context_id, task_id LIMIT $2";
+const OF_TENANT: &str = "SELECT task_id FROM a2a_tasks WHERE tenant_id = $1 ORDER BY context_id, task_id LIMIT $2";
 
 static UNFINISHED_OF_TENANT: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT task_id, state FROM a2a_tasks WHERE tenant_id = $1 AND state NOT IN {ENDS}
+        "SELECT task_id FROM a2a_tasks WHERE tenant_id = $1 AND state NOT IN {ENDS}
          ORDER BY context_id, task_id LIMIT $2"
     )
 });
@@ -417,17 +416,30 @@ async fn owing(tx: &Transaction<'_>, locked: &[Locked]) -> Result<BTreeSet<Uuid>
     Ok(owing)
 }
 
-pub(super) async fn delete(writers: &Pool, tenant: TenantId, actor: &str, removal: &Removal) -> Result<Deleted> {
+pub(super) async fn delete(
+    writers: &Pool,
+    tenant: TenantId,
+    actor: &str,
+    removal: &Removal,
+    size: u64,
+) -> Result<Deleted> {
     for _ in 0..TRIES {
-        if let Some(deleted) = run(writers, async |tx| try_delete(tx, tenant, actor, removal).await).await? {
-            return Ok(deleted);
+        let begun = Instant::now();
+        if let Some(deleted) = run(writers, async |tx| try_delete(tx, tenant, actor, removal, size).await).await? {
+            return Ok(Deleted { took: begun.elapsed(), ..deleted });
         }
     }
     Err(Error::Unavailable("others are writing to what is to be deleted".into()))
 }
 
 /// Deletes, or nothing if others were at it.
-async fn try_delete(tx: &Transaction<'_>, tenant: TenantId, actor: &str, removal: &Removal) -> Result<Option<Deleted>> {
+async fn try_delete(
+    tx: &Transaction<'_>,
+    tenant: TenantId,
+    actor: &str,
+    removal: &Removal,
+    size: u64,
+) -> Result<Option<Deleted>> {
     // The entries of the audit log become visible in the order of their numbers.
     tx.execute("SELECT pg_advisory_xact_lock($1)", &[&administer::LOCK]).await?;
     let (tasks, more) = match removal {
@@ -436,8 +448,8 @@ async fn try_delete(tx: &Transaction<'_>, tenant: TenantId, actor: &str, removal
             tx.query_opt(visible, &[&uuid(*task), &tenant.0]).await?.ok_or(Error::NotFound)?;
             (vec![uuid(*task)], false)
         }
-        Removal::Context(context) => of_context(tx, tenant, context).await?,
-        Removal::Tenant => of_tenant(tx, tenant).await?,
+        Removal::Context(context) => of_context(tx, tenant, context, most_tasks(size)).await?,
+        Removal::Tenant => of_tenant(tx, tenant, most_tasks(size)).await?,
     };
     let gone = remove(tx, tenant, &tasks, Patience::Waits).await?;
     if gone.left_out {
@@ -448,31 +460,29 @@ async fn try_delete(tx: &Transaction<'_>, tenant: TenantId, actor: &str, removal
     }
     let (action, detail) = audit_entry(tenant, removal, &gone.tasks, gone.bytes);
     tx.write_down(clock::now(), actor, action, &detail.to_string()).await?;
-    Ok(Some(Deleted { tasks: gone.tasks.len() as u64, bytes: codec::unsigned(gone.bytes), more }))
+    let (tasks, bytes) = (gone.tasks.len() as u64, codec::unsigned(gone.bytes));
+    Ok(Some(Deleted { tasks, bytes, more, ..Deleted::default() }))
 }
 
 /// Some tasks of a context, all of which has ended, and whether there are more.
-async fn of_context(tx: &Transaction<'_>, tenant: TenantId, context: &str) -> Result<(Vec<Uuid>, bool)> {
+async fn of_context(tx: &Transaction<'_>, tenant: TenantId, context: &str, most: u64) -> Result<(Vec<Uuid>, bool)> {
     let statement = tx.prepare_cached(&UNFINISHED).await?;
     if let Some(row) = tx.query_opt(&statement, &[&tenant.0, &context, &1i64]).await? {
         return Err(Error::NotEnded(codec::parse_state(row.try_get(1)?)?));
     }
     let statement = tx.prepare_cached(&OF_CONTEXT).await?;
-    some_of(&tx.query(&statement, &[&tenant.0, &context, &codec::signed(MOST_TASKS + 1)]).await?)
+    some_of(&tx.query(&statement, &[&tenant.0, &context, &codec::signed(most + 1)]).await?, most)
 }
 
-/// The same of a tenant.
-async fn of_tenant(tx: &Transaction<'_>, tenant: TenantId) -> Result<(Vec<Uuid>, bool)> {
-    let statement = tx.prepare_cached(&UNFINISHED_OF_TENANT).await?;
-    if let Some(row) = tx.query_opt(&statement, &[&tenant.0, &1i64]).await? {
-        return Err(Error::NotEnded(codec::parse_state(row.try_get(1)?)?));
-    }
+/// Some tasks of a tenant, and whether there are more. Whether one of them has not ended is seen when they are locked: a look at all tasks of
+/// the tenant takes long, and every step would make one.
+async fn of_tenant(tx: &Transaction<'_>, tenant: TenantId, most: u64) -> Result<(Vec<Uuid>, bool)> {
     let statement = tx.prepare_cached(OF_TENANT).await?;
-    some_of(&tx.query(&statement, &[&tenant.0, &codec::signed(MOST_TASKS + 1)]).await?)
+    some_of(&tx.query(&statement, &[&tenant.0, &codec::signed(most + 1)]).await?, most)
 }
 
-fn some_of(rows: &[Row]) -> Result<(Vec<Uuid>, bool)> {
-    let most = usize::try_from(MOST_TASKS).unwrap_or(usize::MAX);
+fn some_of(rows: &[Row], most: u64) -> Result<(Vec<Uuid>, bool)> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut tasks = Vec::with_capacity(rows.len());
     for row in rows {
         tasks.push(row.try_get(0)?);
@@ -560,6 +570,9 @@ mod tests {
             let plan = plan(&look_at(hidden), &[&7i64, &100i64, &nobody, &5i64, &200i64, &i64::MAX]).await;
             assert!(plan.contains(index) && !plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
         }
+        let of_tenant = plan(OF_TENANT, &[&7i64, &51i64]).await;
+        let is_walk = of_tenant.contains("a2a_tasks_context") && !of_tenant.contains("Sort");
+        assert!(is_walk && !of_tenant.contains("Seq Scan"), "{of_tenant}");
         let plan = plan(ALL_KEYS, &[&vec![nobody]]).await;
         assert!(plan.contains("idempotency_task"), "{plan}");
     }

@@ -118,6 +118,7 @@ impl RegistryTx for Connection {
             "DELETE FROM tokens WHERE tenant_id = ?1",
             "DELETE FROM cards WHERE tenant_id = ?1",
             "DELETE FROM tenant_agents WHERE tenant_id = ?1",
+            "DELETE FROM settings WHERE name = 'push.signing.' || ?1",
             "DELETE FROM idempotency WHERE tenant_id = ?1",
             "DELETE FROM task_counts WHERE tenant_id = ?1",
             "DELETE FROM tenant_usage WHERE tenant_id = ?1",

@@ -13,7 +13,7 @@ use super::{tx::positions, writer::Batch};
 use crate::{
     Deleted, Error, Prune, PruneStep, Pruned, Removal, Result, TaskId, TenantId, clock, codec,
     ops::{Aftermath, Dead, Hidden, RegistryTx},
-    retention::{ENDS, Ended, MOST_SEEN, MOST_TASKS, OWES, audit_entry, owes_cancel},
+    retention::{ENDS, Ended, MOST_SEEN, OWES, audit_entry, most_tasks, owes_cancel},
 };
 
 /// The line of those that were answered by a direct reply. No agent's name begins so.
@@ -62,7 +62,7 @@ static OF_TENANT: LazyLock<String> = LazyLock::new(|| {
 
 static UNFINISHED_OF_TENANT: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT task_id, state FROM a2a_tasks WHERE tenant_id = ?1 AND state NOT IN {ENDS}
+        "SELECT task_id FROM a2a_tasks WHERE tenant_id = ?1 AND state NOT IN {ENDS}
          ORDER BY context_id, task_id LIMIT ?2"
     )
 });
@@ -218,9 +218,16 @@ fn sum(conn: &Connection, delete: &str, arguments: impl Params) -> Result<i64> {
     Ok(sum)
 }
 
-pub(super) fn delete(batch: &mut Batch<'_>, tenant: TenantId, actor: &str, removal: &Removal) -> Result<Deleted> {
+pub(super) fn delete(
+    batch: &mut Batch<'_>,
+    tenant: TenantId,
+    actor: &str,
+    removal: &Removal,
+    size: u64,
+) -> Result<Deleted> {
+    let begun = Instant::now();
     // One more than is removed tells whether there are more.
-    let most = codec::signed(MOST_TASKS);
+    let most = codec::signed(most_tasks(size));
     let mut found = match removal {
         Removal::Task(task) => read_all(batch.conn, &ONE, params![tenant.0, task.to_string()])?,
         Removal::Context(context) => read_all(batch.conn, &OF_CONTEXT, params![tenant.0, context, most + 1])?,
@@ -229,9 +236,10 @@ pub(super) fn delete(batch: &mut Batch<'_>, tenant: TenantId, actor: &str, remov
     if found.is_empty() {
         return Err(Error::NotFound);
     }
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let more = found.len() > most;
+    found.truncate(most);
     refuse_unfinished(batch.conn, tenant, removal, &found)?;
-    let has_more = found.len() as u64 > MOST_TASKS;
-    found.truncate(usize::try_from(MOST_TASKS).unwrap_or(usize::MAX));
     let mut bytes = 0;
     for task in &found {
         bytes += remove_task(batch, tenant, task)?;
@@ -240,24 +248,26 @@ pub(super) fn delete(batch: &mut Batch<'_>, tenant: TenantId, actor: &str, remov
     let (action, detail) = audit_entry(tenant, removal, &tasks, bytes);
     let written = batch.conn.write_down(clock::now(), actor, action, &detail.to_string()).now_or_never();
     written.unwrap_or_else(|| Err(Error::Unavailable("the audit log has to wait".into())))?;
-    Ok(Deleted { tasks: tasks.len() as u64, bytes: codec::unsigned(bytes), more: has_more })
+    Ok(Deleted { tasks: tasks.len() as u64, bytes: codec::unsigned(bytes), more, took: begun.elapsed() })
 }
 
-/// Refuses before anything is removed, whichever of a context's tasks it is.
+/// Refuses before anything is removed, of a context whichever of its tasks it is. Of a tenant only those that would be removed count: a look
+/// at all of its tasks takes long, and every step would make one.
 fn refuse_unfinished(conn: &Connection, tenant: TenantId, removal: &Removal, found: &[Found]) -> Result<()> {
-    let state = match removal {
-        Removal::Task(_) => found.first().map(|found| found.state.clone()),
-        Removal::Context(context) => {
-            conn.prepare_cached(&UNFINISHED)?.query_row(params![tenant.0, context, 1], |row| row.get(1)).optional()?
+    if let Removal::Context(context) = removal {
+        let mut unfinished = conn.prepare_cached(&UNFINISHED)?;
+        let state: Option<String> = unfinished.query_row(params![tenant.0, context, 1], |row| row.get(1)).optional()?;
+        if let Some(state) = state {
+            return Err(Error::NotEnded(codec::parse_state(&state)?));
         }
-        Removal::Tenant => {
-            conn.prepare_cached(&UNFINISHED_OF_TENANT)?.query_row([tenant.0, 1], |row| row.get(1)).optional()?
-        }
-    };
-    match state.as_deref().map(codec::parse_state).transpose()? {
-        Some(state) if !state.is_terminal() => Err(Error::NotEnded(state)),
-        _ => Ok(()),
     }
+    for task in found {
+        let state = codec::parse_state(&task.state)?;
+        if !state.is_terminal() {
+            return Err(Error::NotEnded(state));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn owes_cancels(conn: &Connection, tenant: TenantId, removal: &Removal) -> Result<bool> {
@@ -380,12 +390,41 @@ mod tests {
             (OF_CONTEXT.as_str(), "a2a_tasks_context"),
             (UNFINISHED.as_str(), "a2a_tasks_context"),
             (OF_TENANT.as_str(), "a2a_tasks_context"),
-            (UNFINISHED_OF_TENANT.as_str(), "a2a_tasks_context"),
             (IS_OWED.as_str(), "PRIMARY KEY"),
             ("DELETE FROM idempotency WHERE task = ?1", "idempotency_task"),
         ] {
             let plan = plan(sql);
             assert!(plan.contains(index) && !plan.contains("TEMP"), "{sql}: {plan}");
+        }
+    }
+
+    #[test]
+    fn a_step_looks_at_no_more_tasks_than_it_takes() {
+        const TASKS: i64 = 5000;
+        let dir = tempfile::tempdir().unwrap();
+        let conn = schema::open_writer(&dir.path().join("new.db"), 1024).unwrap();
+        conn.execute(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+             INSERT INTO a2a_tasks (pk, task_id, tenant_id, agent_id, context_id, state, created_at, updated_at,
+               status_at, seq, turn, hidden)
+             SELECT i, printf('%036d', i), 7, 'echo', 'c', 'completed', 1, 1, i, 1, 1, i % 2 * 2 FROM n",
+            [TASKS],
+        )
+        .unwrap();
+        let taken = 51;
+        let steps = |sql: &str, arguments: &[&dyn rusqlite::ToSql]| {
+            let mut statement = conn.prepare(sql).unwrap();
+            let found = statement.query_map(arguments, |_| Ok(())).unwrap().count();
+            assert_eq!(found, usize::try_from(taken).unwrap(), "{sql}");
+            statement.get_status(rusqlite::StatementStatus::VmStep)
+        };
+        let first = "0".repeat(36);
+        let all = steps(&OF_TENANT, &[&7, &taken]);
+        let of_context = steps(&OF_CONTEXT, &[&7, &"c", &taken]);
+        let listed = steps(&LISTED, &[&7, &"echo", &"completed", &0, &first, &i64::MAX, &taken]);
+        let answered = steps(&ANSWERED, &[&7, &0, &first, &i64::MAX, &taken]);
+        for steps in [all, of_context, listed, answered] {
+            assert!(steps < taken * 40, "{steps} steps for {taken} of {TASKS} tasks");
         }
     }
 }

@@ -101,7 +101,7 @@ async fn instances_that_delete_and_repeat_do_not_deadlock() {
                     removed += prune(&*store, Prune::Tasks).await;
                     continue;
                 }
-                match store.delete(TENANT, "test", Removal::Context(CONTEXT.into())).await {
+                match store.delete(TENANT, "test", Removal::Context(CONTEXT.into()), 1).await {
                     Ok(deleted) => removed += deleted.tasks,
                     Err(Error::NotFound | Error::NotEnded(_)) => {}
                     Err(error) => panic!("{error}"),
