@@ -63,7 +63,7 @@ same('stream', await stream('echo', 'hello'), [['hello'], 'hello', 'stop']);
 same('a reply of chunks', await send('stream', ASK_FOR_CHUNKS), WHOLE);
 const [pieces, text] = await stream('stream', ASK_FOR_CHUNKS);
 same('stream in chunks', [pieces.join(''), pieces.length > 1, text], [WHOLE, true, WHOLE]);
-same('a text program', await stream('upper', 'quiet'), [['QUIET\n'], 'QUIET\n', 'stop']);
+same('a text program', await stream('upper', 'quiet'), [['QUIET'], 'QUIET', 'stop']);
 const counts = '2 the\n1 cat\n1 and\n1 dog\n';
 same('stream of a command agent', (await stream('count', 'the cat and the dog'))[1], counts);
 // It puts the message of a completed task before the artifacts.

@@ -47,7 +47,7 @@ async def main():
             # Without a card it does not know that the agent can stream, and asks for the whole.
             checks.same(f"chunks {way}", len(pieces) > 1, find is by_card)
             agent = await find("upper", http)
-            checks.same(f"a text program {way}", await stream(agent, "quiet"), (["QUIET\n"], "QUIET\n"))
+            checks.same(f"a text program {way}", await stream(agent, "quiet"), (["QUIET"], "QUIET"))
             agent = await find("message", http)
             checks.same(f"a direct message {way}", await stream(agent, "hello"), (["hello"], "hello"))
 

@@ -43,7 +43,7 @@ async def main():
         checks.streamed("stream in chunks", pieces, WHOLE)
         checks.same("the result is whole", "".join(blocks), WHOLE)
         pieces, blocks, _ = await ask(agent("upper"), "quiet")
-        checks.same("a text program", ("".join(pieces), "".join(blocks)), ("QUIET\n", "QUIET\n"))
+        checks.same("a text program", ("".join(pieces), "".join(blocks)), ("QUIET", "QUIET"))
         pieces, blocks, _ = await ask(agent("count"), COUNTED)
         checks.same("stream of a command agent", "".join(pieces), COUNTS)
         checks.same("its message is the result", blocks, [COUNT])
