@@ -8,7 +8,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use store::{AgentId, EventKind, Lease, OwedCancel, Removal, Start, Store, TaskId, TenantId};
 use tokio::{task::JoinSet, time::Instant};
 
@@ -124,9 +124,11 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
     let now = Instant::now();
     let ready: Vec<&OwedCancel> =
         all.iter().filter(|owed| tried.get(&owed.task).is_none_or(|tried| tried.next <= now)).take(AT_ONCE).collect();
-    let told = ready.iter().map(|owed| async { (*owed, tell_one(&inner, owed).await) });
+    // Each is settled when it is told: others may take long, and the instance may end meanwhile.
+    let mut telling: FuturesUnordered<_> =
+        ready.iter().map(|owed| async { (*owed, tell_one(&inner, owed).await) }).collect();
     let mut has_told = false;
-    for (owed, told) in join_all(told).await {
+    while let Some((owed, told)) = telling.next().await {
         let before = tried.get(&owed.task);
         let (count, first) = before.map_or((1, now), |before| (before.count + 1, before.first));
         match told {
@@ -140,7 +142,7 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
                     tracing::warn!(task.id = %owed.task, agent.name = %id, error, "a cancel is not passed on any more");
                 }
                 tried.remove(&owed.task);
-                match inner.store.settle_cancel(owed.tenant, owed.task).await {
+                match inner.store.settle_cancel(owed.tenant, owed.task, owed.generation).await {
                     Ok(()) => has_told = true,
                     Err(error) => {
                         tracing::warn!(task.id = %owed.task, %error, "that a cancel was passed on cannot be written");
@@ -169,7 +171,11 @@ async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel) -> Result<(), String> {
 pub(crate) async fn owe_again(inner: &Inner, lease: &Lease) {
     let mut wait = Duration::from_millis(50);
     while let Err(error) = inner.store.owe_cancel(lease.tenant, lease.task).await {
-        if error.is_refusal() || error.is_permanent() {
+        if error.is_refusal() {
+            return;
+        }
+        if error.is_permanent() {
+            tracing::error!(task.id = %lease.task, %error, "a cancel that may be owed once more cannot be written");
             return;
         }
         tracing::warn!(task.id = %lease.task, %error, "a cancel that may be owed once more cannot be written yet");

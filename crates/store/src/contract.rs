@@ -83,8 +83,9 @@ pub trait Journal: Send + Sync + 'static {
     /// whose last state [owes that](crate::Draft::kept_owing). The oldest are the first. That is owed from the transaction that ends the task.
     async fn owed_cancels(&self, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>>;
 
-    /// Says that what others did for a task that has ended was ended too, or never can be.
-    async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()>;
+    /// Says that what others did for a task that has ended was ended too, or never can be. Nothing happens if the cancel was owed once more
+    /// since it was read ([`OwedCancel::generation`]).
+    async fn settle_cancel(&self, tenant: TenantId, task: TaskId, generation: u64) -> Result<()>;
 
     /// Says that others may have begun work for a task after it had ended otherwise than as COMPLETED: its cancel is owed once more. Nothing
     /// happens to a task that has not ended so.

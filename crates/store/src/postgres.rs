@@ -235,8 +235,9 @@ impl Journal for PostgresStore {
         read::owed_cancels(&self.readers, agents, limit).await
     }
 
-    async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(Need::task(tenant, task, false), move |batch| ops::settle(batch, tenant, task)).await
+    async fn settle_cancel(&self, tenant: TenantId, task: TaskId, generation: u64) -> Result<()> {
+        let need = Need::task(tenant, task, false);
+        self.writer.run(need, move |batch| ops::settle(batch, tenant, task, generation)).await
     }
 
     async fn owe_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {

@@ -230,8 +230,8 @@ impl Journal for SqliteStore {
         self.readers.run(move |conn| read::owed_cancels(conn, &agents, limit)).await
     }
 
-    async fn settle_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {
-        self.writer.run(tenant, move |batch| ops::settle(batch, tenant, task)).await
+    async fn settle_cancel(&self, tenant: TenantId, task: TaskId, generation: u64) -> Result<()> {
+        self.writer.run(tenant, move |batch| ops::settle(batch, tenant, task, generation)).await
     }
 
     async fn owe_cancel(&self, tenant: TenantId, task: TaskId) -> Result<()> {

@@ -481,6 +481,8 @@ pub struct OwedCancel {
     pub agent: AgentId,
     /// The event with which the last attempt kept its state; zero when it kept none, or what it kept was undone.
     pub kept: u64,
+    /// Which of the task's debts it is: another one is owed under a higher generation.
+    pub generation: u64,
 }
 
 /// How much of a task to read.

@@ -309,7 +309,7 @@ over_the_line! {
         context_history(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId, limit: usize, most: u64) -> Vec<Message>;
         context_state(tenant: TenantId, agent: &AgentId, context: &str, before: TaskId) -> Option<(TaskId, Event)>;
         owed_cancels(agents: &[AgentId], limit: usize) -> Vec<OwedCancel>;
-        settle_cancel(tenant: TenantId, task: TaskId);
+        settle_cancel(tenant: TenantId, task: TaskId, generation: u64);
         owe_cancel(tenant: TenantId, task: TaskId);
     }
 

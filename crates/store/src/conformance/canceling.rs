@@ -169,10 +169,12 @@ pub(super) async fn a_cancel_is_owed_to_others_until_it_is_told(store: Arc<dyn S
     assert_eq!(world.store.owed_cancels(&[agent("other")], 10).await.unwrap(), []);
 
     let other = world.other().await;
-    assert!(matches!(other.store.settle_cancel(other.tenant, asking).await, Err(Error::NotFound)));
+    assert!(matches!(other.store.settle_cancel(other.tenant, asking, 0).await, Err(Error::NotFound)));
     let before = world.events(asking).await;
+    let debt = async |task| owed().await.into_iter().find(|owed| owed.task == task).unwrap().generation;
+    let settled = debt(asking).await;
     for _ in 0..2 {
-        world.store.settle_cancel(world.tenant, asking).await.unwrap();
+        world.store.settle_cancel(world.tenant, asking, settled).await.unwrap();
         assert_eq!(ids(owed().await).len(), 2);
     }
     assert_eq!(world.events(asking).await, before, "that is no event");
@@ -183,6 +185,16 @@ pub(super) async fn a_cancel_is_owed_to_others_until_it_is_told(store: Arc<dyn S
         world.store.owe_cancel(world.tenant, asking).await.unwrap();
         assert_eq!(ids(owed().await).len(), 3);
     }
+    // What was told before is not what is owed since, be it that it was owed still.
+    let read = debt(asking).await;
+    world.store.owe_cancel(world.tenant, asking).await.unwrap();
+    for stale in [settled, read] {
+        world.store.settle_cancel(world.tenant, asking, stale).await.unwrap();
+        assert_eq!(ids(owed().await).len(), 3);
+    }
+    world.store.settle_cancel(world.tenant, asking, debt(asking).await).await.unwrap();
+    assert_eq!(ids(owed().await).len(), 2);
+    world.store.owe_cancel(world.tenant, asking).await.unwrap();
     world.store.owe_cancel(world.tenant, completed).await.unwrap();
     let (running, lease) = telling(&world).await;
     world.append(&lease, vec![kept("6")]).await.unwrap();
@@ -231,12 +243,13 @@ pub(super) async fn any_end_but_completion_is_owed_to_others(store: Arc<dyn Stor
     world.append(&lease, vec![kept("4")]).await.unwrap();
     world.end(&lease, Completed, None).await.unwrap();
 
-    let mut found: Vec<TaskId> = owed().await.into_iter().map(|owed| owed.task).collect();
+    let all = owed().await;
+    let mut found: Vec<TaskId> = all.iter().map(|owed| owed.task).collect();
     found.sort();
     expected.sort();
     assert_eq!(found, expected);
-    for task in found {
-        world.store.settle_cancel(world.tenant, task).await.unwrap();
+    for owed in all {
+        world.store.settle_cancel(world.tenant, owed.task, owed.generation).await.unwrap();
     }
     assert_eq!(owed().await, []);
 }

@@ -304,7 +304,8 @@ pub(super) async fn a_task_that_owes_a_cancel_stays_until_others_are_told(store:
     assert_eq!(world.prune_all(Prune::Events).await.events, 0, "what is to be canceled stands in the log");
     assert_eq!(world.prune_all(Prune::Tasks).await.tasks, 0);
     assert!(world.log_is_there(task).await);
-    world.store.settle_cancel(world.tenant, task).await.unwrap();
+    let owed = world.store.owed_cancels(std::slice::from_ref(&world.agent), 1).await.unwrap().remove(0);
+    world.store.settle_cancel(world.tenant, task, owed.generation).await.unwrap();
     assert_eq!(owes().await, [false; 3]);
     assert_ne!(world.prune_all(Prune::Events).await.events, 0);
     assert_eq!(world.prune_all(Prune::Tasks).await.tasks, 1);

@@ -69,10 +69,10 @@ pub(crate) fn force(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<
     row.save(tx)
 }
 
-/// The agent of a task that has ended was asked to end what others do for it.
-pub(crate) fn settle(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
+/// The agent of a task that has ended was asked to end what others do for it, as was owed under this generation.
+pub(crate) fn settle(tx: &mut impl Tx, tenant: TenantId, task: TaskId, generation: u64) -> Result<()> {
     let mut row = tx.load(tenant, task)?;
-    if row.aftermath == Aftermath::Owed {
+    if row.aftermath == Aftermath::Owed && row.generation == generation {
         row.aftermath = Aftermath::No;
         row.changed();
         row.save(tx)?;
@@ -80,12 +80,14 @@ pub(crate) fn settle(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result
     Ok(())
 }
 
-/// Others may have begun work for a task that has ended, after its agent was asked to end what they do.
+/// Others may have begun work for a task that has ended, after its agent was asked to end what they do. A cancel that is owed still may be
+/// under way, and does not find that work: it is owed under another generation, so that what settles it does not settle this.
 pub(crate) fn owe_again(tx: &mut impl Tx, tenant: TenantId, task: TaskId) -> Result<()> {
     let mut row = tx.load(tenant, task)?;
     let is_cut_short = row.state.is_terminal() && row.state != TaskState::Completed;
-    if is_cut_short && row.aftermath != Aftermath::Owed {
+    if is_cut_short {
         row.aftermath = Aftermath::Owed;
+        row.generation += 1;
         row.changed();
         row.save(tx)?;
     }

@@ -397,7 +397,7 @@ pub(super) async fn children(pool: &Pool, tenant: TenantId, task: TaskId, limit:
 }
 
 pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
-    let sql = "SELECT tenant_id, task_id, agent_id, kept FROM a2a_tasks
+    let sql = "SELECT tenant_id, task_id, agent_id, kept, generation FROM a2a_tasks
          WHERE aftermath = 2 AND agent_id = ANY($1) ORDER BY status_at LIMIT $2";
     let agents: Vec<&str> = agents.iter().map(AgentId::as_str).collect();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -408,6 +408,7 @@ pub(super) async fn owed_cancels(pool: &Pool, agents: &[AgentId], limit: usize) 
             task: task_id(row.try_get(1)?),
             agent: codec::parse_agent(row.try_get(2)?)?,
             kept: codec::unsigned(row.try_get(3)?),
+            generation: codec::unsigned(row.try_get(4)?),
         });
     }
     Ok(found)

@@ -503,7 +503,7 @@ pub(super) fn children(conn: &Connection, tenant: TenantId, task: TaskId, limit:
 
 pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) -> Result<Vec<OwedCancel>> {
     let mut owed = conn.prepare_cached(
-        "SELECT tenant_id, task_id, kept FROM a2a_tasks WHERE aftermath = 2 AND agent_id = ?1
+        "SELECT tenant_id, task_id, kept, generation FROM a2a_tasks WHERE aftermath = 2 AND agent_id = ?1
          ORDER BY status_at LIMIT ?2",
     )?;
     let mut found = Vec::new();
@@ -523,6 +523,7 @@ pub(super) fn owed_cancels(conn: &Connection, agents: &[AgentId], limit: usize) 
                 task: codec::parse_task(&row.get::<_, String>(1)?)?,
                 agent: agent.clone(),
                 kept: codec::unsigned(row.get(2)?),
+                generation: codec::unsigned(row.get(3)?),
             });
         }
     }
