@@ -321,6 +321,7 @@ async fn no_child_begins_after_its_parent_has_ended() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    // Once more when its turn hears that it has lost its lease.
     assert_ne!(parent.told.load(Relaxed), 0);
     parent.thaw.notify_one();
     let mut late = None;
@@ -395,6 +396,74 @@ async fn cancels_of_many_tasks_that_end_together_are_passed_on_without_pauses() 
     while told.load(Relaxed) < TASKS {
         assert!(ended.elapsed() < Duration::from_secs(9), "{} of {TASKS}", told.load(Relaxed));
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Has others at work, of whom those of one task never answer.
+struct Divided(Arc<Mutex<Option<TaskId>>>);
+
+#[async_trait]
+impl Agent for Divided {
+    async fn run(&self, _: Turn, out: Output) -> Outcome {
+        out.keep("others").await;
+        out.flush().await;
+        std::future::pending().await
+    }
+
+    async fn canceled(&self, task: TaskId, _: Bytes, _: &Errands) -> Result<(), String> {
+        if *self.0.lock().unwrap() == Some(task) {
+            return std::future::pending().await;
+        }
+        // It is told together with the other.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok(())
+    }
+}
+
+/// What is passed on is settled at once, not when the slowest of those that are told with it has answered.
+#[tokio::test]
+async fn a_cancel_that_is_not_answered_keeps_no_other_from_being_settled() {
+    let silent = Arc::new(Mutex::new(None));
+    let mut profile = Profile::new("divided".parse().unwrap(), "test");
+    profile.tells_cancel = true;
+    profile.concurrency = 2;
+    let entry = || Entry::new(profile.clone(), Arc::new(Divided(Arc::clone(&silent))));
+    let place = Place::new();
+    let before = Rig::at(&place, soon(), vec![entry()]).await;
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        tasks.push(TaskId::parse(&before.start("divided", message("go")).await).unwrap());
+    }
+    for task in &tasks {
+        before.until_kept(*task).await;
+    }
+    *silent.lock().unwrap() = Some(tasks[0]);
+    // Both are owed when the next instance looks for the first time, which tells them together.
+    before.exchange.shut_down(Duration::ZERO).await;
+    for task in &tasks {
+        before.store.mark_cancel(before.call.caller.tenant, *task).await.unwrap();
+    }
+    let rig = Rig::at(&place, soon(), vec![entry()]).await;
+    let agents = ["divided".parse().unwrap()];
+    let owed = async || rig.store.owed_cancels(&agents, 9).await.unwrap();
+    let ended = std::time::Instant::now();
+    while owed().await.iter().any(|owed| owed.task == tasks[1]) {
+        assert!(ended.elapsed() < Duration::from_secs(15), "it waits for the other");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(owed().await.iter().any(|owed| owed.task == tasks[0]));
+}
+
+impl Rig {
+    async fn until_kept(&self, task: TaskId) {
+        for _ in 0..500 {
+            let events = self.store.events(self.call.caller.tenant, task, 0, 100).await.unwrap();
+            if events.iter().any(|event| event.kind == store::EventKind::Kept) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("nothing was kept");
     }
 }
 
