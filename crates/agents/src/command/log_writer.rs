@@ -19,7 +19,9 @@ use super::quarters::{write_log, write_record};
 
 /// Bytes of one agent's lines that wait to be written.
 const WAITING_BYTES: usize = 256 << 10;
-/// How long anybody waits for the disk.
+/// Records that wait to be written; further ones are left out.
+const WAITING_RECORDS: usize = 256;
+/// Longest time that the end of a turn waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Shortest time between two warnings of the server's log that the disk refuses.
 const WARN_EVERY: Duration = Duration::from_secs(60);
@@ -27,8 +29,8 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 static QUEUE: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
 
 /// Wakes the thread. `None` where it cannot be started.
-static WRITER: LazyLock<Option<mpsc::Sender<()>>> = LazyLock::new(|| {
-    let (wake, woken) = mpsc::channel();
+static WRITER: LazyLock<Option<mpsc::SyncSender<()>>> = LazyLock::new(|| {
+    let (wake, woken) = mpsc::sync_channel(1);
     let started = thread::Builder::new().name("program-logs".to_owned()).spawn(move || write_all(&woken));
     if let Err(error) = &started {
         tracing::error!(%error, "cannot start the thread that writes the logs of programs");
@@ -80,13 +82,21 @@ pub(super) fn log(data: &Path, agent: &AgentId, lines: &str) {
 
 /// Adds to the record of a task.
 pub(super) fn record(data: &Path, agent: &AgentId, name: String, complaint: Vec<u8>) {
-    push(queue(), Job::Record { data: data.to_owned(), agent: agent.clone(), name, complaint });
+    let queue = queue();
+    if queue.iter().filter(|job| matches!(job, Job::Record { .. })).count() >= WAITING_RECORDS {
+        return;
+    }
+    push(queue, Job::Record { data: data.to_owned(), agent: agent.clone(), name, complaint });
 }
 
 /// Returns once all that was added before is written, or the disk takes too long.
 pub(super) async fn written() {
     let (tell, told) = oneshot::channel();
-    push(queue(), Job::Tell(tell));
+    {
+        let mut queue = queue();
+        queue.retain(|job| !matches!(job, Job::Tell(tell) if tell.is_closed()));
+        push(queue, Job::Tell(tell));
+    }
     let _ = tokio::time::timeout(PATIENCE, told).await;
 }
 
@@ -98,15 +108,22 @@ fn push(mut queue: MutexGuard<'static, VecDeque<Job>>, job: Job) {
     let Some(writer) = &*WRITER else { return };
     queue.push_back(job);
     drop(queue);
-    // The thread ends with the process.
-    let _ = writer.send(());
+    // Where it is full, the thread is about to look at the queue.
+    let _ = writer.try_send(());
 }
 
-/// Does one job for each time that it is woken.
+/// Does all jobs, the oldest first.
 fn write_all(woken: &mpsc::Receiver<()>) {
     let mut warnings = Warnings::default();
-    while woken.recv().is_ok() {
-        let Some(job) = queue().pop_front() else { continue };
+    loop {
+        // The queue is open to others while a job is done.
+        let next = queue().pop_front();
+        let Some(job) = next else {
+            if woken.recv().is_err() {
+                return;
+            }
+            continue;
+        };
         match job {
             Job::Log { data, agent, lines } => {
                 let done = write_log(&data, &agent, &lines.finish());
@@ -255,6 +272,21 @@ mod tests {
             assert_eq!(fs::read_to_string(log_of(data.path(), agent)).unwrap(), all);
         }
         assert_eq!(fs::read_to_string(data.path().join("stderr/one/task.log")).unwrap(), "why\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_turn_waits_for_a_disk_that_does_not_answer_only_so_long() {
+        let stuck = Stuck::new();
+        stuck.log(["first\n".to_owned()].into_iter());
+        for number in 0..2 * WAITING_RECORDS {
+            stuck.quarters.record(&stuck.agent, number.to_string(), b"why".to_vec());
+        }
+        for _ in 0..10 {
+            stuck.quarters.written().await;
+        }
+        // The records, the log if the thread has not begun with it, and the last one who waited.
+        assert!(queue().len() <= WAITING_RECORDS + 2, "{}", queue().len());
+        drop(File::open(&stuck.log).unwrap());
     }
 
     #[test]
