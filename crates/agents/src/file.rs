@@ -131,12 +131,13 @@ impl Reader {
     fn build(&self, id: AgentId, path: &Path, text: &str) -> Result<AgentFile, String> {
         let mut top = Table::parse(text)?;
         let kind = self.kind(&mut top)?;
-        let other = self.kinds.iter().find(|other| other.name != kind.name && top.has(other.name));
-        if let Some(other) = other {
-            return Err(format!(
-                "the table `[{0}]` is for files with `kind = \"{0}\"`, and this one has `kind = \"{1}\"`",
-                other.name, kind.name
-            ));
+        for other in self.kinds.iter().filter(|other| other.name != kind.name) {
+            if let Some(line) = top.line_of(other.name) {
+                return Err(format!(
+                    "line {line}: the table `[{0}]` is for files with `kind = \"{0}\"`, and this one has `kind = \"{1}\"`",
+                    other.name, kind.name
+                ));
+            }
         }
         let mut own = top.table(kind.name)?;
         top.beside(format!("in the table `[{}]`", kind.name), (kind.keys)());

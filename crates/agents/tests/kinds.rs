@@ -150,7 +150,10 @@ fn what_is_wrong_is_said() {
         ("kind = \"toy\"\ntoy = 1", "line 2: `toy` is not a table: write `[toy]`"),
         ("kind = \"toy\"\n[[toy]]", "line 2: `toy` is not a table: write `[toy]`"),
         ("kind = \"toy\"\nnmae = \"x\"", &format!("line 2: unknown key `nmae`; did you mean `name`? keys are: {top}")),
-        ("kind = \"toy\"\n\n[command]\n", &format!("line 3: unknown key `command`; keys are: {top}")),
+        (
+            "kind = \"toy\"\n\n[command]\n",
+            "line 3: the table `[command]` is for files with `kind = \"command\"`, and this one has `kind = \"toy\"`",
+        ),
         (
             "kind = \"toy\"\ntoi.word = \"x\"",
             &format!("line 2: unknown key `toi`; did you mean `toy`? keys are: {top}"),

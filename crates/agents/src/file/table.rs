@@ -72,9 +72,10 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Whether there is a key of this name.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.rows.get_ref().contains_key(key)
+    /// The line of the key of this name, where there is one.
+    pub(super) fn line_of(&self, key: &str) -> Option<usize> {
+        let (name, _) = self.rows.get_ref().get_key_value(key)?;
+        Some(line(self.text, name.span().start))
     }
 
     /// Moves these keys here from a table where older files have them. Gives the warning that shows the new form.

@@ -152,6 +152,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -170,6 +172,7 @@ mod tests {
         ] {
             fs::write(source.join("x.toml"), text).unwrap();
             fs::write(source.join("run"), "").unwrap();
+            fs::set_permissions(source.join("run"), fs::Permissions::from_mode(0o755)).unwrap();
             let added = directory.add(&source.join("x.toml"), None, true).unwrap();
             assert_eq!((added.error, added.warnings), (None, vec![]), "its program is where it was\n{text}");
             let expected = if moved { line.clone() + text.trim_start_matches('\u{feff}') } else { text.to_owned() };
