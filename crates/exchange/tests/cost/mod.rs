@@ -17,8 +17,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const SENDS: usize = 200;
 
-/// Measured, with a little room for what timing changes: which thread grows which buffer.
-const ALLOCATIONS: f64 = 120.0;
+/// Measured (119 to 121), with a little room for what timing changes: which thread grows which buffer.
+const ALLOCATIONS: f64 = 122.0;
 const COPIES: f64 = 19.5;
 
 /// What the demo agent of that name does.
