@@ -1,4 +1,4 @@
-//! What is proven about the protocol's types: wire forms, dialects, signatures, gRPC, and bad input.
+//! Tests of the protocol's types: wire forms, dialects, signatures, gRPC, and bad input.
 //! All suites are one program, so that what they share is compiled and linked once.
 
 mod common;

@@ -95,7 +95,7 @@ impl fmt::Debug for Span {
     }
 }
 
-/// What a duration has to look like in a file.
+/// The form of a duration in a file.
 pub const DURATION: &str = r#"a duration in quotes, e.g. "60s""#;
 
 impl<'de> Deserialize<'de> for Span {

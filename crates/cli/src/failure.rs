@@ -225,7 +225,7 @@ fn named(error: &client::Error) -> Option<(String, i64)> {
     is_of_the_protocol.then(|| (format!("{kind:?}Error"), remote.code))
 }
 
-/// What to do about a server that is there and to which no connection can be made.
+/// Advice about a running server that accepts no connection.
 fn tls_hint(origin: &str, problem: &TlsProblem) -> String {
     match problem {
         TlsProblem::UntrustedIssuer => "name the authority with SSL_CERT_FILE=ca.pem".to_owned(),

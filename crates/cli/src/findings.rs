@@ -26,7 +26,7 @@ use crate::{
 /// How long a provider on this machine may take to answer anything.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What to do about a certificate that callers refuse.
+/// Advice about a certificate that callers refuse.
 pub(crate) const CERTIFICATE_HINT: &str =
     "renew it, or set `public_url` (--public-url) to a URL whose host the certificate names";
 

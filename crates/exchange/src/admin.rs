@@ -38,7 +38,7 @@ pub const DEFAULT_TENANT: &str = "default";
 const SETTLING: Duration = Duration::from_secs(1);
 /// How long one call cancels tasks of a tenant, and how long it deletes them.
 const DELETION: Duration = Duration::from_secs(5);
-/// How many tasks are canceled between two looks, each of which walks over all tasks of the tenant.
+/// Number of tasks that are canceled between two looks, each of which walks over all tasks of the tenant.
 const CANCELED_AT_ONCE: usize = 1000;
 
 /// How many entries a page of the audit log has, and can have.

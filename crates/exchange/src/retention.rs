@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const CANCELS: usize = 100;
 const MOST_ROUNDS: usize = 100;
 
-/// How long a deletion waits until others are told of the cancels that the tasks owe.
+/// Maximum time for which a deletion waits until others are told of the cancels that the tasks owe.
 pub(crate) const TELLING: Duration = Duration::from_secs(10);
 
 /// How long something is kept after its task has ended.

@@ -420,7 +420,7 @@ impl Agent for Divided {
     }
 }
 
-/// What is passed on is settled at once, not when the slowest of those that are told with it has answered.
+/// Each cancel is settled when its own agent has answered, not when the slowest one has.
 #[tokio::test]
 async fn a_cancel_that_is_not_answered_keeps_no_other_from_being_settled() {
     let silent = Arc::new(Mutex::new(None));

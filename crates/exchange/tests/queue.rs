@@ -461,7 +461,7 @@ async fn what_is_refused_for_want_of_room_was_not_taken() {
     assert_eq!(shop.one("other").await.entry.task, other.task);
 }
 
-/// What belongs to an entry beside its message: what was said before in its context, and the state that was kept.
+/// The parts of an entry beside its message: the earlier messages of its context, and the state that was kept.
 #[tokio::test]
 async fn what_belongs_to_an_entry_has_room_before_it_is_read() {
     let shop = Shop::new(vec![queue_agent("keeps", |_| {})]).await;

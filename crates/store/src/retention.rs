@@ -164,7 +164,7 @@ pub(crate) fn owes_cancel(aftermath: Aftermath, ended_at: i64, before: i64) -> b
     aftermath == Aftermath::Owed && ended_at >= before.saturating_sub(CANCEL_OWED_FOR)
 }
 
-/// How many tasks one step of this size removes at most.
+/// Maximum number of tasks that one step of this size removes.
 pub(crate) fn most_tasks(size: u64) -> u64 {
     MOST_TASKS * clamped(size)
 }

@@ -315,7 +315,7 @@ pub(super) fn said(name: &str, has_credential: bool, error: &Error) -> String {
     }
 }
 
-/// What it means that a remote answered with an error about credentials.
+/// The meaning of a remote's error about credentials, for the caller.
 pub(super) fn refusal(error: &Error, has_credential: bool) -> &'static str {
     match (error.http_status(), has_credential) {
         (Some(403), _) => "does not allow this server to do this",

@@ -7,7 +7,7 @@ use crate::frame::clean;
 /// The longest list that is told.
 const MOST: usize = 16;
 
-/// What a card says about credentials.
+/// The credentials that a card demands or accepts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Security {
     /// The ways to authenticate, any one of which is enough.

@@ -188,7 +188,7 @@ pub(super) fn journal(directory: &Path) -> Finding {
     }
 }
 
-/// What to do about a large log. A server cuts its log once no reader needs it any more.
+/// Advice about a large log. A server cuts its log once no reader needs it any more.
 const LARGE_LOG: &str = "a backup, an export or another program holds the log while it reads: let it finish or end it; a running server then \
                          cuts the log within seconds";
 

@@ -21,7 +21,7 @@ const SHORTEST: usize = 4;
 const SEARCHED: usize = 1000;
 /// The most tasks of one page, as the protocol has it.
 const PAGE: i32 = 100;
-/// How many parents of a task are followed. A server may name them in a circle.
+/// Maximum number of parents of a task that are followed. A server may name them in a circle.
 const DEEPEST: usize = 32;
 /// How many ids are shown where several begin alike.
 const SHOWN: usize = 5;
@@ -120,7 +120,7 @@ fn begin_of_id(text: &str) -> Option<String> {
     ((SHORTEST..36).contains(&text.len()) && text.bytes().enumerate().all(fits)).then_some(text)
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Default)]
 struct Found {
     ids: BTreeSet<String>,

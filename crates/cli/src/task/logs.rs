@@ -67,7 +67,7 @@ async fn find(args: &Logs) -> Result<String, Failure> {
     ids::task(&client, &args.id, Some(Native { target: &args.target, url: None })).await
 }
 
-/// Whose task it is, where the server can be asked.
+/// The agent of the task, where the server can be asked.
 async fn agent(args: &Logs) -> Result<Option<String>, Failure> {
     let found: Option<Value> = routes::ask(&args.target, None, &["v1", "requests", &args.id], &[]).await;
     Ok(found.and_then(|found| Some(found["request"]["agent_id"].as_str()?.to_owned())))

@@ -41,7 +41,7 @@ async fn an_answer_at_once_costs_as_many_commits_as_an_echo() {
 /// A turn with many commands, in the build for tests and beside others.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// How many commands a reply has. A turn runs some of them and refuses the others.
+/// Number of commands in a reply. A turn runs some of them and refuses the others.
 const COMMANDS: usize = 32;
 
 /// The bytes that a turn adds to the database whose model gives so many replies of this length, full of commands.

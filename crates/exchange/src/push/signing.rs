@@ -42,7 +42,7 @@ pub(crate) struct Signing {
     previous_salt: Option<[u8; 32]>,
 }
 
-/// What a secret is made of, beside the installation's key and the tenant.
+/// The input of a secret beside the installation's key and the tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation {
     pub(super) number: u64,

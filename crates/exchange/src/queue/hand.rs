@@ -305,7 +305,7 @@ struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// What a worker is told of an entry that it has.
+    /// The answer to a worker about an entry that it holds.
     async fn hand(&mut self, leased: LeasedTurn, lasts: Duration) -> Result<Handed, Error> {
         let LeasedTurn { lease, turn, .. } = leased;
         let inner = &self.exchange.inner;

@@ -81,7 +81,7 @@ const SET_UP: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET e
      SET plan_cache_mode = force_generic_plan; SET lock_timeout = '3s'; SET statement_timeout = '15s';
      SET idle_in_transaction_session_timeout = '5s'";
 
-/// How long an operation waits for a lock after its batch has waited in vain.
+/// Maximum time for which an operation waits for a lock after its batch has waited in vain.
 const WAIT_AGAIN: &str = "500ms";
 /// The same for an operation of a tenant that has met a lock since.
 const WAIT_LEAST: &str = "5ms";
@@ -168,7 +168,7 @@ struct Task {
     room: usize,
     stop: Arc<Notify>,
     session: Option<Session>,
-    /// How long a transaction waits for a lock, if not for as long as the session says.
+    /// Maximum time for which a transaction waits for a lock; `None` leaves it to the session.
     lock_wait: Option<&'static str>,
     /// Negative control for crash tests: callers are told before the commit.
     ack_before_commit: bool,

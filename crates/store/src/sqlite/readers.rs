@@ -19,7 +19,7 @@ use tokio::{
 use super::{checkpoint::OpenReads, schema};
 use crate::{Error, Result, TenantId, share::Shares};
 
-/// How long a tenant's read waits for a reader, as for a connection to PostgreSQL.
+/// Maximum time for which a tenant's read waits for a reader, as for a connection to PostgreSQL.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
