@@ -14,6 +14,10 @@ use crate::failure::Failure;
 
 /// Says that what was hidden comes on standard input.
 const HIDDEN: &str = "SB_HIDDEN";
+/// How many milliseconds the allocator keeps free memory before it returns it to the system. Its own default is a second, after
+/// which it waits for the next allocation to do so.
+#[cfg(target_os = "linux")]
+const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 
 /// Other processes of the same user cannot look into this one from here on, it leaves no image of its memory on a disk, and nothing
 /// that it was given open is open in what it starts.
@@ -29,7 +33,7 @@ pub(crate) fn close() {
 }
 
 /// Takes everything that may be secret out of the environment. The system shows the environment that a process was started with
-/// for as long as it runs, so it is started once more, as the same process, without it.
+/// for as long as it runs, so it is started once more, as the same process, without it, and with the allocator's option.
 pub(crate) fn hide_environment() -> Result<(), Failure> {
     let failure = |error: &io::Error| Failure::failed("cannot hide the environment").caused_by(error);
     if env::var_os(HIDDEN).is_some_and(|hidden| hidden == "stdin") {
@@ -49,7 +53,8 @@ fn start_again() -> io::Result<()> {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     let (bytes, names) = environment::hidden();
-    if names.is_empty() {
+    let purge_delay = env::var_os(PURGE_DELAY);
+    if names.is_empty() && purge_delay.is_some() {
         return Ok(());
     }
     let mut memory = std::fs::File::from(memfd_create("environment", MemfdFlags::CLOEXEC)?);
@@ -61,6 +66,8 @@ fn start_again() -> io::Result<()> {
     let mut arguments = env::args_os();
     let mut command = Command::new(program);
     command.arg0(arguments.next().as_deref().unwrap_or(OsStr::new("sb"))).args(arguments).env(HIDDEN, "stdin");
+    // The allocator reads its options before `main` begins.
+    command.env(PURGE_DELAY, purge_delay.unwrap_or_else(|| "0".into()));
     for name in names {
         command.env_remove(name);
     }
