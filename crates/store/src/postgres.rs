@@ -7,12 +7,14 @@
 //! | deciding, in memory, by the operations that all stores share | [`batch`] |
 //! | writing it, and commits whose answer is lost | [`flush`] |
 //! | batching, retrying, publishing | [`writer`] |
+//! | writing for tenants that wait for a lock | [`blocked`] |
 //! | leases of the living and the dead | [`lease`], [`instances`] |
 //! | what goes | [`retention`] |
 //! | the log of all tasks | [`tail`] |
 
 mod administer;
 mod batch;
+mod blocked;
 mod fetch;
 mod flush;
 mod inspect;
@@ -81,7 +83,7 @@ const PROOF_MS: i64 = 1000;
 /// What can be tuned.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Connections that read, at most. The instance has eight more.
+    /// Connections that read, at most. The instance has eight more, and up to four while tenants wait for locks.
     pub connections: usize,
     /// How many operations may wait for the writer; more wait outside.
     pub queue: usize,

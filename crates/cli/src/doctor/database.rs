@@ -10,8 +10,9 @@ use crate::{config::Config, findings::Finding, journal};
 /// The first version that has all that the journal needs.
 const MIN_VERSION: i32 = 130_000;
 
-/// Connections of an instance beside those that read: the writer, administration, the proof of life, wake-ups.
-const BESIDE: usize = 4;
+/// Connections of an instance beside those that read: the writer, administration, notifications, tokens, the proof of life, and those that
+/// wait for locks.
+const BESIDE: usize = 12;
 
 /// Everything about the database. One look at it, several findings.
 pub(super) async fn examine(config: &Config, location: &Location, url: &Url) -> Vec<Finding> {

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use store::scratch::Database;
+use store::scratch::{Database, add_tenant};
 use tokio::task::JoinSet;
 
 use super::{
     detour::{Detour, Last, Passage},
-    http::{artifact_text, state, text, to, to_at_once},
+    http::{answer, artifact_text, state, text, to, to_at_once},
     postgres::connect,
     programs::{Programs, attempts},
     rig::{Ended, Setting},
@@ -27,6 +27,46 @@ async fn an_unreachable_database_is_said_at_the_start() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("cannot open the journal") && said.contains("Connection refused"), "{said}");
     assert!(!said.contains("secret"), "{said}");
+}
+
+/// Another session holds the row of a task that one tenant continues: a backup, a vacuum, a person with a shell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_one_tenant_waits_for_is_said_to_it_and_holds_up_no_other() {
+    let database = Database::create();
+    let setting = Setting::on(database.url());
+    let instance = setting.start("a").await;
+    add_tenant(setting.journal().await.as_ref(), "other", "sb_other").await;
+    let (api, other) = (instance.api(), instance.api().with_token(Some("sb_other")));
+    let asking = api.send(&to("ask", "a question")).await;
+    let id = text(&asking, "/id").to_owned();
+    other.send(&to("echo", "hello")).await;
+
+    let holder = connect(database.url()).await;
+    let hold = format!("BEGIN; SELECT FROM a2a_tasks WHERE task_id = '{id}' FOR UPDATE");
+    holder.batch_execute(&hold).await.expect("the row is there");
+    let answered = answer(&id, "an answer");
+    let begun = Instant::now();
+    let mut refused = std::pin::pin!(api.post("/a2a/message:send", &answered));
+    let mut longest = Duration::ZERO;
+    let others = async {
+        loop {
+            let asked = Instant::now();
+            other.send(&to("echo", "hello")).await;
+            longest = longest.max(asked.elapsed());
+        }
+    };
+    let refused = tokio::select! {
+        refused = &mut refused => refused,
+        () = others => unreachable!("they go on for ever"),
+    };
+    assert!(begun.elapsed() >= Duration::from_secs(3), "it is waited for: {:?}", begun.elapsed());
+    assert_eq!(refused.status, 503, "{}", refused.shown());
+    assert_eq!(refused.json()["error"]["message"], "the journal cannot take this now; try again");
+    assert!(longest < Duration::from_secs(1), "another tenant waited {longest:?}");
+
+    holder.batch_execute("ROLLBACK").await.expect("it is held");
+    let done = api.send(&answered).await;
+    assert_eq!(state(&done), "COMPLETED", "{done:#}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -807,7 +807,8 @@ pub(super) mod tests {
     use super::{super::testing, *};
     use crate::{Draft, Holder, Post, Term, clock};
 
-    pub(in super::super) fn bounded(task: TaskId) -> Accept {
+    /// Begins a task of a tenant that may have this number of tasks.
+    pub(in super::super) fn accept(task: TaskId, tasks: u64) -> Accept {
         let agent = "echo".parse().unwrap();
         let at = clock::now();
         Accept {
@@ -828,7 +829,7 @@ pub(super) mod tests {
             lease: None,
             working: Draft::status(task, "c", a2a::TaskState::Working, None, None, at).unwrap(),
             push: None,
-            quota: Quota { tasks: Some(1), bytes: None },
+            quota: Quota { tasks: Some(tasks), bytes: None },
             parent: None,
             request: None,
             at,
@@ -845,13 +846,13 @@ pub(super) mod tests {
         let session = Session::open(&database.connector()).await.unwrap();
         session.client.batch_execute("SET lock_timeout = '20ms'").await.unwrap();
 
-        let accept = Need::accept(tenant, &bounded(TaskId::mint()));
+        let accepted = Need::accept(tenant, &accept(TaskId::mint(), 1));
         let holder = Holder::from(crate::InstanceId::mint());
         let rooms = vec![Room::new("echo".parse().unwrap(), 1)];
         let claim = Need::claim(&Claim::new(Term { holder, lasts: Duration::from_secs(60) }, rooms));
         for beside in [None, Some(&claim)] {
             let mut needs = Needs::default();
-            needs.add(&accept);
+            needs.add(&accepted);
             if let Some(claim) = beside {
                 needs.add(claim);
             }

@@ -8,12 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 use super::{
     fetch::{line, task_id, uuid},
     instances::lock_key,
     pool::Pool,
+    retention,
 };
 use crate::{
     AgentId, Due, Holder, InstanceId, Lease, LeaseTime, Result, TaskId, codec, fault,
@@ -86,34 +88,79 @@ pub(super) async fn next_due(readers: &Pool, agents: &[AgentId]) -> Result<Due> 
     Ok(Due { now: LeaseTime(row.try_get(0)?), next: row.try_get::<_, Option<i64>>(1)?.map(LeaseTime), agents })
 }
 
+/// Maximum time for which a renewal waits for rows that somebody has locked.
+const LOCK_WAIT: &str = "SET LOCAL lock_timeout = '2s'";
+
 /// Prolongs the leases that are still their holders'; returns the others. Rows are locked in the order of every writer.
+///
+/// Rows that somebody else has locked are waited for only when all others are prolonged: a lock that is held for longer than a lease
+/// must not cost another task its lease.
 pub(super) async fn renew(writers: &Pool, leases: &[Lease], lasts: Duration) -> Result<Vec<Lease>> {
     if leases.is_empty() {
         return Ok(Vec::new());
     }
-    let tasks: Vec<Uuid> = leases.iter().map(|lease| uuid(lease.task)).collect();
-    let tenants: Vec<i64> = leases.iter().map(|lease| lease.tenant.0).collect();
-    let generations: Vec<i64> = leases.iter().map(|lease| codec::signed(lease.generation)).collect();
-    let holders: Vec<&str> = leases.iter().map(|lease| lease.holder.as_str()).collect();
+    let sql = |passes_over: &str| {
+        format!(
+            "WITH held AS (
+               SELECT t.task_id, t.generation, t.owner
+               FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) AS l (task_id, tenant_id, generation, holder)
+               JOIN a2a_tasks t ON t.task_id = l.task_id AND t.tenant_id = l.tenant_id AND t.generation = l.generation
+                 AND t.owner = l.holder
+               ORDER BY t.task_id FOR UPDATE OF t{passes_over})
+             UPDATE a2a_tasks t SET due_at = lease_clock() + $5, interrupted = false, overdue = false FROM held
+             WHERE t.task_id = held.task_id AND t.generation = held.generation AND t.owner = held.owner
+             RETURNING t.task_id, t.generation"
+        )
+    };
     let lasts = lease::millis(lasts);
-    let sql = "WITH held AS (
-           SELECT t.task_id, t.generation, t.owner
-           FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) AS l (task_id, tenant_id, generation, holder)
-           JOIN a2a_tasks t ON t.task_id = l.task_id AND t.tenant_id = l.tenant_id AND t.generation = l.generation
-             AND t.owner = l.holder
-           ORDER BY t.task_id FOR UPDATE OF t)
-         UPDATE a2a_tasks t SET due_at = lease_clock() + $5, interrupted = false, overdue = false FROM held
-         WHERE t.task_id = held.task_id AND t.generation = held.generation AND t.owner = held.owner
-         RETURNING t.task_id, t.generation";
-    let rows = writers.query(sql, &[&tasks, &tenants, &generations, &holders, &lasts]).await?;
+    let columns = LeaseColumns::of(leases.iter());
+    let rows = writers.query(&sql(" SKIP LOCKED"), &columns.values(&lasts)).await?;
     if fault::is_on("no-fence") {
         return Ok(Vec::new());
     }
+    let others = without(leases.iter().collect(), &rows)?;
+    if others.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Locked, or lost.
+    let columns = LeaseColumns::of(others.iter().copied());
+    let rows = retention::run(writers, async |tx| {
+        tx.batch_execute(LOCK_WAIT).await?;
+        Ok(tx.query(&tx.prepare_cached(&sql("")).await?, &columns.values(&lasts)).await?)
+    });
+    let lost = without(others, &rows.await?)?;
+    Ok(lost.into_iter().cloned().collect())
+}
+
+/// The leases that are not among the rows with the task and the generation of each that was prolonged.
+fn without<'a>(leases: Vec<&'a Lease>, rows: &[Row]) -> Result<Vec<&'a Lease>> {
     let mut held = HashSet::new();
-    for row in &rows {
+    for row in rows {
         held.insert((task_id(row.try_get(0)?), codec::unsigned(row.try_get(1)?)));
     }
-    Ok(leases.iter().filter(|lease| !held.contains(&(lease.task, lease.generation))).cloned().collect())
+    Ok(leases.into_iter().filter(|lease| !held.contains(&(lease.task, lease.generation))).collect())
+}
+
+struct LeaseColumns<'a> {
+    tasks: Vec<Uuid>,
+    tenants: Vec<i64>,
+    generations: Vec<i64>,
+    holders: Vec<&'a str>,
+}
+
+impl<'a> LeaseColumns<'a> {
+    fn of(leases: impl Iterator<Item = &'a Lease> + Clone) -> Self {
+        Self {
+            tasks: leases.clone().map(|lease| uuid(lease.task)).collect(),
+            tenants: leases.clone().map(|lease| lease.tenant.0).collect(),
+            generations: leases.clone().map(|lease| codec::signed(lease.generation)).collect(),
+            holders: leases.map(|lease| lease.holder.as_str()).collect(),
+        }
+    }
+
+    fn values<'v>(&'v self, lasts: &'v i64) -> [&'v (dyn ToSql + Sync); 5] {
+        [&self.tasks, &self.tenants, &self.generations, &self.holders, lasts]
+    }
 }
 
 /// The other instances that are known, by themselves or by leases they hold, and that are gone: their locks were free at
@@ -192,7 +239,54 @@ pub(super) async fn marked(readers: &Pool, holders: &[Holder]) -> Result<Vec<Tas
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{Options, fetch::tests::accept, open, testing},
+        *,
+    };
+    use crate::{Claim, Room, Term};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Somebody holds the row of one task for longer than a renewal waits.
+    #[tokio::test]
+    async fn a_locked_task_keeps_no_other_lease_from_being_renewed() {
+        let database = testing::database().await;
+        let store = open(&database.url, Options::default()).await.unwrap();
+        let tenant = store.create_tenant("acme").await.unwrap().id;
+        for _ in 0..2 {
+            store.accept(tenant, accept(TaskId::mint(), 1000)).await.unwrap();
+        }
+        let term = Term { holder: Holder::from(InstanceId::mint()), lasts: MINUTE };
+        let claim = Claim::new(term, vec![Room::new("echo".parse().unwrap(), 2)]);
+        let mut leases: Vec<Lease> = store.claim(claim).await.unwrap().into_iter().map(|leased| leased.lease).collect();
+        leases.sort_by_key(|lease| lease.task);
+        let (locked, other) = (uuid(leases[0].task), uuid(leases[1].task));
+        let holder = database.client().await;
+        holder.batch_execute("BEGIN").await.unwrap();
+        holder.execute("SELECT FROM a2a_tasks WHERE task_id = $1 FOR UPDATE", &[&locked]).await.unwrap();
+
+        let due = async || -> i64 {
+            let client = database.client().await;
+            client.query_one("SELECT due_at FROM a2a_tasks WHERE task_id = $1", &[&other]).await.unwrap().get(0)
+        };
+        let before = due().await;
+        let mut renewal = std::pin::pin!(store.renew(&leases, MINUTE * 10));
+        let prolonged = async {
+            while due().await == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            renewed = &mut renewal => panic!("the row of one is locked: {renewed:?}"),
+            () = prolonged => {}
+        }
+        assert!(renewal.await.is_err(), "the lease whose row is locked is neither prolonged nor lost");
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(store.renew(&leases, MINUTE).await.unwrap(), []);
+        let lost = Lease { generation: leases[0].generation + 1, ..leases[0].clone() };
+        assert_eq!(store.renew(&[lost.clone(), leases[1].clone()], MINUTE).await.unwrap(), [lost]);
+    }
 
     #[test]
     fn one_look_is_no_proof() {

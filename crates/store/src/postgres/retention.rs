@@ -286,7 +286,7 @@ async fn prune_events(writers: &Pool, step: &PruneStep, seen: &mut Vec<Seen>, pr
 }
 
 /// Runs `work` in a transaction; its error undoes everything.
-async fn run<T>(writers: &Pool, work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+pub(super) async fn run<T>(writers: &Pool, work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
     let mut session = writers.checkout().await?;
     let run = async {
         let tx = session.transaction().await?;

@@ -4,9 +4,12 @@
 //!
 //! An operation decides whether it is refused before its first write, so a refusal costs the batch nothing. Whatever
 //! fails otherwise rolls the batch back, and each operation runs again in a transaction of its own: only the guilty one
-//! fails. After a batch that has waited for a lock in vain its operations wait for locks briefly only, and those of a tenant
-//! that has met a lock again hardly at all: the others do not wait once more for each of them (test:
-//! `one_tenants_lock_holds_the_others_up_once`).
+//! fails.
+//!
+//! **A lock that somebody else holds** stops the tenants that need it and nobody else. A batch waits for locks briefly
+//! ([`LOCK_WAIT`]). If that is not enough, the operations of each tenant run again in a transaction of their own, and those
+//! that meet a lock once more are written apart, over a connection of their own ([`super::blocked`]; test:
+//! `one_tenants_lock_holds_up_no_other_tenant`).
 //!
 //! **A lost database.** A batch whose connection breaks before its COMMIT was sent has changed nothing and runs again on
 //! a new connection. One that breaks after it is looked up first ([`flush::settle`]): it is neither repeated nor
@@ -20,7 +23,8 @@
 //! leases taken over (test: `an_instance_that_stood_still_cannot_write`).
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst},
@@ -40,12 +44,13 @@ use uuid::Uuid;
 
 use super::{
     batch::Batch,
+    blocked::BlockedTenants,
     fetch::{self, Need, Needs, Trouble},
     flush::{self, Seal, Settled},
     pool::{Connector, Role, Values},
 };
 use crate::{
-    Error, Hub, InstanceId, LeaseTime, Result,
+    Error, Hub, InstanceId, LeaseTime, Result, TenantId,
     error::is_lost,
     fair::{BatchLimit, FairQueue},
     fault,
@@ -78,13 +83,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Every statement of this session goes by a key, whatever the server believes about the size of a table that was
 /// empty a minute ago. Nobody waits for a lock for ever, and nobody holds one while standing still.
 const SET_UP: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-     SET plan_cache_mode = force_generic_plan; SET lock_timeout = '3s'; SET statement_timeout = '15s';
+     SET plan_cache_mode = force_generic_plan; SET lock_timeout = '200ms'; SET statement_timeout = '15s';
      SET idle_in_transaction_session_timeout = '5s'";
 
-/// Maximum time for which an operation waits for a lock after its batch has waited in vain.
-const WAIT_AGAIN: &str = "500ms";
-/// The same for an operation of a tenant that has met a lock since.
-const WAIT_LEAST: &str = "5ms";
+/// Maximum time for which a transaction of several tenants waits for a lock. `None` leaves it to the session, see [`SET_UP`]: longer than
+/// other instances usually need to commit, and short, since nobody here can commit meanwhile.
+const LOCK_WAIT: Option<&str> = None;
+/// The same for the operations of one tenant after their batch has waited in vain.
+const LOCK_WAIT_AGAIN: Option<&str> = Some("50ms");
+/// The same after the operations of another tenant have waited in vain once more: a lock on a whole table stops all of them.
+const LOCK_WAIT_LEAST: Option<&str> = Some("5ms");
 
 const SWEEP_KEYS: &str = "DELETE FROM idempotency WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM idempotency WHERE expires <= lease_now() LIMIT $1 FOR UPDATE SKIP LOCKED))";
@@ -121,10 +129,12 @@ pub(super) struct Session {
 }
 
 /// An operation with someone who waits for its outcome. It can run several times; the last run counts.
-trait Job: Send {
+pub(super) trait Job: Send {
     fn need(&self) -> &Need;
     /// Takes it out of the queue. `false` when its caller has given up on it; it must not run then.
     fn take(&self) -> bool;
+    /// Puts it back into a queue.
+    fn give_back(&self);
     /// Until when it may be tried.
     fn deadline(&self) -> Instant;
     /// `Err` when the transaction must be rolled back.
@@ -132,6 +142,9 @@ trait Job: Send {
     /// Tells the caller. Only the first call has an effect.
     fn finish(&mut self, failure: Option<Error>);
 }
+
+/// Operations in the order in which they came.
+pub(super) type Jobs = Vec<Box<dyn Job>>;
 
 struct Call<T, F> {
     op: F,
@@ -160,20 +173,32 @@ enum Failure {
     Batch(Error),
 }
 
+/// Operations that have not run because of a lock.
+pub(super) struct Locked {
+    pub(super) jobs: Jobs,
+    pub(super) error: Error,
+}
+
 struct Task {
-    setting: Setting,
     jobs: mpsc::Receiver<Box<dyn Job>>,
     waiting: FairQueue<Box<dyn Job>>,
     /// How many operations wait here at most; more stay in the channel.
     room: usize,
     stop: Arc<Notify>,
-    session: Option<Session>,
-    /// Maximum time for which a transaction waits for a lock; `None` leaves it to the session.
-    lock_wait: Option<&'static str>,
-    /// Negative control for crash tests: callers are told before the commit.
-    ack_before_commit: bool,
+    committer: Committer,
+    blocked: BlockedTenants,
     /// Lives as long as the writer does.
     _alive: oneshot::Sender<()>,
+}
+
+/// Commits batches over a connection of its own, one after the other.
+pub(super) struct Committer {
+    setting: Arc<Setting>,
+    session: Option<Session>,
+    /// Maximum time for which a transaction waits for a lock; `None` leaves it to the session.
+    pub(super) lock_wait: Option<&'static str>,
+    /// Negative control for crash tests: callers are told before the commit.
+    ack_before_commit: bool,
 }
 
 impl Writer {
@@ -182,16 +207,14 @@ impl Writer {
         let (sender, jobs) = mpsc::channel(queue);
         let (alive, ended) = oneshot::channel();
         let stop = Arc::new(Notify::new());
-        let ack_before_commit = fault::is_on("ack-before-commit");
+        let setting = Arc::new(setting);
         let task = Task {
-            setting,
             jobs,
             waiting: FairQueue::new(BATCH),
             room: queue.max(BATCH.operations),
             stop: Arc::clone(&stop),
-            session: None,
-            lock_wait: None,
-            ack_before_commit,
+            committer: Committer::new(Arc::clone(&setting), LOCK_WAIT),
+            blocked: BlockedTenants::new(setting),
             _alive: alive,
         };
         tokio::spawn(task.run());
@@ -238,6 +261,10 @@ where
 
     fn take(&self) -> bool {
         self.place.compare_exchange(QUEUED, TAKEN, SeqCst, SeqCst).is_ok()
+    }
+
+    fn give_back(&self) {
+        self.place.store(QUEUED, SeqCst);
     }
 
     fn deadline(&self) -> Instant {
@@ -313,9 +340,9 @@ impl Task {
                     () = self.stop.notified() => self.jobs.close(),
                     first = self.jobs.recv() => match first {
                         Some(first) => self.waiting.push(first.need().cost, first),
-                        None => return,
+                        None => return self.blocked.finish().await,
                     },
-                    _ = sweeps.tick() => self.sweep().await,
+                    _ = sweeps.tick() => self.committer.sweep().await,
                 }
             } else {
                 tokio::select! {
@@ -334,20 +361,52 @@ impl Task {
             let Ok(job) = self.jobs.try_recv() else { break };
             self.waiting.push(job.need().cost, job);
         }
-        let mut jobs = self.waiting.take();
+        let mut jobs = self.blocked.hand_over(self.waiting.take());
         jobs.retain(|job| job.take());
-        self.process(jobs).await;
+        if let Err(locked) = self.committer.process(jobs).await {
+            self.run_by_tenant(locked).await;
+        }
     }
 
-    /// Brings every job to its end, whatever it takes. Returns whether a single one failed because of a lock.
-    async fn process(&mut self, mut jobs: Vec<Box<dyn Job>>) -> bool {
+    /// Runs the operations of each tenant in a transaction of their own. Those that meet a lock once more are written apart.
+    async fn run_by_tenant(&mut self, Locked { jobs, error }: Locked) {
+        let mut by_tenant: Vec<(Option<TenantId>, Jobs)> = Vec::new();
+        for job in jobs {
+            let tenant = job.need().cost.tenant;
+            match by_tenant.iter_mut().find(|(other, _)| *other == tenant) {
+                Some((_, jobs)) => jobs.push(job),
+                None => by_tenant.push((tenant, vec![job])),
+            }
+        }
+        tracing::debug!(%error, tenants = by_tenant.len(), "a transaction waited for a lock in vain");
+        if let [(tenant, jobs)] = &mut by_tenant[..] {
+            return self.blocked.add(*tenant, mem::take(jobs));
+        }
+        self.committer.lock_wait = LOCK_WAIT_AGAIN;
+        for (tenant, jobs) in by_tenant {
+            if let Err(locked) = self.committer.process(jobs).await {
+                self.blocked.add(tenant, locked.jobs);
+                self.committer.lock_wait = LOCK_WAIT_LEAST;
+            }
+        }
+        self.committer.lock_wait = LOCK_WAIT;
+    }
+}
+
+impl Committer {
+    pub(super) fn new(setting: Arc<Setting>, lock_wait: Option<&'static str>) -> Self {
+        Self { setting, session: None, lock_wait, ack_before_commit: fault::is_on("ack-before-commit") }
+    }
+
+    /// Brings every job to its end, whatever it takes, except for those that meet a lock and those of the same tenants behind them.
+    pub(super) async fn process(&mut self, mut jobs: Jobs) -> Result<(), Locked> {
         let mut pause = FIRST_PAUSE;
         let mut collisions = 0;
         while !jobs.is_empty() {
             match self.attempt(&mut jobs).await {
                 Ok(()) => {
                     finish(&mut jobs, None);
-                    return false;
+                    return Ok(());
                 }
                 Err(Failure::Lost(error)) => {
                     self.session = None;
@@ -367,49 +426,58 @@ impl Task {
                     Some(Settled::Committed) => {
                         self.publish(&batch);
                         finish(&mut jobs, None);
-                        return false;
+                        return Ok(());
                     }
                     Some(Settled::Void) => {}
                     None => {
                         finish(&mut jobs, Some(&silent()));
-                        return false;
+                        return Ok(());
                     }
                 },
                 Err(Failure::Collision(error)) if collisions < TRIES => {
                     tracing::debug!(%error, "a transaction runs again");
                     collisions += 1;
                 }
-                Err(Failure::Locked(error)) if jobs.len() == 1 => {
-                    self.setting.in_trouble.store(true, Relaxed);
-                    jobs[0].finish(Some(error));
-                    return true;
-                }
+                Err(Failure::Locked(error)) => return Err(Locked { jobs, error }),
                 Err(Failure::Collision(error) | Failure::Batch(error)) if jobs.len() == 1 => {
-                    self.setting.in_trouble.store(true, Relaxed);
+                    self.note_trouble();
                     jobs[0].finish(Some(error));
-                    return false;
-                }
-                Err(Failure::Locked(error)) => {
-                    tracing::warn!(%error, jobs = jobs.len(), "a transaction waited for a lock in vain, running its operations one by one");
-                    let mut locked = HashSet::new();
-                    for job in jobs.drain(..) {
-                        let tenant = job.need().cost.tenant;
-                        self.lock_wait = Some(if locked.contains(&tenant) { WAIT_LEAST } else { WAIT_AGAIN });
-                        if Box::pin(self.process(vec![job])).await {
-                            locked.insert(tenant);
-                        }
-                    }
-                    self.lock_wait = None;
+                    return Ok(());
                 }
                 Err(Failure::Collision(error) | Failure::Batch(error)) => {
                     tracing::warn!(%error, jobs = jobs.len(), "a transaction failed, running its operations one by one");
-                    for job in jobs.drain(..) {
-                        Box::pin(self.process(vec![job])).await;
-                    }
+                    return self.process_each(jobs).await;
                 }
             }
         }
-        false
+        Ok(())
+    }
+
+    /// Runs each job in a transaction of its own.
+    async fn process_each(&mut self, jobs: Jobs) -> Result<(), Locked> {
+        let mut locked: Option<Locked> = None;
+        for job in jobs {
+            let tenant = job.need().cost.tenant;
+            if let Some(locked) = &mut locked
+                && locked.jobs.iter().any(|before| before.need().cost.tenant == tenant)
+            {
+                // It keeps its place behind the one that waits.
+                locked.jobs.push(job);
+                continue;
+            }
+            if let Err(met) = Box::pin(self.process(vec![job])).await {
+                match &mut locked {
+                    Some(locked) => locked.jobs.extend(met.jobs),
+                    None => locked = Some(met),
+                }
+            }
+        }
+        locked.map_or(Ok(()), Err)
+    }
+
+    /// Notes that an operation failed although the database is there.
+    pub(super) fn note_trouble(&self) {
+        self.setting.in_trouble.store(true, Relaxed);
     }
 
     /// One transaction. After an error other than [`Failure::Doubt`] nothing of it is left.
@@ -564,7 +632,7 @@ fn silent() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{clock, postgres::testing};
+    use crate::{TaskId, clock, postgres::testing};
 
     #[tokio::test]
     async fn only_what_is_old_is_swept() {
@@ -605,33 +673,132 @@ mod tests {
         assert!(late.is_err());
     }
 
-    /// Several operations of one tenant wait for its lock, and another tenant's operation stands behind them.
+    /// The operations of a tenant whose lock another session holds, and those of others beside them.
+    struct Held {
+        database: testing::Database,
+        store: Arc<dyn crate::Store>,
+        holder: Client,
+        blocked: TenantId,
+        other: TenantId,
+    }
+
+    impl Held {
+        async fn start() -> Self {
+            let database = testing::database().await;
+            let store = crate::postgres::open(&database.url, crate::postgres::Options::default()).await.unwrap();
+            let blocked = store.create_tenant("blocked").await.unwrap().id;
+            let other = store.create_tenant("other").await.unwrap().id;
+            let holder = database.client().await;
+            let held = Self { database, store, holder, blocked, other };
+            // Opens the writer's connection.
+            held.accept(other, TaskId::mint()).await.unwrap().unwrap();
+            held
+        }
+
+        async fn lock(&self) {
+            let lock = self.blocked.0 ^ fetch::QUOTA_LOCKS;
+            self.holder.execute("SELECT pg_advisory_lock($1)", &[&lock]).await.unwrap();
+        }
+
+        async fn unlock(&self) {
+            self.holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+        }
+
+        fn accept(&self, tenant: TenantId, task: TaskId) -> tokio::task::JoinHandle<Result<crate::Accepted>> {
+            let store = Arc::clone(&self.store);
+            tokio::spawn(async move { store.accept(tenant, fetch::tests::accept(task, 1000)).await })
+        }
+    }
+
     #[tokio::test]
-    async fn one_tenants_lock_holds_the_others_up_once() {
-        let database = testing::database().await;
-        let store = crate::postgres::open(&database.url, crate::postgres::Options::default()).await.unwrap();
-        let blocked = store.create_tenant("blocked").await.unwrap().id;
-        let other = store.create_tenant("other").await.unwrap().id;
-        let holder = database.client().await;
-        holder.execute("SELECT pg_advisory_lock($1)", &[&(blocked.0 ^ fetch::QUOTA_LOCKS)]).await.unwrap();
-        let accept = |tenant| {
-            let store = Arc::clone(&store);
-            async move { store.accept(tenant, fetch::tests::bounded(crate::TaskId::mint())).await }
-        };
-        // It occupies the writer until the others have come.
-        let first = tokio::spawn(accept(blocked));
-        sleep(Duration::from_millis(300)).await;
+    async fn one_tenants_lock_holds_up_no_other_tenant() {
+        let held = Held::start().await;
+        held.lock().await;
         let begun = Instant::now();
-        let mut waiting: Vec<_> = (0..5).map(|_| tokio::spawn(accept(blocked))).collect();
-        tokio::task::yield_now().await;
-        let others = tokio::spawn(accept(other));
-        others.await.unwrap().unwrap();
-        // A wait for the first one and one for the batch. Five more would be another 15 s.
-        assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
-        waiting.push(first);
+        let waiting: Vec<_> = (0..6).map(|_| held.accept(held.blocked, TaskId::mint())).collect();
+        let mut longest = Duration::ZERO;
+        while !waiting[0].is_finished() {
+            let asked = Instant::now();
+            held.accept(held.other, TaskId::mint()).await.unwrap().unwrap();
+            longest = longest.max(asked.elapsed());
+            sleep(Duration::from_millis(5)).await;
+        }
+        assert!(begun.elapsed() >= Duration::from_secs(3), "the tenant itself waits for its lock");
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
         for waiting in waiting {
             let refused = waiting.await.unwrap().unwrap_err();
             assert!(matches!(&refused, Error::Unavailable(why) if why.contains("55P03")), "{refused}");
         }
+        // Those that follow do not stop the others either.
+        let late = held.accept(held.blocked, TaskId::mint());
+        let asked = Instant::now();
+        held.accept(held.other, TaskId::mint()).await.unwrap().unwrap();
+        assert!(asked.elapsed() < Duration::from_millis(150), "{:?}", asked.elapsed());
+        held.unlock().await;
+        late.await.unwrap().unwrap();
+    }
+
+    /// Each of another tenant's tasks has two commits, which wait for one transaction each.
+    #[tokio::test]
+    async fn large_messages_of_one_tenant_hold_up_no_other_tenant() {
+        let held = Held::start().await;
+        let large: Vec<_> = (0..24)
+            .map(|_| {
+                let (store, tenant) = (Arc::clone(&held.store), held.blocked);
+                let message = format!("\"{}\"", "x".repeat(4 << 20)).into();
+                let accept = crate::Accept { message, ..fetch::tests::accept(TaskId::mint(), 1000) };
+                tokio::spawn(async move { store.accept(tenant, accept).await })
+            })
+            .collect();
+        let mut longest = Duration::ZERO;
+        let begun = Instant::now();
+        while !large.iter().all(tokio::task::JoinHandle::is_finished) {
+            let asked = Instant::now();
+            held.accept(held.other, TaskId::mint()).await.unwrap().unwrap();
+            held.accept(held.other, TaskId::mint()).await.unwrap().unwrap();
+            longest = longest.max(asked.elapsed());
+        }
+        println!("longest {longest:?} in {:?}", begun.elapsed());
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        for large in large {
+            large.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn operations_of_a_tenant_that_waits_for_its_lock_keep_their_order() {
+        let held = Held::start().await;
+        held.lock().await;
+        let tasks: Vec<_> = (0..40).map(|_| TaskId::mint()).collect();
+        let mut waiting = Vec::new();
+        for task in &tasks {
+            waiting.push(held.accept(held.blocked, *task));
+            // Some of them come while the writer waits, some later, some when the lock is free.
+            sleep(Duration::from_millis(20)).await;
+            if waiting.len() == 30 {
+                held.unlock().await;
+            }
+        }
+        for waiting in waiting {
+            waiting.await.unwrap().unwrap();
+        }
+        let rows = held.database.client().await;
+        let rows = rows.query("SELECT task FROM a2a_events WHERE seq = 1 ORDER BY pos", &[]).await.unwrap();
+        let written: Vec<_> = rows.iter().map(|row| fetch::task_id(row.get(0))).collect();
+        assert_eq!(written[written.len() - tasks.len()..], tasks, "in the order in which they came");
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_lock_is_written_before_the_writer_ends() {
+        let held = Held::start().await;
+        held.lock().await;
+        let waiting = held.accept(held.blocked, TaskId::mint());
+        sleep(Duration::from_millis(500)).await;
+        let unlocked = async {
+            sleep(Duration::from_millis(300)).await;
+            held.unlock().await;
+        };
+        tokio::join!(held.store.close(), unlocked);
+        waiting.await.unwrap().unwrap();
     }
 }
