@@ -17,7 +17,7 @@ use crate::frame::{clean, root_cause};
 /// Sizes of the pages in which a message is looked for: number of tasks, and of messages of each. After an answer that is too large the next
 /// size is tried.
 const PAGES: [(i32, i32); 4] = [(100, 100), (10, 100), (1, 100), (1, 1)];
-/// Maximum number of tasks that are looked through.
+/// Maximum number of tasks that are looked through at once.
 const MOST_TASKS: usize = 10_000;
 /// How long an unanswered message may still arrive after the remote has said for the first time that it does not have it.
 const ARRIVAL: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub(super) enum Found {
     No,
     /// No task that tells its messages has it, and some tell none.
     Unsure,
-    /// It has more tasks than are looked through.
+    /// It has more tasks than are looked through at once. The next attempt goes on behind them.
     TooMany,
     /// It has no way to tell.
     Unknown,
@@ -51,11 +51,18 @@ pub(super) struct Search {
     is_unsure: bool,
     /// When the remote said for the first time that it does not have the message.
     missing_since: Option<Instant>,
+    /// How often it has said so.
+    missed: u32,
 }
 
 impl Search {
     fn begin_anew(&mut self) {
-        *self = Self { missing_since: self.missing_since, ..Self::default() };
+        *self = Self { missing_since: self.missing_since, missed: self.missed, ..Self::default() };
+    }
+
+    /// Whether the remote has said twice that it does not have the message.
+    pub(super) fn has_missed_twice(&self) -> bool {
+        self.missed >= 2
     }
 
     /// Whether a message that the remote does not have at this time may still arrive there.
@@ -95,7 +102,7 @@ async fn try_cancel(peer: &Peer, state: &State) -> Result<(), String> {
             Found::No | Found::Unsure => return Ok(()),
             Found::NotNow(error) => return Err(told(&error)),
             Found::TooMany => {
-                let why = format!("the message is not among the remote's newest {MOST_TASKS} tasks");
+                let why = not_found_yet(name);
                 tracing::warn!(agent.name = name, message.id = state.message, "a cancel is still owed: {why}");
                 return Err(why);
             }
@@ -132,6 +139,13 @@ async fn search(peer: &Peer, state: &State) -> Result<Found, String> {
     Ok(found)
 }
 
+/// Why a message of a remote with many tasks is still looked for.
+pub(super) fn not_found_yet(name: &str) -> String {
+    format!(
+        "the message is not among the {MOST_TASKS} tasks of remote {name} that were looked through, and the search goes on behind them"
+    )
+}
+
 /// Whether an answer about a task will not change.
 pub(super) fn is_final(error: &Error) -> bool {
     let kinds = [
@@ -166,7 +180,10 @@ pub(super) async fn find(client: &Client, state: &State, search: &mut Search) ->
         return match client.get(GetTaskRequest { id, ..GetTaskRequest::default() }).await {
             Ok(task) if has_it(&task.value) => Found::Yes(Box::new(task.value)),
             Ok(task) if task.value.history.is_empty() => Found::Unknown,
-            Ok(_) => Found::No,
+            Ok(_) => {
+                search.missed += 1;
+                Found::No
+            }
             Err(error) if cannot_tell(&error) => Found::Unknown,
             Err(error) => Found::NotNow(error),
         };
@@ -204,12 +221,14 @@ pub(super) async fn find(client: &Client, state: &State, search: &mut Search) ->
             break Found::Unsure;
         }
         if page.next_page_token.is_empty() {
+            search.missed += 1;
             break Found::No;
         }
-        if search.tasks >= MOST_TASKS {
-            break Found::TooMany;
-        }
         search.page = page.next_page_token;
+        if search.tasks >= MOST_TASKS {
+            search.tasks = 0;
+            return Found::TooMany;
+        }
     };
     search.begin_anew();
     found

@@ -36,7 +36,6 @@ use client::{Client, Error, EventStream};
 use exchange::{DELEGATION, Delegation, Outcome, Output, RequestOptions, Turn};
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
-use store::clock;
 use tokio::sync::Notify;
 
 pub(super) use self::suspend::wait_for_remote;
@@ -46,11 +45,11 @@ use self::{
 };
 use super::{
     Options,
-    call::{self, Found, Search, cancel, headers, is_broken_stream, is_final, message_id, refuses_streams},
+    call::{self, Found, cancel, headers, is_broken_stream, is_final, message_id, refuses_streams},
     peer::{Peer, Refused, told},
     share::Share,
     spec::Sees,
-    state::{LONGEST_ID, Phase, State, in_short, is_over, millis},
+    state::{LONGEST_ID, Phase, State, StoreClock, in_short, is_over, millis},
 };
 
 /// How often a message is sent again without a key to a remote that says that it does not have it.
@@ -93,6 +92,7 @@ struct Follow<'a> {
     turn: Turn,
     out: Output,
     state: State,
+    clock: StoreClock,
     /// For the message, which may take long.
     client: Client,
     /// For questions.
@@ -128,11 +128,16 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         Ok(state) => state,
         Err(error) => return Outcome::Retry(format!("the journal cannot be read: {error}")),
     };
-    state.wake(clock::now());
+    let clock = match StoreClock::of(&turn).await {
+        Ok(clock) => clock,
+        Err(_) if turn.state.is_some() => return suspend::unreadable(),
+        Err(error) => return Outcome::Retry(format!("the journal cannot be read: {error}")),
+    };
+    state.wake(clock.now());
     let share = peer.share(turn.tenant());
     let message = message_id(&turn, &state);
     let headers = headers(peer, &turn, &message);
-    let (client, asking) = match clients(peer, &share, &turn, &mut state, options, started).await {
+    let (client, asking) = match clients(peer, &share, &turn, &mut state, options, &clock).await {
         Ok(clients) => clients,
         Err(outcome) => {
             state.tracked = state.tracked.saturating_add(millis(started.elapsed()));
@@ -161,6 +166,7 @@ pub(super) async fn run(peer: &Peer, options: &Options, turn: Turn, out: Output)
         out,
         run: (started, state.tracked),
         state,
+        clock,
         made: Vec::new(),
         kept: Instant::now(),
         called: started,
@@ -196,11 +202,12 @@ async fn clients(
     turn: &Turn,
     state: &mut State,
     options: &Options,
-    started: Instant,
+    clock: &StoreClock,
 ) -> Result<(Client, Client), Outcome> {
     let is_prompt = turn.origin.prompt;
+    let started = Instant::now();
     if state.phase != Phase::Working && !share.breaker.may_admit() {
-        return Err(later(state, share, turn, options, open_circuit(&peer.spec.name)));
+        return Err(later(state, share, turn, options, clock.now(), open_circuit(&peer.spec.name)));
     }
     if peer.card().is_none() || !peer.is_watched() {
         let fetched = peer.ensure_card(!peer.is_watched()).await;
@@ -211,11 +218,11 @@ async fn clients(
             let may_wait = is_away && !is_prompt && (peer.spec.card.is_none() || peer.spec.follows_card);
             match state.phase {
                 // It was begun with one, and is not gone on with in another way.
-                Phase::Working if state.carded => return Err(rest(state, options, options.poll)),
-                Phase::Sending if state.carded => return Err(later(state, share, turn, options, why)),
+                Phase::Working if state.carded => return Err(rest(state, options, clock.now(), options.poll)),
+                Phase::Sending if state.carded => return Err(later(state, share, turn, options, clock.now(), why)),
                 Phase::New | Phase::Over if may_wait => {
                     peer.broke(share, started, &why);
-                    return Err(later(state, share, turn, options, why));
+                    return Err(later(state, share, turn, options, clock.now(), why));
                 }
                 // Those of `agents.yaml` are called without one, too: the seed's agents need none.
                 Phase::New | Phase::Over if !peer.is_watched() || peer.spec.follows_card => return Err(broken(why)),
@@ -226,8 +233,8 @@ async fn clients(
     match (peer.client(), peer.asking()) {
         (Ok(client), Ok(asking)) => Ok((client, asking)),
         (Err(refused), _) | (_, Err(refused)) => Err(match state.phase {
-            Phase::Working => rest(state, options, options.poll),
-            Phase::Sending => later(state, share, turn, options, peer.refusal(&refused)),
+            Phase::Working => rest(state, options, clock.now(), options.poll),
+            Phase::Sending => later(state, share, turn, options, clock.now(), peer.refusal(&refused)),
             Phase::New | Phase::Over => broken(peer.refusal(&refused)),
         }),
     }
@@ -370,9 +377,13 @@ impl Follow<'_> {
         self.state.phase = Phase::Sending;
         self.state.message = self.message.clone();
         self.state.carded = self.peer.card().is_some();
-        self.state.sent = Some(clock::now().as_millis());
+        self.state.is_sent(self.clock.now());
         self.keep().await;
         self.out.flush().await;
+        if store::fault::is_on("slow-send") {
+            tracing::warn!(task.id = %self.turn.task, "a message is about to be sent");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
         if self.turn.cancel.is_cancelled() && !self.may_have {
             self.was_not_sent();
             return Err(Outcome::Canceled);
@@ -384,14 +395,14 @@ impl Follow<'_> {
     fn was_not_sent(&mut self) {
         if !self.may_have {
             self.state.phase = Phase::New;
-            self.state.sent = None;
+            self.state.is_not_sent();
         }
     }
 
     /// Suspends the turn, whose message was not delivered.
     fn later(&mut self, why: String) -> Outcome {
         self.state.tracked = millis(self.age());
-        later(&mut self.state, self.share, &self.turn, self.options, why)
+        later(&mut self.state, self.share, &self.turn, self.options, self.clock.now(), why)
     }
 
     /// Whether the remote knows a message that it gets again by its key.
@@ -428,10 +439,10 @@ impl Follow<'_> {
         match self.find_after_a_while().await? {
             Found::Yes(_) => self.look().await,
             Found::No => self.send_plainly(&delegation).await,
-            Found::NotNow(_) => Err(self.later(self.peer.said(&error))),
+            Found::NotNow(_) | Found::TooMany => Err(self.later(self.peer.said(&error))),
             // Seed 004 has it so.
             Found::Unknown if self.client.dialect() == Dialect::V03 => self.send_plainly(&delegation).await,
-            Found::Unknown | Found::Unsure | Found::TooMany => Err(self.may_have_taken(&error)),
+            Found::Unknown | Found::Unsure => Err(self.may_have_taken(&error)),
         }
     }
 
@@ -463,7 +474,7 @@ impl Follow<'_> {
 
     /// A message that may have been sent before: by a run that was cut off, or by one that got no answer.
     async fn send_again(&mut self) -> Result<Step, Outcome> {
-        if self.has_keys() && !suspend::may_be_forgotten(self.state.sent) {
+        if self.has_keys() && !suspend::may_be_forgotten(&self.state, self.clock.now()) {
             return self.send().await;
         }
         self.called = Instant::now();
@@ -471,23 +482,29 @@ impl Follow<'_> {
             Found::Yes(_) => self.look().await,
             Found::No => {
                 self.state.phase = Phase::New;
+                self.state.is_not_sent();
                 self.send().await
             }
             Found::NotNow(error) => {
                 self.peer.broke(self.share, self.called, &told(&error));
                 Err(self.later(self.peer.said(&error)))
             }
+            Found::TooMany => Err(self.later(call::not_found_yet(&self.peer.spec.name))),
             // Nobody knows. The caller decides whether it is sent again.
-            Found::Unknown | Found::Unsure | Found::TooMany => {
+            Found::Unknown | Found::Unsure => {
                 self.state = std::mem::take(&mut self.state).next_turn(self.turn.number);
                 Err(Outcome::Interrupted)
             }
         }
     }
 
-    /// Asks the remote whether it has the message.
+    /// Asks the remote whether it has the message. An attempt goes on where the one before it was cut off.
     async fn find(&mut self) -> Result<Found, Outcome> {
-        let found = call::find(&self.asking, &self.state, &mut Search::default()).await;
+        let search = self.peer.search(&self.state.message);
+        let found = call::find(&self.asking, &self.state, &mut *search.lock().await).await;
+        if !matches!(found, Found::No | Found::NotNow(_) | Found::TooMany) {
+            self.peer.end_search(&self.state.message);
+        }
         if let Found::Yes(task) = &found {
             self.meet(&task.id, &task.context_id).map_err(broken)?;
             self.state.phase = Phase::Working;
@@ -502,12 +519,17 @@ impl Follow<'_> {
     /// Asks the remote whether it has the message. A remote that does not have it is asked a second time: the message may still be on its way
     /// when its connection breaks.
     async fn find_after_a_while(&mut self) -> Result<Found, Outcome> {
-        match self.find().await? {
-            Found::No => {
-                tokio::time::sleep(ON_ITS_WAY).await;
-                self.find().await
+        loop {
+            let found = self.find().await?;
+            if !matches!(found, Found::No) {
+                return Ok(found);
             }
-            found => Ok(found),
+            let search = self.peer.search(&self.state.message);
+            if search.lock().await.has_missed_twice() {
+                self.peer.end_search(&self.state.message);
+                return Ok(Found::No);
+            }
+            tokio::time::sleep(ON_ITS_WAY).await;
         }
     }
 
@@ -523,7 +545,7 @@ impl Follow<'_> {
                 self.peer.worked(self.share);
             }
             if !self.may_have && (is_final(&error) || matches!(error, Error::Auth(_))) {
-                self.state.sent = None;
+                self.state.is_not_sent();
             }
             return Err(broken(self.peer.said(&error)));
         }
@@ -543,9 +565,13 @@ impl Follow<'_> {
         }
         // A busy remote says 503. So does a proxy that has lost the remote's answer.
         let is_busy = status == Some(503);
-        match if is_busy { self.find_after_a_while().await? } else { self.find().await? } {
+        let found = if is_busy { self.find_after_a_while().await? } else { self.find().await? };
+        if matches!(found, Found::No) {
+            self.peer.end_search(&self.state.message);
+        }
+        match found {
             Found::Yes(_) => self.look().await,
-            Found::NotNow(_) => Err(self.later(self.peer.said(&error))),
+            Found::NotNow(_) | Found::TooMany => Err(self.later(self.peer.said(&error))),
             Found::No if is_busy => {
                 self.was_not_sent();
                 Err(self.later(self.peer.said(&error)))
@@ -556,7 +582,7 @@ impl Follow<'_> {
                 self.state.resent += 1;
                 Err(self.later(self.peer.said(&error)))
             }
-            Found::No | Found::Unknown | Found::Unsure | Found::TooMany => Err(self.may_have_taken(&error)),
+            Found::No | Found::Unknown | Found::Unsure => Err(self.may_have_taken(&error)),
         }
     }
 
@@ -761,7 +787,7 @@ impl Follow<'_> {
         let wait = self.options.poll.saturating_mul(2_u32.saturating_pow(doublings)).min(longest);
         self.state.failures = 0;
         self.state.tracked = millis(self.age());
-        rest(&mut self.state, self.options, wait)
+        rest(&mut self.state, self.options, self.clock.now(), wait)
     }
 
     /// How long the turn has been at work: a sum of times that a steady clock has measured.

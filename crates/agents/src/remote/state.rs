@@ -1,12 +1,13 @@
 //! What a turn of a remote agent keeps: under which ids it is worked on there, and how far it was heard.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use a2a::{Artifact, Part, Task, Timestamp};
+use a2a::{Artifact, Part, Task};
 use bytes::Bytes;
-use exchange::Elsewhere;
+use exchange::{Elsewhere, Turn};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use store::{LeaseTime, clock};
 
 /// The longest id of a remote: they are kept with everything that is heard.
 pub(super) const LONGEST_ID: usize = 1024;
@@ -24,6 +25,25 @@ pub(super) enum Phase {
     Working,
     /// The remote's turn is over.
     Over,
+}
+
+/// The clock of the store, read once for a run of a turn and counted on by this process's steady clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoreClock {
+    read: LeaseTime,
+    at: Instant,
+}
+
+impl StoreClock {
+    pub(super) async fn of(turn: &Turn) -> store::Result<Self> {
+        // What passes while it is read is counted twice rather than not at all.
+        let at = Instant::now();
+        Ok(Self { read: turn.store_time().await?, at })
+    }
+
+    pub(super) fn now(&self) -> LeaseTime {
+        self.read.after(self.at.elapsed())
+    }
 }
 
 /// What is kept.
@@ -72,9 +92,13 @@ pub(super) struct State {
     /// The rest that it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rest: Option<Rest>,
-    /// When the message that the remote may have was sent, in milliseconds since 1970 by the wall clock.
+    /// When the message that the remote may have was sent for the first time, in milliseconds since 1970 by the wall clock. States of older
+    /// versions have the last time.
+    #[serde(rename = "sent", skip_serializing_if = "Option::is_none")]
+    pub(super) first_sent: Option<i64>,
+    /// The same by the clock of the store.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sent: Option<i64>,
+    pub(super) first_sent_store: Option<LeaseTime>,
     /// The remote was asked to say when something happens.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
@@ -95,8 +119,8 @@ pub(super) struct State {
 /// A suspension of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Rest {
-    /// When it began by the wall clock, in milliseconds since 1970.
-    since: i64,
+    /// When it began, by the clock of the store. In states of older versions it is the wall clock's time.
+    since: LeaseTime,
     /// How long it lasts at most, in milliseconds.
     at_most: u64,
 }
@@ -143,23 +167,44 @@ impl State {
     }
 
     /// Begins a rest.
-    pub(super) fn rest(&mut self, at_most: Duration, now: Timestamp) {
-        self.rest = Some(Rest { since: now.as_millis(), at_most: millis(at_most) });
+    pub(super) fn rest(&mut self, at_most: Duration, now: LeaseTime) {
+        self.rest = Some(Rest { since: now, at_most: millis(at_most) });
     }
 
-    /// Ends the rest. It is counted as it was by the wall clock, but never for longer than it was to last: however far a clock jumps, a turn
+    /// Ends the rest. It is counted by the clock of the store, but never for longer than it was to last: however far that clock is set, a turn
     /// is not tracked for longer than it was.
-    pub(super) fn wake(&mut self, now: Timestamp) {
+    pub(super) fn wake(&mut self, now: LeaseTime) {
         let Some(rest) = self.rest.take() else { return };
-        let passed = u64::try_from(now.as_millis().saturating_sub(rest.since)).unwrap_or(0);
+        let passed = millis(now.since(rest.since));
         self.tracked = self.tracked.saturating_add(passed.min(rest.at_most));
+    }
+
+    /// Notes that the message is about to be sent: only the first time counts, as long as the remote may have it since.
+    pub(super) fn is_sent(&mut self, now: LeaseTime) {
+        if self.first_sent.is_none() {
+            self.first_sent = Some(clock::now().as_millis());
+            self.first_sent_store = Some(now);
+        }
+    }
+
+    /// Notes that the remote does not have the message.
+    pub(super) fn is_not_sent(&mut self) {
+        (self.first_sent, self.first_sent_store) = (None, None);
+    }
+
+    /// How long ago the message was sent for the first time, if it was. The store's clock counts, which nobody can set back, and the wall clock
+    /// as well, since SQLite's clock stands still while the machine sleeps: the longer time of the two.
+    pub(super) fn sent_for(&self, now: LeaseTime) -> Duration {
+        let by_wall = self.first_sent.map(|sent| clock::now().as_millis().saturating_sub(sent));
+        let by_wall = Duration::from_millis(by_wall.and_then(|passed| u64::try_from(passed).ok()).unwrap_or(0));
+        self.first_sent_store.map_or(by_wall, |sent| by_wall.max(now.since(sent)))
     }
 
     /// Whether the remote may be working: on the task, or on a message that was not answered.
     pub(super) fn is_owed_a_cancel(&self) -> bool {
         // States of older versions do not say when the message was sent.
         let is_sending = self.phase == Phase::Sending && !self.message.is_empty();
-        !self.ended && (self.task.is_some() || self.sent.is_some() || is_sending)
+        !self.ended && (self.task.is_some() || self.first_sent.is_some() || is_sending)
     }
 
     /// Knows the ids of a task there. One that names another than before is not believed.
@@ -283,6 +328,10 @@ pub(super) fn is_over(task: &Task) -> bool {
 mod tests {
     use super::*;
 
+    fn at(millis: i64) -> LeaseTime {
+        serde_json::from_value(millis.into()).unwrap()
+    }
+
     fn artifact(id: &str, texts: &[&str]) -> Artifact {
         let parts = texts.iter().map(|text| Part::text(*text)).collect();
         Artifact { artifact_id: id.to_owned(), parts, ..Artifact::default() }
@@ -340,7 +389,6 @@ mod tests {
 
     #[test]
     fn a_rest_is_counted_as_it_was_and_never_for_longer_than_it_was_to_last() {
-        let at = |millis: i64| Timestamp::from_millis(millis);
         let minute = Duration::from_secs(60);
         let day = 86_400_000;
         // Woken early, on time, late, with a clock that has jumped ahead, and with one that has jumped back.
@@ -353,6 +401,37 @@ mod tests {
             state.wake(at(1_800_000_000_000));
             assert_eq!(state.tracked, 5 + counted, "a rest is counted once");
         }
+    }
+
+    #[test]
+    fn the_first_time_that_a_message_was_sent_counts() {
+        let hour = 3_600_000;
+        let now = clock::now().as_millis();
+        let mut state = State::default();
+        assert_eq!(state.sent_for(at(now)), Duration::ZERO);
+        state.is_sent(at(now));
+        let mut state = State::read(Some(&state.write()));
+        // A further attempt.
+        state.is_sent(at(now + 7 * hour));
+        assert_eq!(state.sent_for(at(now + 13 * hour)), Duration::from_secs(13 * 3600));
+        assert!(state.is_owed_a_cancel());
+        state.is_not_sent();
+        state.is_sent(at(now + 13 * hour));
+        assert_eq!(state.sent_for(at(now + 14 * hour)), Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn the_longer_time_since_a_message_was_sent_counts() {
+        let hour = 3_600_000;
+        let now = clock::now().as_millis();
+        let sent = |wall: i64| State { first_sent: Some(wall), first_sent_store: Some(at(now)), ..State::default() };
+        // The wall clock was set back by a day; the store's clock stood still while the machine slept.
+        assert_eq!(sent(now + 24 * hour).sent_for(at(now + 13 * hour)), Duration::from_secs(13 * 3600));
+        assert!(sent(now - 13 * hour).sent_for(at(now)) >= Duration::from_secs(13 * 3600));
+        // A state of an older version.
+        let older = format!("{{\"phase\": \"sending\", \"message\": \"m\", \"sent\": {}}}", now - 13 * hour);
+        let older = State::read(Some(&older.into()));
+        assert!(older.sent_for(at(now)) >= Duration::from_secs(13 * 3600) && older.is_owed_a_cancel());
     }
 
     #[test]

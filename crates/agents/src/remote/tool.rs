@@ -376,8 +376,8 @@ async fn cancel(client: Client, finder: Client, sent: State) {
         match find(&finder, &sent, &mut search).await {
             Found::Yes(found) => task = Some(found.id),
             // It may have to be taken in first.
-            Found::No | Found::Unsure | Found::NotNow(_) => {}
-            Found::TooMany | Found::Unknown => return,
+            Found::No | Found::Unsure | Found::NotNow(_) | Found::TooMany => {}
+            Found::Unknown => return,
         }
     }
     if let Some(id) = task {

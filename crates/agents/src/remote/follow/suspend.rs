@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use a2a::{Message, Part, Role};
 use exchange::{Outcome, Output, Turn};
-use store::clock;
+use store::LeaseTime;
 
 use super::broken;
 use crate::remote::{
     Options,
     peer::Peer,
     share::Share,
-    state::{Phase, State, millis},
+    state::{Phase, State, StoreClock, millis},
 };
 
 /// How often a message is tried that cannot have arrived and whose caller waits for a verdict.
@@ -32,15 +32,28 @@ pub(in crate::remote) async fn wait_for_remote(
     options: &Options,
     at_most: Duration,
 ) -> Outcome {
+    let Ok(clock) = StoreClock::of(turn).await else { return unreadable() };
     let mut state = State::read(turn.state.as_ref());
-    state.wake(clock::now());
-    let outcome = rest(&mut state, options, at_most);
+    state.wake(clock.now());
+    let outcome = rest(&mut state, options, clock.now(), at_most);
     out.keep(state.write()).await;
     outcome
 }
 
-/// Suspends a turn whose message was not delivered, or fails it where that took too long.
-pub(super) fn later(state: &mut State, share: &Share, turn: &Turn, options: &Options, why: String) -> Outcome {
+/// Suspends a turn that has something under way while the journal cannot be read. What it has kept stays as it is.
+pub(super) fn unreadable() -> Outcome {
+    Outcome::Parked { at_most: Some(FIRST_REST) }
+}
+
+/// Suspends a turn whose message was not delivered, or fails it where that took too long. `now` is the time of the store.
+pub(super) fn later(
+    state: &mut State,
+    share: &Share,
+    turn: &Turn,
+    options: &Options,
+    now: LeaseTime,
+    why: String,
+) -> Outcome {
     let may_have = state.phase == Phase::Sending;
     if turn.origin.prompt && !may_have && (state.tries + 1 >= PROMPT_TRIES || !share.breaker.may_admit()) {
         return broken(why);
@@ -61,7 +74,7 @@ pub(super) fn later(state: &mut State, share: &Share, turn: &Turn, options: &Opt
     let circuit = share.breaker.rest();
     let wait = doubled.mul_f64(0.5 + extra).max(circuit.mul_f64(1.0 + extra)).min(left);
     tracing::debug!(task.id = %turn.task, error = why, wait_ms = millis(wait), "a message is not delivered yet");
-    state.rest(wait, clock::now());
+    state.rest(wait, now);
     Outcome::Parked { at_most: Some(wait) }
 }
 
@@ -75,20 +88,20 @@ pub(super) async fn tell_delay(peer: &Peer, state: &State, outcome: &Outcome, ou
 }
 
 /// Suspends a turn whose remote works, or fails it where that took too long.
-pub(super) fn rest(state: &mut State, options: &Options, at_most: Duration) -> Outcome {
+pub(super) fn rest(state: &mut State, options: &Options, now: LeaseTime, at_most: Duration) -> Outcome {
     let left = options.track_for.saturating_sub(Duration::from_millis(state.tracked));
     if left.is_zero() {
         return broken(tracked_too_long(&options.track_for));
     }
     let wait = at_most.min(left);
-    state.rest(wait, clock::now());
+    state.rest(wait, now);
     Outcome::Parked { at_most: Some(wait) }
 }
 
-/// Whether the remote may have forgotten the key of a message that was sent at this time: this server may have been down since. If the wall
-/// clock was only set forward, the remote is asked for the message once too often.
-pub(super) fn may_be_forgotten(sent: Option<i64>) -> bool {
-    sent.is_some_and(|sent| clock::now().as_millis().saturating_sub(sent) >= RESEND_FOR.as_millis() as i64)
+/// Whether the remote may have forgotten the key of a message that was sent: it remembers the key from the first attempt on, and this server
+/// may have been down since.
+pub(super) fn may_be_forgotten(state: &State, now: LeaseTime) -> bool {
+    state.sent_for(now) >= RESEND_FOR
 }
 
 /// A number from zero to one that is the turn's own.
@@ -148,8 +161,9 @@ mod tests {
         let mut first: Vec<Duration> = Vec::new();
         for _ in 0..100 {
             let (turn, mut state) = (turn(false), State::default());
-            let waits: Vec<Duration> =
-                (0..12).map(|_| wait(&later(&mut state, &share, &turn, &options, "away".to_owned()))).collect();
+            let waits: Vec<Duration> = (0..12)
+                .map(|_| wait(&later(&mut state, &share, &turn, &options, LeaseTime::default(), "away".to_owned())))
+                .collect();
             assert!(waits[0] >= FIRST_REST / 2 && waits[0] <= FIRST_REST, "{waits:?}");
             assert!(waits[3] >= SECOND * 2 && waits[11] >= LONGEST_REST / 2 && waits[11] <= LONGEST_REST, "{waits:?}");
             first.push(waits[0]);
@@ -164,7 +178,7 @@ mod tests {
         let turn = turn(false);
         let at = |phase: Phase, tracked: Duration| {
             let mut state = State { phase, tracked: millis(tracked), ..State::default() };
-            later(&mut state, &share, &turn, &options, "away".to_owned())
+            later(&mut state, &share, &turn, &options, LeaseTime::default(), "away".to_owned())
         };
         assert!(wait(&at(Phase::New, options.deliver_for - SECOND / 10)) <= SECOND / 10);
         assert_eq!(at(Phase::New, options.deliver_for), broken("away; not delivered within 600 s".to_owned()));
@@ -180,7 +194,7 @@ mod tests {
         let (share, options) = (Shares::default().of(None), Options::default());
         let turn = turn(true);
         let mut state = State::default();
-        let mut again = || later(&mut state, &share, &turn, &options, "away".to_owned());
+        let mut again = || later(&mut state, &share, &turn, &options, LeaseTime::default(), "away".to_owned());
         wait(&again());
         wait(&again());
         assert_eq!(again(), broken("away".to_owned()));
@@ -188,11 +202,11 @@ mod tests {
             share.breaker.failed();
         }
         let mut state = State::default();
-        let outcome = later(&mut state, &share, &turn, &options, "open".to_owned());
+        let outcome = later(&mut state, &share, &turn, &options, LeaseTime::default(), "open".to_owned());
         assert_eq!(outcome, broken("open".to_owned()), "at once while the circuit is open");
         let mut state = State { phase: Phase::Sending, ..State::default() };
         assert!(
-            wait(&later(&mut state, &share, &turn, &options, "open".to_owned())) >= SECOND / 2,
+            wait(&later(&mut state, &share, &turn, &options, LeaseTime::default(), "open".to_owned())) >= SECOND / 2,
             "it may have arrived"
         );
     }
@@ -201,8 +215,8 @@ mod tests {
     fn a_rest_ends_with_the_time_for_tracking() {
         let options = Options::default();
         let mut state = State { tracked: millis(options.track_for - SECOND), ..State::default() };
-        assert_eq!(wait(&rest(&mut state, &options, SECOND * 60)), SECOND);
+        assert_eq!(wait(&rest(&mut state, &options, LeaseTime::default(), SECOND * 60)), SECOND);
         let mut state = State { tracked: millis(options.track_for), ..State::default() };
-        assert!(matches!(rest(&mut state, &options, SECOND), Outcome::RemoteFailed(_)));
+        assert!(matches!(rest(&mut state, &options, LeaseTime::default(), SECOND), Outcome::RemoteFailed(_)));
     }
 }

@@ -362,7 +362,7 @@ async fn a_task_without_history_does_not_hide_the_one_with_the_message() {
     assert_eq!(cancel.params()["id"], "rt-1");
 }
 
-/// A server remembers keys for a day. This one may have been down for longer.
+/// A server remembers a key for a day from the first attempt on, however often the message is sent again.
 #[tokio::test]
 async fn a_message_whose_key_may_be_forgotten_is_asked_for_before_it_is_sent_again() {
     let remote = Remote::with_card(keyed_card).await;
@@ -376,20 +376,65 @@ async fn a_message_whose_key_may_be_forgotten_is_asked_for_before_it_is_sent_aga
     caller.knows("quinn").await;
     let id = begin(&caller).await;
     remote.until_called("SendMessage", 1).await;
-    // A day and an hour each, in milliseconds. An attempt that is under way reads the clock after it was set.
-    for days in 1_u64.. {
-        caller.home.write("clock", (days * 90_000_000).to_string());
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        if count(&remote, "ListTasks") > 0 {
-            break;
-        }
-        assert!(days < 10, "it is sent again and again: {:?}", remote.methods());
-    }
+    let after_hours = |hours: u64| caller.home.write("clock", (hours * 3_600_000).to_string());
+    after_hours(7);
+    // An attempt that is under way has read the clock before.
+    let sends = count(&remote, "SendMessage");
+    remote.until_called("SendMessage", sends + 2).await;
+    assert_eq!(count(&remote, "ListTasks"), 0, "the key is remembered");
+    after_hours(14);
+    remote.until_called("ListTasks", 1).await;
     let sends = count(&remote, "SendMessage");
     remote.says("ListTasks", listed(text(remote.calls()[0].message(), "/messageId")));
     let task = caller.api().task_when(&id, is_terminal).await;
     assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
     assert_eq!(count(&remote, "SendMessage"), sends, "{:?}", remote.methods());
+}
+
+/// Pages with 10,000 newer tasks of others.
+fn many_others() -> Vec<Answer> {
+    let mut task = task_10("rt-other", "rc-2", "COMPLETED", "");
+    task["history"] = json!([{"messageId": "other", "role": "ROLE_USER", "parts": [{"text": "other"}]}]);
+    let tasks = json!(vec![task; 100]);
+    (0..100).map(|n| page(&tasks, &format!("page-{}", n + 2))).collect()
+}
+
+#[tokio::test]
+async fn a_message_behind_more_tasks_than_are_looked_through_at_once_is_found() {
+    let remote = Remote::with_card(card_10).await;
+    remote.says("SendMessage", Answer::closes());
+    remote.says("ListTasks", Answer::status(503, "busy"));
+    remote.says("GetTask", Answer::Result(task_10("rt-1", "rc-1", "COMPLETED", "done")));
+    let caller = Caller::knowing("quinn", &remote.agent()).await;
+    let id = begin(&caller).await;
+    remote.until_called("ListTasks", 1).await;
+    let message_id = text(remote.calls()[0].message(), "/messageId").to_owned();
+    remote.on("ListTasks", many_others().into_iter().chain([listed(&message_id)]));
+    let task = caller.api().task_when(&id, is_terminal).await;
+    assert_eq!((state(&task), artifact_text(&task).as_str()), ("COMPLETED", "done"), "{task:#}");
+    assert_eq!(count(&remote, "SendMessage"), 1, "{:?}", remote.methods());
+    let calls = remote.calls();
+    let last = calls.iter().rfind(|call| call.rpc() == "ListTasks").unwrap();
+    assert_eq!(last.params()["pageToken"], "page-101", "it goes on where it was");
+}
+
+/// It has refused to work. What it refuses for lack of room it has not taken.
+#[tokio::test]
+async fn a_remote_with_too_much_to_do_gets_the_message_until_it_takes_it() {
+    let exhausted = json!({"code": -32000, "message": "too many", "data": [
+        {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "RESOURCE_EXHAUSTED", "domain": "a2a-protocol.org"}
+    ]});
+    let exhausted = json!({"jsonrpc": "2.0", "id": "$id", "error": exhausted}).to_string().into_bytes();
+    let json = vec![("content-type", "application/json".to_owned())];
+    for refused in [Answer::status(429, "too many"), Answer::Plain(200, json, exhausted)] {
+        let remote = Remote::with_card(card_10).await;
+        remote.on("SendMessage", [refused.clone(), refused.clone(), done_10()]);
+        let caller = Caller::knowing("quinn", &remote.agent()).await;
+        let id = begin(&caller).await;
+        let task = caller.api().task_when(&id, is_terminal).await;
+        assert_eq!(state(&task), "COMPLETED", "{refused:?}: {task:#}");
+        assert_eq!(remote.methods(), ["SendMessage"; 3], "{refused:?}");
+    }
 }
 
 #[tokio::test]
