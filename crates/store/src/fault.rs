@@ -19,7 +19,9 @@ static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("SB_FAUL
 /// - `push-forgets`: a notification whose attempt failed counts as told,
 /// - `push-new-id`: a notification that is sent again has another id,
 /// - `keep-whole`: a state that grows is written anew each time it is kept,
-/// - `queue-forgets`: an entry of the queue whose attempt failed is never due again.
+/// - `queue-forgets`: an entry of the queue whose attempt failed is never due again,
+/// - `remote-forgets`: a turn of a remote does not keep that it is about to send, and sends no key,
+/// - `slow-send`: breaks nothing; two seconds pass after a turn of a remote has kept that it is about to send.
 pub fn is_on(name: &str) -> bool {
     cfg!(debug_assertions) && FAULT.as_deref() == Some(name)
 }

@@ -6,10 +6,11 @@ use serde_json::Value;
 use store::scratch::Database;
 
 use super::{
-    http::{state, to_at_once},
-    rig::{Server, Setting},
+    http::{artifact_text, is_terminal, state, to_at_once},
+    rig::{PATIENCE, Server, Setting, TOKEN},
     sse::Frame,
 };
+use crate::harness::Home;
 
 /// The first instance is stopped in its turn; the second takes the task over. The first wakes up when its turn is over and
 /// it wants to complete the task. Gives the task's state just after that, and all that was written.
@@ -48,6 +49,61 @@ fn ends(frames: &[Value]) -> usize {
     let is_end =
         |frame: &&Value| frame.pointer("/statusUpdate/status/state").is_some_and(|s| s == "TASK_STATE_COMPLETED");
     frames.iter().filter(is_end).count()
+}
+
+/// Waits until this holds.
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The first instance is stopped after it has kept that it is about to send a message to another Switchboard, and before it does. The
+/// second takes the task over and sends the message with its key. The first wakes up while the other Switchboard works, and sends it too.
+#[tokio::test]
+async fn an_instance_that_stood_still_before_it_sent_a_message_has_the_work_done_once() {
+    let elsewhere = Home::on_sqlite();
+    let mut serving = elsewhere.serving(&[], &[]);
+    serving.env("SB_BOOTSTRAP_TOKEN", TOKEN);
+    let far = elsewhere.start(&mut serving).await;
+    let entry = format!(
+        "agents:\n  - name: next\n    url: {}/a2a/agents/stream\n    auth: {{scheme: bearer, credentialsEnv: SB_BOOTSTRAP_TOKEN}}\n",
+        far.url
+    );
+    let database = Database::create();
+    let mut setting = Setting::on(database.url())
+        .with_config("lease = \"1s\"\n[outbound]\npoll = \"200ms\"\n")
+        .with_agents_yaml(&entry)
+        .with_fault(Some("slow-send"));
+    let first = setting.start("a").await;
+    setting.fault = None;
+    let far_tasks = || {
+        let rows = elsewhere.scratch.look(&["SELECT state FROM a2a_tasks"]);
+        rows[0].iter().map(|row| row[0].clone().unwrap_or_default()).collect::<Vec<_>>()
+    };
+
+    // The first to accept a message runs it.
+    let task = first.api().send(&to_at_once("next", "30 chunks, 100 ms apart")).await;
+    let id = task["id"].as_str().expect("a task has an id").to_owned();
+    until("it keeps that it is about to send", || first.log().contains("a message is about to be sent")).await;
+    first.signal("STOP");
+    assert_eq!(far_tasks().len(), 0, "it has not sent yet");
+    let second = setting.start("b").await;
+    until("the second sends", || far_tasks().len() == 1).await;
+    first.signal("CONT");
+    until("the first hears that its lease is lost", || first.log().contains("has taken the task over")).await;
+
+    let done = second.api().task_when(&id, is_terminal).await;
+    let whole: String = (1..=30).map(|n| format!("chunk {n} of 30\n")).collect();
+    assert_eq!((state(&done), artifact_text(&done)), ("COMPLETED", whole), "{done:#}");
+    let log: Vec<Value> =
+        first.api().subscribe(&id, Some(0)).await.rest().await.into_iter().map(|frame| frame.body).collect();
+    assert_eq!(ends(&log), 1, "{log:#?}");
+    // A cancel that is owed would be told by now.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(far_tasks(), ["completed"], "the work is done once, and is not canceled");
 }
 
 #[tokio::test]

@@ -46,6 +46,12 @@ impl Setting {
         self
     }
 
+    /// With this `agents.yaml`.
+    pub(crate) fn with_agents_yaml(self, content: &str) -> Self {
+        self.home.write(".config/switchboard/agents.yaml", content);
+        self
+    }
+
     pub(crate) fn with_wake(self, wake: &str) -> Self {
         Self { wake: Some(wake.to_owned()), ..self }
     }
