@@ -12,7 +12,7 @@ use exchange::{
     admin::{self, Administration},
 };
 use rig::{Rig, agent, message, task_of};
-use store::{Prune, PruneStep, PruneWalk, Removal, TaskId, Whose};
+use store::{Change, Prune, PruneStep, PruneWalk, Removal, TaskId, Whose};
 
 const SOON: Keep = Keep::For(Duration::from_millis(50));
 
@@ -333,4 +333,26 @@ async fn a_tenant_is_kept_whose_work_was_accepted_until_its_tokens_were_refused(
     assert!(matches!(deleted, Err(admin::Error::TenantAtWork(_))), "{deleted:?}");
     assert!(is_enabled().await, "its tokens are honored again");
     assert!(!rig.get(&id).await.status.state.is_terminal());
+}
+
+/// Steps of a deletion take the writer. The pauses between them leave it to others.
+#[tokio::test]
+async fn the_deletion_of_a_tenant_leaves_the_writer_to_others_between_its_steps() {
+    let mut rig = Rig::new(vec![echo()]).await;
+    let mut took = Vec::new();
+    for name in ["at once", "with pauses"] {
+        let tenant = rig.store.create_tenant(name).await.unwrap().id;
+        rig.call = Call::new(Caller::new(tenant, name));
+        futures_util::future::join_all((0..320).map(|_| rig.done("echo", "hello"))).await;
+        rig.store.administer("test", Change::SetEnabled { tenant, enabled: false }).await.unwrap();
+        let begun = std::time::Instant::now();
+        if name == "at once" {
+            while rig.store.delete(tenant, "test", Removal::Tenant, 1).await.unwrap().more {}
+        } else {
+            let deleted = Administration::new(rig.store.as_ref(), "test").delete_tenant(tenant, false).await.unwrap();
+            assert!(deleted.done && deleted.tasks == 320, "{deleted:?}");
+        }
+        took.push(begun.elapsed());
+    }
+    assert!(took[1] > took[0] * 3, "the pauses are many times as long as the steps: {took:?}");
 }

@@ -2,14 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::Duration;
+use std::{net::UdpSocket, time::Duration};
 
+use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::harness::{
     Home, PATIENCE, Server, TOKEN,
     http::{Api, text, to, to_at_once},
-    remote::{Answer, Remote, Setup, card_03, task_03},
+    remote::{Answer, Caller, Remote, Setup, card_03, task_03},
 };
 
 /// Four turns at once, each of which waits until it is let go.
@@ -109,4 +110,78 @@ async fn a_remote_that_fails_for_one_tenant_is_called_for_another() {
     remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "better")));
     let said = calls().await;
     assert!(said.contains("better"), "{said}");
+}
+
+/// So many calls as wait for a name at once; the share of a tenant is much smaller.
+const LOOKUPS: usize = 40;
+/// Connecting may take as long.
+const CONNECTING: Duration = Duration::from_secs(10);
+
+/// A server of a machine whose name server never answers, and which knows `there.test` by itself. `None` where the user may not listen where
+/// name servers do.
+fn beside_a_silent_name_server(setup: Setup) -> Option<(UdpSocket, Setup)> {
+    let silent = UdpSocket::bind("127.0.0.153:53").ok()?;
+    let home = setup.home();
+    let names = home.write("resolv.conf", "nameserver 127.0.0.153\noptions timeout:30 attempts:1\n");
+    let hosts = home.write("hosts", "127.0.0.1 localhost there.test\n");
+    let switch = home.write("nsswitch.conf", "hosts: files dns\n");
+    let mount = format!(
+        "mount --bind {names} /etc/resolv.conf && mount --bind {hosts} /etc/hosts && mount --bind {switch} /etc/nsswitch.conf && exec \"$@\""
+    );
+    let under = ["unshare", "--mount", "sh", "-c", &mount, "sb"].map(str::to_owned).to_vec();
+    Some((silent, setup.under(under)))
+}
+
+/// Many calls of one tenant wait for the addresses of names, and then another tenant's call arrives soon all the same.
+async fn is_called_meanwhile(caller: &Caller, waiting: Vec<String>, agent: &str, remote: &Remote, path: &str) {
+    let other = caller.api().with_token(Some("sb_other"));
+    let api = caller.api();
+    let begin = async |agent: &String| api.post("/a2a/message:send", &to_at_once(agent, "work")).await.ok();
+    join_all(waiting.iter().map(begin)).await;
+    // By then as many as may wait at once do.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = remote.asked().len();
+    other.post("/a2a/message:send", &to_at_once(agent, "work")).await.ok();
+    let called = remote.until("a call", |asked| asked[before..].iter().any(|asked| asked.path == path));
+    tokio::time::timeout(CONNECTING / 2, called).await.expect("it waits for the names of another tenant");
+}
+
+#[tokio::test]
+async fn names_of_remotes_that_one_tenant_waits_for_delay_no_call_of_another() {
+    let remote = Remote::with_card(card_03).await;
+    remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "better")));
+    let url = remote.agent().replace("127.0.0.1", "there.test");
+    let there = format!("agents:\n  - {{name: there, url: \"{url}\"}}\n");
+    let Some((_silent, setup)) = beside_a_silent_name_server(Setup::new().yaml(&there)) else { return };
+    let caller = setup.start().await;
+    caller.home.add_tenant("other", "sb_other").await;
+    caller.knows("there").await;
+    let silent: Vec<String> = (0..LOOKUPS).map(|n| format!("silent{n}")).collect();
+    let entries: String =
+        silent.iter().map(|name| format!("  - {{name: {name}, url: \"http://{name}.test/a2a\"}}\n")).collect();
+    caller.edit("agents.yaml", &format!("{there}{entries}"));
+    caller.remote_when(&silent[LOOKUPS - 1], |_| true).await;
+    is_called_meanwhile(&caller, silent, "there", &remote, "/a2a").await;
+}
+
+#[tokio::test]
+async fn names_of_providers_that_one_tenant_waits_for_delay_no_call_of_another() {
+    let provider = Remote::start().await;
+    let url = provider.base.replace("127.0.0.1", "there.test");
+    let entry = |name: &str, url: &str| {
+        format!("[providers.{name}]\napi = \"openai\"\nurl = \"{url}/v1\"\nkey_env = \"GATEWAY_KEY\"\n")
+    };
+    let models = [entry("silent", "http://silent.test"), entry("there", &url)].concat();
+    let agent = |provider: &str| {
+        format!(
+            "kind = \"llm\"\nconcurrency = 64\nper_tenant = 64\n[llm]\nrole = \"helper\"\ngoal = \"help\"\nmodel = \"{provider}/m\"\n"
+        )
+    };
+    let setup = Setup::new().file("models.toml", &models).env("GATEWAY_KEY", "sk-gateway-0123456789");
+    let setup = setup.file("agents/silent.toml", &agent("silent")).file("agents/there.toml", &agent("there"));
+    let Some((_silent, setup)) = beside_a_silent_name_server(setup) else { return };
+    let caller = setup.start().await;
+    caller.home.add_tenant("other", "sb_other").await;
+    let waiting = vec!["silent".to_owned(); LOOKUPS];
+    is_called_meanwhile(&caller, waiting, "there", &provider, "/v1/chat/completions").await;
 }

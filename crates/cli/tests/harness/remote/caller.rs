@@ -33,6 +33,8 @@ pub(crate) struct Setup {
     home: Home,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    /// A program and its arguments that run the server.
+    under: Vec<String>,
 }
 
 /// A home and the server in it.
@@ -51,7 +53,7 @@ impl Setup {
 
     pub(crate) fn at(home: Home) -> Self {
         home.configure(CONFIG);
-        Self { home, arguments: Vec::new(), environment: Vec::new() }
+        Self { home, arguments: Vec::new(), environment: Vec::new(), under: Vec::new() }
     }
 
     /// With a file beside the configuration.
@@ -80,6 +82,11 @@ impl Setup {
         self
     }
 
+    /// Run by another program.
+    pub(crate) fn under(self, under: Vec<String>) -> Self {
+        Self { under, ..self }
+    }
+
     /// Its home, to write more to it.
     pub(crate) fn home(&self) -> &Home {
         &self.home
@@ -87,7 +94,7 @@ impl Setup {
 
     pub(crate) async fn start(self) -> Caller {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        let mut command = self.home.serving(&[], &arguments);
+        let mut command = self.home.serving(&self.under, &arguments);
         command.env("SB_BOOTSTRAP_TOKEN", TOKEN).envs(self.environment);
         Caller { server: self.home.start(&mut command).await, home: self.home, command }
     }

@@ -8,10 +8,11 @@ use std::{
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{Rig, TAKEN};
+use super::{MEMORY, Rig, SOON, TAKEN};
 use crate::harness::{
     Home, failed,
-    remote::{Answer, BESIDE, Remote, Step, WELL_KNOWN, card_03, task_03},
+    http::{state, text},
+    remote::{Answer, BESIDE, Caller, Remote, Setup, Step, WELL_KNOWN, card_03, task_03},
 };
 
 /// Interim responses as fast as they are read.
@@ -29,6 +30,25 @@ async fn interim_responses_without_an_end_fail_the_call() {
     rig.lives("interim responses").await;
 }
 
+/// What calls with endless interim responses come to, and the longest time that an echo takes beside them.
+async fn beside_echoes<T>(caller: &Caller, calls: impl Future<Output = T>) -> (T, Duration) {
+    let mut longest = Duration::ZERO;
+    let mut calls = std::pin::pin!(calls);
+    let mut others = Box::pin(async {
+        loop {
+            let begun = Instant::now();
+            caller.asks("echo", "hello").await;
+            longest = longest.max(begun.elapsed());
+        }
+    });
+    let done = tokio::select! {
+        done = &mut calls => done,
+        () = &mut others => unreachable!("they go on for ever"),
+    };
+    drop(others);
+    (done, longest)
+}
+
 /// Cards are read on the threads that serve everybody.
 #[tokio::test]
 async fn a_card_behind_interim_responses_without_an_end_delays_nobody() {
@@ -37,23 +57,51 @@ async fn a_card_behind_interim_responses_without_an_end_delays_nobody() {
         remote.says(path, flood());
     }
     let rig = Rig::of(remote).await;
-    let mut fetches = join_all((0..4).map(|_| rig.caller.a2a("card tool")));
-    let mut longest = Duration::ZERO;
-    let mut others = Box::pin(async {
-        loop {
-            let begun = Instant::now();
-            rig.caller.asks("echo", "hello").await;
-            longest = longest.max(begun.elapsed());
-        }
-    });
-    let fetched: Vec<String> = tokio::select! {
-        fetched = &mut fetches => fetched,
-        () = &mut others => unreachable!("they go on for ever"),
-    };
-    drop(others);
+    let fetches = join_all((0..4).map(|_| rig.caller.a2a("card tool")));
+    let (fetched, longest) = beside_echoes(&rig.caller, fetches).await;
     assert!(fetched.iter().all(|said| said.contains("interim responses (1xx)")), "{fetched:?}");
     assert!(longest < Duration::from_secs(5), "another call took {longest:?}");
     rig.server_lives("cards behind interim responses").await;
+}
+
+#[tokio::test]
+async fn turns_of_a_remote_that_answers_with_interim_responses_without_an_end_fail_and_delay_nobody() {
+    let rig = Rig::answering(flood()).await;
+    let begun = Instant::now();
+    let turns = join_all((0..4).map(|_| rig.caller.sends("bad", "work")));
+    let (tasks, longest) = beside_echoes(&rig.caller, turns).await;
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    for task in tasks {
+        assert_eq!(state(&task), "FAILED", "{task:#}");
+        assert!(text(&task, "/status/message/parts/0/text").contains("interim responses (1xx)"), "{task:#}");
+    }
+    assert!(longest < Duration::from_secs(5), "another call took {longest:?}");
+    rig.server_lives("turns behind interim responses").await;
+}
+
+#[tokio::test]
+async fn turns_of_a_model_behind_interim_responses_without_an_end_fail_and_delay_nobody() {
+    let provider = Remote::start().await;
+    provider.says("/v1/chat/completions", flood());
+    let models = format!(
+        "default = \"gateway/m\"\n[providers.gateway]\napi = \"openai\"\nurl = \"{}/v1\"\nkey_env = \"GATEWAY_KEY\"\ntimeout = \"2s\"\n",
+        provider.base
+    );
+    let helper = "kind = \"llm\"\n[llm]\nrole = \"helper\"\ngoal = \"help\"\n";
+    let setup = Setup::new().file("models.toml", &models).file("agents/helper.toml", helper);
+    let caller = setup.env("GATEWAY_KEY", "sk-gateway-0123456789").start().await;
+    let before = caller.peak_memory();
+    let begun = Instant::now();
+    let turns = join_all((0..4).map(|_| caller.sends("helper", "work")));
+    let (tasks, longest) = beside_echoes(&caller, turns).await;
+    assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
+    for task in tasks {
+        assert_eq!(state(&task), "FAILED", "{task:#}");
+    }
+    assert!(provider.calls().iter().any(|call| call.path == "/v1/chat/completions"), "{:?}", provider.calls());
+    assert!(longest < Duration::from_secs(5), "another call took {longest:?}");
+    let grown = caller.peak_memory().saturating_sub(before);
+    assert!(grown < MEMORY, "the server has grown by {} MiB", grown >> 20);
 }
 
 /// A command against a remote that means no good. It gives up by itself, long before its timeout.
