@@ -9,7 +9,9 @@ pub(crate) mod grpc;
 mod home;
 pub(crate) mod http;
 pub(crate) mod log;
-pub(crate) mod random;
+pub(crate) mod random {
+    pub(crate) use testkit::rng::Random;
+}
 pub(crate) mod remote;
 mod server;
 pub(crate) mod sse;

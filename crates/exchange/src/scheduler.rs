@@ -300,7 +300,8 @@ async fn bury_the_dead(inner: Arc<Inner>) {
 
 #[cfg(test)]
 mod tests {
-    use store::{Change, scratch::Scratch};
+    use store::Change;
+    use testkit::temp_store::TempStore;
 
     use super::*;
     use crate::{Agents, Exchange, Options};
@@ -320,7 +321,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_tenant_shares_its_slots_with_nobody() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Scratch::new(dir.path()).open().await;
+        let store = TempStore::new(dir.path()).open().await;
         let exchange = Exchange::start(Arc::clone(&store), Agents::default(), Options::default()).await.unwrap();
         store.create_tenant("first").await.unwrap();
         let second = store.create_tenant("second").await.unwrap().id;

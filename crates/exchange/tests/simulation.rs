@@ -8,7 +8,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
-mod dice;
 mod line;
 mod story;
 mod verdict;
@@ -23,9 +22,8 @@ use std::{
     time::Duration,
 };
 
-use dice::Dice;
 use line::{Steady, Trace, Weather};
-use store::scratch::Scratch;
+use testkit::{rng::Random, temp_store::TempStore};
 use tokio::runtime::{Builder, Handle};
 use verdict::Findings;
 use world::World;
@@ -40,14 +38,14 @@ static IDS: AtomicU64 = AtomicU64::new(0);
 fn chaos(_: i64) -> i64 {
     const NOON: i64 = 1_800_000_000_000;
     let reading = READINGS.fetch_add(1, Relaxed);
-    let throw = Dice::new(STORY.load(Relaxed) ^ reading << 32).below(7_200_000);
+    let throw = Random::seeded(STORY.load(Relaxed) ^ reading << 32).below(7_200_000);
     NOON + i64::try_from(throw).unwrap() - 3_600_000
 }
 
 /// The next id of a story. Ids sort by age, and end in chance.
 fn next_id() -> u128 {
     let n = IDS.fetch_add(1, Relaxed);
-    let end = Dice::new(STORY.load(Relaxed) ^ n << 32).next();
+    let end = Random::seeded(STORY.load(Relaxed) ^ n << 32).next();
     u128::from(n) << 80 | u128::from(end)
 }
 
@@ -72,18 +70,18 @@ fn in_virtual_time<T, F: Future<Output = T>>(work: impl FnOnce(Handle) -> F) -> 
 }
 
 /// A world of its own, in memory where that is possible.
-async fn world(dice: Dice, real: &Handle, trace: Option<Trace>) -> (Arc<World>, tempfile::TempDir) {
+async fn world(rng: Random, real: &Handle, trace: Option<Trace>) -> (Arc<World>, tempfile::TempDir) {
     let memory = std::path::Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    let scratch = Scratch::new(dir.path());
+    let scratch = TempStore::new(dir.path());
     let steady = Steady::new(scratch.virtual_clock());
-    (World::new(scratch, steady, dice, real.clone(), trace).await, dir)
+    (World::new(scratch, steady, rng, real.clone(), trace).await, dir)
 }
 
 async fn tell(seed: u64, real: &Handle, trace: Option<Trace>) -> Findings {
-    let mut dice = Dice::new(seed);
-    let (world, _dir) = world(dice.fork(), real, trace).await;
-    let told = story::play(&world, &mut dice).await;
+    let mut rng = Random::seeded(seed);
+    let (world, _dir) = world(rng.fork(), real, trace).await;
+    let told = story::play(&world, &mut rng).await;
     let mut findings = verdict::judge(&world, &told).await;
     findings.extend(farewell(&world).await);
     if std::env::var_os("SB_SEED").is_some() {
@@ -183,7 +181,7 @@ fn sqlite_a_story_is_the_same_whenever_it_is_played() {
 #[test]
 fn an_agent_does_not_begin_under_a_lease_that_was_taken_over_while_its_turn_was_read() {
     let runs = in_virtual_time(|real| async move {
-        let (world, _dir) = world(Dice::new(1), &real, None).await;
+        let (world, _dir) = world(Random::seeded(1), &real, None).await;
         let [first, second, third] = &world.up()[..] else { panic!("three instances") };
         let message = a2a::Message {
             message_id: "m".into(),
@@ -226,7 +224,7 @@ fn an_agent_does_not_begin_under_a_lease_that_was_taken_over_while_its_turn_was_
 #[test]
 fn what_the_journal_can_never_take_fails_the_turn() {
     in_virtual_time(|real| async move {
-        let (world, _dir) = world(Dice::new(1), &real, None).await;
+        let (world, _dir) = world(Random::seeded(1), &real, None).await;
         let instance = world.up().remove(0);
         instance.line.choosy.store(true, Relaxed);
         let message = a2a::Message {

@@ -254,13 +254,13 @@ mod tests {
 
     #[test]
     fn the_operations_of_a_tenant_keep_their_order() {
-        let mut rng = crate::conformance::Dice(7);
+        let mut rng = testkit::rng::Random::seeded(7);
         let mut queue = queue(None);
         let (mut sent, mut taken) = ([0_u32; 3], [0_u32; 3]);
         for _ in 0..2000 {
-            for _ in 0..rng.roll(6) {
-                let tenant = rng.roll(3);
-                let bytes = [0, 10, 999, 5000][rng.roll(4)];
+            for _ in 0..rng.index(6) {
+                let tenant = rng.index(3);
+                let bytes = [0, 10, 999, 5000][rng.index(4)];
                 let id = TenantId(i64::try_from(tenant).unwrap());
                 add(&mut queue, [(id, bytes, sent[tenant])]);
                 sent[tenant] += 1;

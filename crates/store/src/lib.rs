@@ -1,15 +1,13 @@
 //! The journal: every task, message, artifact and event, durable before anyone hears of it.
 //!
 //! [`Store`] is the contract; [`sqlite`] implements it on one file, [`postgres`] on a server for many instances, and
-//! `conformance` tests any implementation of it. Nothing outside this crate knows SQL, and nothing inside it decides what an
+//! `testkit::conformance` tests any implementation of it. Nothing outside this crate knows SQL, and nothing inside it decides what an
 //! operation means: it decides only what may follow what ([`machine`]) and in which order.
 
 pub mod archive;
 mod attempts;
 pub mod clock;
 mod codec;
-#[cfg(feature = "testing")]
-pub mod conformance;
 mod contract;
 mod credentials;
 mod draft;
@@ -29,11 +27,11 @@ pub mod queue;
 mod regular;
 pub mod retention;
 mod schema;
-#[cfg(feature = "testing")]
-pub mod scratch;
 mod share;
 pub mod sqlite;
 mod talk;
+#[cfg(test)]
+mod testing;
 mod types;
 mod waiter;
 pub mod wake;

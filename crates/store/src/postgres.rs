@@ -169,14 +169,16 @@ async fn start(url: &Url, options: Options) -> Result<PostgresStore> {
     })
 }
 
-/// Creates the tables or brings them up to date.
-pub(crate) async fn migrate(url: &Url) -> Result<()> {
+/// Creates the tables or brings them up to date. Hidden because [`open`] does it: tests make a template database with it.
+#[doc(hidden)]
+pub async fn migrate(url: &Url) -> Result<()> {
     schema::migrate(&Connector::new(url, &Limits::default())?).await
 }
 
-/// A digest of all migrations: databases with the same one have the same tables.
-#[cfg(feature = "testing")]
-pub(crate) fn schema_digest() -> String {
+/// A digest of all migrations: databases with the same one have the same tables. Hidden because only tests name a template
+/// database by it.
+#[doc(hidden)]
+pub fn schema_digest() -> String {
     schema::digest()
 }
 

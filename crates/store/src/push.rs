@@ -31,7 +31,7 @@ pub const MOST_CONFIGS: u32 = 10;
 pub const MOST_LETTERS: usize = 100;
 
 /// How many pairs of tenant and receiver one claim visits.
-pub(crate) const VISITS: usize = 500;
+pub const VISITS: usize = 500;
 
 /// How many attempts are remembered of a configuration.
 const MOST_ATTEMPTS: usize = 50;

@@ -659,7 +659,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{NewToken, Reach, scratch};
+    use crate::{NewToken, Reach, testing};
     use a2a::Dialect;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -711,7 +711,7 @@ mod tests {
         let store = Arc::new(start(dir.path(), options).unwrap());
         let tenant = store.create_tenant("acme").await.unwrap().id;
         let other = store.create_tenant("other").await.unwrap().id;
-        let task = store.accept(tenant, scratch::accept("x")).await.unwrap().task;
+        let task = store.accept(tenant, testing::accept("x")).await.unwrap().task;
         let (begun, begins) = mpsc::channel();
         let mut ends = Vec::new();
         for _ in 0..share {
@@ -758,7 +758,7 @@ mod tests {
         let tenant = store.create_tenant("acme").await.unwrap().id;
         set_most_pages(&store, 1).await;
         store.ping().await.unwrap();
-        let large = scratch::accept(&"x".repeat(100_000));
+        let large = testing::accept(&"x".repeat(100_000));
         let refused = store.accept(tenant, large.clone()).await;
         assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
         for _ in 0..2 {
@@ -775,7 +775,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = start(dir.path(), Options::default()).unwrap();
         let tenant = store.create_tenant("acme").await.unwrap().id;
-        let task = store.accept(tenant, scratch::accept("x")).await.unwrap().task;
+        let task = store.accept(tenant, testing::accept("x")).await.unwrap().task;
         set_most_pages(&store, 1).await;
         let push = NewPush {
             id: "hook".to_owned(),

@@ -20,10 +20,9 @@ use store::{
     Prune, PruneStep, PruneWalk, Quota, Reach, Room, Scope, Store, Target, TaskId, TenantId, Term, TurnEnd, View,
     Whose,
     archive::{self, Error, Imported, Kind, Sums, Terms},
-    clock,
-    scratch::Database,
-    sqlite,
+    clock, sqlite,
 };
+use testkit::postgres::Database;
 
 const CONTEXT: &str = "context";
 

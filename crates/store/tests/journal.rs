@@ -17,10 +17,9 @@ use std::{
 use a2a::{Message, Part, Role, TaskState};
 use store::{
     Accept, Append, CancelMark, Claim, Draft, Error, Filter, Holder, Lease, LeasedTurn, Prune, PruneStep, PruneWalk,
-    Recent, Removal, Room, Store, Target, TaskId, TenantId, Term, TurnEnd, View, Whose, clock,
-    conformance::{self, Damage},
-    sqlite,
+    Recent, Removal, Room, Store, Target, TaskId, TenantId, Term, TurnEnd, View, Whose, clock, sqlite,
 };
+use testkit::conformance::{self, Damage};
 use tokio::time::timeout;
 
 const CONTEXT: &str = "context";

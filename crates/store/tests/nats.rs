@@ -14,12 +14,9 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use nkeys::KeyPair;
-use store::{
-    Accept, Draft, Quota, Recent, Store, Target, TaskId, TenantId, Wake, clock, postgres,
-    scratch::{self, authority::certify},
-    sqlite, wake,
-};
+use store::{Accept, Draft, Quota, Recent, Store, Target, TaskId, TenantId, Wake, clock, postgres, sqlite, wake};
 use tempfile::TempDir;
+use testkit::{certificates::certify, postgres::Database};
 use tokio::{io::AsyncWriteExt, time::timeout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -187,7 +184,7 @@ async fn instances_hear_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_on_one_database_hear_each_other() {
     let server = Server::start(&[]);
-    let database = scratch::Database::create();
+    let database = Database::create();
     let mut instances = Vec::new();
     for _ in 0..2 {
         let wake: Wake = format!("nats://127.0.0.1:{}", server.port).parse().unwrap();

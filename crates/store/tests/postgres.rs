@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use store::{conformance, postgres, scratch::Database};
+use store::postgres;
+use testkit::{conformance, postgres::Database};
 
 async fn run(name: &str) {
     let database = Database::create();
@@ -24,4 +25,4 @@ macro_rules! tests {
     };
 }
 
-store::for_each_conformance_case!(tests);
+testkit::for_each_conformance_case!(tests);

@@ -8,8 +8,9 @@ use std::{sync::Arc, time::Duration};
 use a2a::{Artifact, Message, Part, Role, TaskState, Timestamp};
 use store::{
     Accept, Append, Draft, EventKind, Filter, Holder, IdempotencyKey, Lease, PageKey, Quota, Store, Target, TaskId,
-    TenantId, Term, TurnEnd, View, conformance::Dice, postgres, scratch, sqlite,
+    TenantId, Term, TurnEnd, View, postgres, sqlite,
 };
+use testkit::{postgres::Database, rng::Random};
 
 const AGENTS: [&str; 2] = ["echo", "other"];
 const CONTEXTS: [&str; 3] = ["one", "two", "three \u{1F310}"];
@@ -19,7 +20,7 @@ const STEPS: usize = 250;
 struct Story {
     store: Arc<dyn Store>,
     tenants: Vec<TenantId>,
-    dice: Dice,
+    rng: Random,
     step: usize,
     /// Minted before, so that both stories have the same.
     ids: Vec<TaskId>,
@@ -40,7 +41,7 @@ impl Story {
             tenants.push(store.create_tenant(name).await.unwrap().id);
         }
         let (tasks, leases, outcomes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { store, tenants, dice: Dice(seed), step: 0, ids, tasks, leases, outcomes }
+        Self { store, tenants, rng: Random::seeded(seed), step: 0, ids, tasks, leases, outcomes }
     }
 
     /// Time passes with the steps, but some share a millisecond.
@@ -50,24 +51,24 @@ impl Story {
 
     /// What an agent says may hold what no column of text can.
     fn status(&mut self, task: TaskId, state: TaskState) -> Draft {
-        let said = (self.dice.roll(2) == 0).then(|| message(task, Role::Agent, format!("says \0 {}", self.step)));
+        let said = (self.rng.index(2) == 0).then(|| message(task, Role::Agent, format!("says \0 {}", self.step)));
         Draft::status(task, "one", state, said, None, self.now()).unwrap()
     }
 
     fn accept(&mut self, task: TaskId, target: Target) -> Accept {
         let said = message(task, Role::User, format!("asks {}", self.step));
-        let idempotency = (self.dice.roll(4) == 0).then(|| IdempotencyKey {
-            key: [u8::try_from(self.dice.roll(8)).unwrap(); 32],
-            fingerprint: [u8::try_from(self.dice.roll(2)).unwrap(); 32],
+        let idempotency = (self.rng.index(4) == 0).then(|| IdempotencyKey {
+            key: [u8::try_from(self.rng.index(8)).unwrap(); 32],
+            fingerprint: [u8::try_from(self.rng.index(2)).unwrap(); 32],
             keep: None,
         });
-        let tasks = (self.dice.roll(8) == 0).then_some(3);
+        let tasks = (self.rng.index(8) == 0).then_some(3);
         Accept {
             target,
             message_id: said.message_id.clone(),
             message: serde_json::to_vec(&said).unwrap().into(),
             idempotency,
-            lease: (self.dice.roll(4) != 0).then(|| Term { holder: Holder::worker("one"), lasts: Duration::MAX }),
+            lease: (self.rng.index(4) != 0).then(|| Term { holder: Holder::worker("one"), lasts: Duration::MAX }),
             working: Draft::status(task, "one", TaskState::Working, None, None, self.now()).unwrap(),
             push: None,
             quota: Quota { tasks, bytes: None },
@@ -79,10 +80,10 @@ impl Story {
 
     async fn begin(&mut self) {
         let task = self.ids[self.step];
-        let agent = self.dice.pick(&AGENTS).parse().unwrap();
-        let context = self.dice.pick(&CONTEXTS).into();
+        let agent = self.rng.pick(&AGENTS).parse().unwrap();
+        let context = (*self.rng.pick(&CONTEXTS)).into();
         let created = format!("{{\"task\":{{\"id\":\"{task}\"}}}}").into();
-        let hold = self.dice.roll(4) == 0;
+        let hold = self.rng.index(4) == 0;
         let accept = self.accept(
             task,
             Target::New {
@@ -97,7 +98,7 @@ impl Story {
                 tells_cancel: false,
             },
         );
-        let tenant = self.dice.pick(&self.tenants);
+        let tenant = *self.rng.pick(&self.tenants);
         let outcome = self.store.accept(tenant, accept).await;
         if let Ok(accepted) = &outcome {
             if !accepted.duplicate {
@@ -112,7 +113,7 @@ impl Story {
         if self.tasks.is_empty() {
             return;
         }
-        let (tenant, task) = self.dice.pick(&self.tasks);
+        let (tenant, task) = *self.rng.pick(&self.tasks);
         let submitted = Draft::status(task, "one", TaskState::Submitted, None, None, self.now()).unwrap();
         let accept = self.accept(task, Target::Continue { task, max_waiting: 2, submitted });
         let outcome = self.store.accept(tenant, accept).await;
@@ -126,19 +127,19 @@ impl Story {
         if self.leases.is_empty() {
             return;
         }
-        let lease = self.dice.pick(&self.leases);
+        let lease = self.rng.pick(&self.leases).clone();
         let mut drafts = Vec::new();
-        for _ in 0..self.dice.roll(3) {
+        for _ in 0..self.rng.index(3) {
             let text = Part::text(format!("made {}", self.step));
-            let artifact_id = self.dice.pick(&["a", "b", "c\0"]).to_owned();
+            let artifact_id = (*self.rng.pick(&["a", "b", "c\0"])).to_owned();
             let artifact = Artifact { artifact_id, parts: vec![text], ..Artifact::default() };
-            let append = self.dice.roll(2) == 0;
+            let append = self.rng.index(2) == 0;
             drafts.push(Draft::artifact(lease.task, "one", artifact, append, false, None, self.now()).unwrap());
         }
-        if self.dice.roll(3) == 0 {
+        if self.rng.index(3) == 0 {
             drafts.push(self.status(lease.task, TaskState::Working));
         }
-        let end = match self.dice.roll(8) {
+        let end = match self.rng.index(8) {
             0..4 => None,
             4 => {
                 let said = message(lease.task, Role::Agent, format!("replies {}", self.step));
@@ -148,7 +149,7 @@ impl Story {
                 Some(TurnEnd::Reply { reply: Draft::reply(said, self.now()).unwrap(), otherwise })
             }
             _ => {
-                let state = self.dice.pick(&[
+                let state = *self.rng.pick(&[
                     TaskState::Completed,
                     TaskState::Failed,
                     TaskState::InputRequired,
@@ -166,14 +167,14 @@ impl Story {
         if self.tasks.is_empty() {
             return;
         }
-        let (tenant, task) = self.dice.pick(&self.tasks);
+        let (tenant, task) = *self.rng.pick(&self.tasks);
         let outcome = self.store.reveal(tenant, task).await;
         self.outcomes.push(format!("show {outcome:?}"));
     }
 
     async fn tell(&mut self) {
         while self.step < STEPS {
-            match self.dice.roll(10) {
+            match self.rng.index(10) {
                 0..2 => self.begin().await,
                 2..5 => self.go_on().await,
                 9 => self.show().await,
@@ -276,7 +277,7 @@ async fn both_stores_tell_the_same_story() {
         let ids: Vec<TaskId> = (0..STEPS).map(|_| TaskId::mint()).collect();
         let dir = tempfile::tempdir().unwrap();
         let on_sqlite = told(sqlite::open(dir.path(), sqlite::Options::default()).unwrap(), &ids, seed).await;
-        let database = scratch::Database::create();
+        let database = Database::create();
         let url = database.url().parse().unwrap();
         let on_postgres = told(postgres::open(&url, postgres::Options::default()).await.unwrap(), &ids, seed).await;
         for (expected, found) in on_sqlite.iter().zip(&on_postgres) {

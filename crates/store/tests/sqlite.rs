@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use store::{conformance, sqlite};
+use store::sqlite;
+use testkit::conformance;
 
 async fn run(name: &str) {
     let dir = tempfile::tempdir().unwrap();
@@ -23,4 +24,4 @@ macro_rules! tests {
     };
 }
 
-store::for_each_conformance_case!(tests);
+testkit::for_each_conformance_case!(tests);

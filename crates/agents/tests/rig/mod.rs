@@ -14,14 +14,15 @@ use a2a::{
 };
 use agents::{AgentFiles, KINDS, Options, Reader, kind::Kind};
 use exchange::{Agents, Call, Caller, Exchange};
-use store::{TaskId, scratch::Scratch};
+use store::TaskId;
+use testkit::temp_store::TempStore;
 
 pub(crate) struct Rig {
     pub(crate) exchange: Exchange,
     pub(crate) files: AgentFiles,
     pub(crate) call: Call,
     pub(crate) dir: PathBuf,
-    _scratch: Scratch,
+    _scratch: TempStore,
     _temp: tempfile::TempDir,
 }
 
@@ -42,7 +43,7 @@ impl Rig {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("agents");
         fs::create_dir(&dir).unwrap();
-        let scratch = Scratch::new(temp.path());
+        let scratch = TempStore::new(temp.path());
         let store = scratch.open().await;
         let tenant = store.create_tenant("default").await.unwrap().id;
         let agents = Agents::default();

@@ -386,7 +386,7 @@ mod tests {
         let store = sqlite::open(home.path(), sqlite::Options::default()).unwrap();
         let known = sqlite::inspect(home.path()).unwrap().unwrap().known_schema;
         let file = home.path().join("switchboard.db");
-        store::scratch::alter(&file, &format!("PRAGMA user_version = {}", known - 1));
+        testkit::temp_store::alter(&file, &format!("PRAGMA user_version = {}", known - 1));
         let finding = journal(home.path());
         assert_eq!(finding.level, Level::Warn);
         assert!(finding.detail.ends_with(&format!("the next start brings it to {known}")), "{}", finding.detail);

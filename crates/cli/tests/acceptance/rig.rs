@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, process::Command, sync::Arc};
 
-use store::{Store, scratch::Rows};
+use store::Store;
+use testkit::temp_store::Rows;
 
 use crate::harness::{Home, Server, http::Api};
 pub(crate) use crate::harness::{PATIENCE, TOKEN};

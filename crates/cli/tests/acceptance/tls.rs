@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use reqwest::{Client, Version, tls::Certificate};
 use serde_json::{Value, json};
-use store::scratch::authority::{certify, certify_expired, certify_for};
+use testkit::certificates::{certify, certify_expired, certify_for};
 
 use super::{
     http::{message, state},

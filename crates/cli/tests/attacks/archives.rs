@@ -12,7 +12,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::scratch::{Database, alter};
+use testkit::{postgres::Database, temp_store::alter};
 
 use crate::harness::{Home, Server, http::with_json, wait_for};
 
@@ -544,6 +544,6 @@ fn code_in_a_database_of_sqlite_does_not_come_along() {
 }
 
 /// Everything that a journal's schema has.
-fn objects(directory: &Path) -> Vec<store::scratch::Rows> {
-    store::scratch::Scratch::file(directory).look(&["SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2"])
+fn objects(directory: &Path) -> Vec<testkit::temp_store::Rows> {
+    testkit::temp_store::TempStore::file(directory).look(&["SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2"])
 }

@@ -9,15 +9,15 @@ use std::{
 };
 
 use serde_json::Value;
-use store::scratch::{Scratch, add_tenant};
 use tempfile::TempDir;
+use testkit::temp_store::{TempStore, add_tenant};
 
 use super::{Server, wait_for};
 
 /// A home of its own, so that no test sees another's files or this machine's.
 pub(crate) struct Home {
     /// Its journal, seen from beside.
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: TempStore,
     directory: TempDir,
     /// The token that its server was given; nothing writes it down for commands to find.
     given: Mutex<Option<String>>,
@@ -27,13 +27,13 @@ impl Home {
     /// On the store that the test run is about.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { scratch: Scratch::new(&directory.path().join("data")), directory, given: Mutex::default() }
+        Self { scratch: TempStore::new(&directory.path().join("data")), directory, given: Mutex::default() }
     }
 
     /// Whose journal is a file, whatever the test run is about.
     pub(crate) fn on_sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { scratch: Scratch::file(&directory.path().join("data")), directory, given: Mutex::default() }
+        Self { scratch: TempStore::file(&directory.path().join("data")), directory, given: Mutex::default() }
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {

@@ -13,8 +13,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use store::scratch::Database;
 use tempfile::TempDir;
+use testkit::postgres::Database;
 
 /// The ports that pages name: the server, one elsewhere, a receiver of notifications, gRPC, NATS.
 const PORTS: [&str; 5] = ["8765", "9999", "9000", "50051", "4222"];

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use store::scratch::Database;
+use testkit::postgres::Database;
 
 use super::{
     http::{is_terminal, state},

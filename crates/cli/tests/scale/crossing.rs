@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::scratch::Database;
+use testkit::postgres::Database;
 
 use super::{
     http::{Api, array, fresh, state, text, to, to_at_once, with_json},

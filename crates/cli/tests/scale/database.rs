@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use store::scratch::{Database, add_tenant};
+use testkit::postgres::{Database, add_tenant};
 use tokio::task::JoinSet;
 
 use super::{

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use store::scratch::Database;
+use testkit::postgres::Database;
 use tokio::task::JoinSet;
 
 use super::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use store::scratch::Database;
+use testkit::postgres::Database;
 
 use super::{
     http::{artifact_text, is_terminal, state, to_at_once},

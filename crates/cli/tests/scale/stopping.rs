@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use store::scratch::{Database, Scratch};
+use testkit::{postgres::Database, temp_store::TempStore};
 
 use super::{
     http::{Api, answer, artifact_text, is_terminal, state, text, to_at_once},
@@ -154,7 +154,7 @@ async fn servers_that_are_stopped_leave_nothing_of_themselves_on_sqlite() {
     let setting = Setting::on_a_file();
     restart_and_stop_all::<1>(&setting).await;
     let data_dir = setting.data_dir("a");
-    assert_eq!(Scratch::file(&data_dir).look(&["SELECT id FROM instances"]), [const { Vec::<Vec<_>>::new() }]);
+    assert_eq!(TempStore::file(&data_dir).look(&["SELECT id FROM instances"]), [const { Vec::<Vec<_>>::new() }]);
     assert_eq!(locks_in(&data_dir), [""; 0]);
 }
 

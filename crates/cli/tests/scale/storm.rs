@@ -35,7 +35,7 @@ pub(crate) struct Storm {
 impl Storm {
     /// On a database of the tests' server.
     pub(crate) async fn run(self) -> Verdict {
-        let database = store::scratch::Database::create();
+        let database = testkit::postgres::Database::create();
         self.run_on(database.url(), None).await
     }
 

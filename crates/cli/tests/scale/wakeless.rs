@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use store::scratch::Database;
+use testkit::postgres::Database;
 
 use super::{
     crossing::{cancel_elsewhere, continue_elsewhere, follow_across_a_takeover, repeat_elsewhere},

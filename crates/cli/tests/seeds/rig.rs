@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use store::scratch::Scratch;
+use testkit::temp_store::TempStore;
 
 use super::wire::{Ask, Reply};
 use crate::harness::{Home, Server};
@@ -106,7 +106,7 @@ impl Fixture {
     }
 
     /// Its journal, seen from beside.
-    pub(crate) fn scratch(&self) -> &Scratch {
+    pub(crate) fn scratch(&self) -> &TempStore {
         &self.home.scratch
     }
 

@@ -12,7 +12,7 @@ use super::{
 const STUB: &str = "/.well-known/agent-card.json";
 
 /// The rows of a query of the journal.
-fn look(fixture: &Fixture, query: &str) -> store::scratch::Rows {
+fn look(fixture: &Fixture, query: &str) -> testkit::temp_store::Rows {
     fixture.scratch().look(&[query]).remove(0)
 }
 

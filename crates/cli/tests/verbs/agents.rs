@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use store::scratch::authority::certify;
+use testkit::certificates::certify;
 
 use super::{
     rig::{Home, eventually, failed, text, worked},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use store::scratch::Database;
+use testkit::postgres::Database;
 
 use super::rig::{Home, Server, failed, serve, store, text, token, worked};
 
@@ -166,7 +166,7 @@ fn an_export_into_a_pipe_that_nobody_reads_lets_go_of_the_journal() {
     pipe.read_exact(&mut begin).unwrap();
     assert_eq!(&begin, b"{\"switchboard\":");
     let journal = home.path("data").join("switchboard.db");
-    store::scratch::alter(&journal, "UPDATE tenants SET name = name; PRAGMA wal_checkpoint(TRUNCATE)");
+    testkit::temp_store::alter(&journal, "UPDATE tenants SET name = name; PRAGMA wal_checkpoint(TRUNCATE)");
     let log = fs::metadata(home.path("data").join("switchboard.db-wal")).map_or(0, |log| log.len());
     assert_eq!(log, 0, "a reader keeps the log from being cut");
     let mut rest = Vec::new();

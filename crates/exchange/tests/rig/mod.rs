@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use exchange::{
     Agent, Agents, Call, Caller, Entry, Exchange, Frames, Options, Outcome, Output, Profile, Reply, Sent, Turn,
 };
-use store::{Accept, Append, Draft, Store, Target, TaskId, TenantId, Term, clock, scratch::Scratch};
+use store::{Accept, Append, Draft, Store, Target, TaskId, TenantId, Term, clock};
+use testkit::temp_store::TempStore;
 
 #[derive(Clone)]
 pub(crate) struct Rig {
@@ -24,14 +25,14 @@ pub(crate) struct Rig {
 
 /// A journal of its own, for one exchange or several.
 pub(crate) struct Place {
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: TempStore,
     _dir: tempfile::TempDir,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { scratch: Scratch::new(dir.path()), _dir: dir }
+        Self { scratch: TempStore::new(dir.path()), _dir: dir }
     }
 }
 

@@ -27,7 +27,7 @@ use store::{
 };
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
-use crate::simulation::dice::Dice;
+use testkit::rng::Random;
 
 /// The machine's steady clock, as virtual time.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ pub(crate) struct Line {
     /// Those who wait are told in the order in which they came; a watch channel tells them in a random one.
     changed: Notify,
     steady: Steady,
-    dice: Mutex<Dice>,
+    rng: Mutex<Random>,
     /// Where the store's own work is done.
     real: Handle,
     /// Where every call is written down, if that is wanted.
@@ -105,15 +105,15 @@ impl Line {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         steady: Steady,
-        dice: Dice,
+        rng: Random,
         real: Handle,
         trace: Option<Trace>,
     ) -> Arc<Self> {
         let (hub, id) = (store.hub().clone(), store.instance());
         let (weather, changed) = (Mutex::new((Weather::Fine, 0)), Notify::new());
-        let (inner, dice) = (Mutex::new(Some(store)), Mutex::new(dice));
+        let (inner, rng) = (Mutex::new(Some(store)), Mutex::new(rng));
         let (stops_at, choosy) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { inner, hub, id, weather, changed, steady, dice, real, trace, stops_at, choosy })
+        Arc::new(Self { inner, hub, id, weather, changed, steady, rng, real, trace, stops_at, choosy })
     }
 
     /// Stops the line at the next call of this name, before it reaches the store.
@@ -154,7 +154,7 @@ impl Line {
     }
 
     async fn dawdle(&self) {
-        let wait = self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(12_000);
+        let wait = self.rng.lock().unwrap_or_else(PoisonError::into_inner).below(12_000);
         tokio::time::sleep(Duration::from_millis(wait)).await;
     }
 

@@ -7,6 +7,7 @@ use a2a::{
     StreamResponse, SubscribeToTaskRequest, TaskState,
 };
 use exchange::{Call, Frame, Frames, Reply};
+use testkit::rng::Random;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout},
@@ -14,7 +15,6 @@ use tokio::{
 
 use crate::simulation::{
     agents::{AGENTS, script},
-    dice::Dice,
     line::Weather,
     world::{INSTANCES, Instance, World},
 };
@@ -43,13 +43,13 @@ pub(crate) struct Told {
 }
 
 /// Plays a story to the end of its faults and callers. Gives what the callers were told.
-pub(crate) async fn play(world: &Arc<World>, dice: &mut Dice) -> Vec<Told> {
+pub(crate) async fn play(world: &Arc<World>, rng: &mut Random) -> Vec<Told> {
     let mut callers = JoinSet::new();
     for number in 0..CALLERS {
-        let (world, dice) = (Arc::clone(world), dice.fork());
-        callers.spawn(async move { Customer { world, dice, number }.go().await });
+        let (world, rng) = (Arc::clone(world), rng.fork());
+        callers.spawn(async move { Customer { world, rng, number }.go().await });
     }
-    meddle(world, dice.fork()).await;
+    meddle(world, rng.fork()).await;
     world.mend().await;
     let mut told = Vec::new();
     while let Some(done) = callers.join_next().await {
@@ -59,19 +59,19 @@ pub(crate) async fn play(world: &Arc<World>, dice: &mut Dice) -> Vec<Told> {
 }
 
 /// Does one thing after the other to the instances.
-async fn meddle(world: &Arc<World>, mut dice: Dice) {
+async fn meddle(world: &Arc<World>, mut rng: Random) {
     let end = Instant::now() + STORY;
     let mut doings = JoinSet::new();
     while Instant::now() < end {
-        sleep(Duration::from_millis(dice.between(500, 8000))).await;
+        sleep(Duration::from_millis(rng.between(500, 8000))).await;
         let up = world.up();
         if up.is_empty() {
             continue;
         }
         let fine = up.iter().filter(|instance| instance.line.weather() == Weather::Fine).cloned().collect::<Vec<_>>();
         // What happens to all of them happens to all of them at once.
-        if fine.len() == INSTANCES && dice.percent(35) {
-            let (weather, longest) = *dice.pick(&[
+        if fine.len() == INSTANCES && rng.percent(35) {
+            let (weather, longest) = *rng.pick(&[
                 (Weather::Cut, 60_000),
                 (Weather::Stuck, 60_000),
                 (Weather::Stopped, 60_000),
@@ -80,18 +80,18 @@ async fn meddle(world: &Arc<World>, mut dice: Dice) {
             for instance in &fine {
                 instance.line.set(weather);
             }
-            sleep(Duration::from_millis(dice.between(1000, longest))).await;
+            sleep(Duration::from_millis(rng.between(1000, longest))).await;
             for instance in &fine {
                 instance.line.set(Weather::Fine);
-                sleep(Duration::from_millis(dice.below(1500))).await;
+                sleep(Duration::from_millis(rng.below(1500))).await;
             }
             continue;
         }
         if fine.is_empty() {
             continue;
         }
-        let victim = dice.pick(&fine).clone();
-        doings.spawn(disturb(Arc::clone(world), victim, dice.fork()));
+        let victim = rng.pick(&fine).clone();
+        doings.spawn(disturb(Arc::clone(world), victim, rng.fork()));
     }
     while let Some(done) = doings.join_next().await {
         done.expect("nobody panics while meddling");
@@ -99,29 +99,29 @@ async fn meddle(world: &Arc<World>, mut dice: Dice) {
 }
 
 /// Does something to one instance.
-async fn disturb(world: Arc<World>, victim: Instance, mut dice: Dice) {
+async fn disturb(world: Arc<World>, victim: Instance, mut rng: Random) {
     let from = world.steady.seconds();
-    match dice.below(5) {
+    match rng.below(5) {
         0 => {
             world.take_down(victim.place);
             victim.line.kill().await;
             world.note(victim.number, "killed", from);
-            sleep(Duration::from_millis(dice.below(20_000))).await;
+            sleep(Duration::from_millis(rng.below(20_000))).await;
             world.start(victim.place).await;
         }
         1 => {
             world.take_down(victim.place);
-            victim.exchange.shut_down(Duration::from_millis(dice.below(3000))).await;
+            victim.exchange.shut_down(Duration::from_millis(rng.below(3000))).await;
             store::Installation::close(victim.line.as_ref()).await;
             world.note(victim.number, "stopped", from);
-            sleep(Duration::from_millis(dice.below(5000))).await;
+            sleep(Duration::from_millis(rng.below(5000))).await;
             world.start(victim.place).await;
         }
         what => {
             let (weather, name) = [(Weather::Stopped, "paused"), (Weather::Cut, "cut off"), (Weather::Slow, "slow")]
                 [usize::try_from(what - 2).unwrap_or(0)];
             victim.line.set(weather);
-            sleep(Duration::from_millis(dice.between(1000, 40_000))).await;
+            sleep(Duration::from_millis(rng.between(1000, 40_000))).await;
             if victim.line.weather() == weather {
                 victim.line.set(Weather::Fine);
             }
@@ -136,7 +136,7 @@ async fn disturb(world: Arc<World>, victim: Instance, mut dice: Dice) {
 
 struct Customer {
     world: Arc<World>,
-    dice: Dice,
+    rng: Random,
     number: usize,
 }
 
@@ -150,8 +150,8 @@ enum Try {
 
 impl Customer {
     async fn go(mut self) -> Told {
-        sleep(Duration::from_millis(self.dice.below(90_000))).await;
-        let tenant = usize::from(self.dice.percent(30));
+        sleep(Duration::from_millis(self.rng.below(90_000))).await;
+        let tenant = usize::from(self.rng.percent(30));
         let mut told = Told {
             tenant,
             context: format!("context-{}", self.number),
@@ -161,13 +161,13 @@ impl Customer {
             followed: None,
             unexpected: Vec::new(),
         };
-        let agent = self.dice.pick(&AGENTS).0;
+        let agent = self.rng.pick(&AGENTS).0;
         let end = match agent {
-            "auto" => *self.dice.pick(&['m', 'm', 'c', 'r']),
-            _ => *self.dice.pick(&['c', 'c', 'c', 'i', 'f', 'r', 'n']),
+            "auto" => *self.rng.pick(&['m', 'm', 'c', 'r']),
+            _ => *self.rng.pick(&['c', 'c', 'c', 'i', 'f', 'r', 'n']),
         };
-        let pieces = if end == 'm' { 0 } else { self.dice.below(5) };
-        let text = script(pieces, self.dice.between(1, 6000), end);
+        let pieces = if end == 'm' { 0 } else { self.rng.below(5) };
+        let text = script(pieces, self.rng.between(1, 6000), end);
         let message = Message {
             message_id: "first".into(),
             context_id: told.context.clone(),
@@ -177,16 +177,16 @@ impl Customer {
         };
         self.send(&mut told, agent, message).await;
         let Some(task) = told.task.clone() else { return told };
-        if self.dice.percent(20) {
+        if self.rng.percent(20) {
             self.say_more(&mut told, agent, &task).await;
         }
-        if self.dice.percent(15) {
-            sleep(Duration::from_millis(self.dice.below(10_000))).await;
+        if self.rng.percent(15) {
+            sleep(Duration::from_millis(self.rng.below(10_000))).await;
             self.cancel(&mut told, &task).await;
-        } else if self.dice.percent(60) {
+        } else if self.rng.percent(60) {
             self.answer(&mut told, agent, &task).await;
         }
-        if self.dice.percent(70) {
+        if self.rng.percent(70) {
             self.follow(&mut told, &task).await;
         }
         told
@@ -225,7 +225,7 @@ impl Customer {
                 }
                 Try::Nothing => {}
             }
-            sleep(Duration::from_millis(self.dice.between(50, 4000))).await;
+            sleep(Duration::from_millis(self.rng.between(50, 4000))).await;
         }
         told.unexpected.push("nobody ever answered".into());
     }
@@ -235,14 +235,14 @@ impl Customer {
         if up.is_empty() {
             return Try::Nothing;
         }
-        let Instance { exchange, line, .. } = self.dice.pick(&up).clone();
+        let Instance { exchange, line, .. } = self.rng.pick(&up).clone();
         let (changes, begun) = (line.changes(), Instant::now());
         let call = self.call(told);
         let mut request =
             SendMessageRequest { tenant: agent.to_owned(), message: message.clone(), ..SendMessageRequest::default() };
         // Some have no patience, and go away in the middle.
-        let patience = Duration::from_millis(if self.dice.percent(30) { self.dice.below(3000) } else { 60_000 });
-        match self.dice.below(3) {
+        let patience = Duration::from_millis(if self.rng.percent(30) { self.rng.below(3000) } else { 60_000 });
+        match self.rng.below(3) {
             0 => match timeout(patience, exchange.stream(&call, request)).await {
                 Ok(Ok(mut frames)) => {
                     let first = timeout(patience, frames.next()).await;
@@ -324,7 +324,7 @@ impl Customer {
             if state.is_terminal() {
                 return;
             }
-            let text = if self.dice.percent(50) { "yes".to_owned() } else { script(2, 500, 'c') };
+            let text = if self.rng.percent(50) { "yes".to_owned() } else { script(2, 500, 'c') };
             let message = Message {
                 message_id: format!("answer-{round}"),
                 context_id: told.context.clone(),
@@ -359,7 +359,7 @@ impl Customer {
         for _ in 0..400 {
             let after = seen.last().map_or(0, |(seq, _)| *seq);
             if let Some(mut frames) = self.subscribe(told, task, after).await {
-                let patience = Duration::from_millis(self.dice.between(1000, 60_000));
+                let patience = Duration::from_millis(self.rng.between(1000, 60_000));
                 let mut over = false;
                 let _ = timeout(patience, async {
                     while let Some(frame) = frames.next().await {
@@ -381,7 +381,7 @@ impl Customer {
             if self.wait_for_end(told, task).await == Some(TaskState::InputRequired) {
                 return;
             }
-            sleep(Duration::from_millis(self.dice.between(100, 3000))).await;
+            sleep(Duration::from_millis(self.rng.between(100, 3000))).await;
         }
         told.unexpected.push("a follower never saw the end".into());
     }
@@ -404,7 +404,7 @@ impl Customer {
 
     fn any(&mut self) -> Option<Instance> {
         let up = self.world.up();
-        (!up.is_empty()).then(|| self.dice.pick(&up).clone())
+        (!up.is_empty()).then(|| self.rng.pick(&up).clone())
     }
 }
 

@@ -6,12 +6,12 @@ use std::{
 };
 
 use exchange::{Agents, Call, Caller, Exchange, Options};
-use store::{Store, TenantId, Wake, scratch::Scratch};
+use store::{Store, TenantId, Wake};
+use testkit::{rng::Random, temp_store::TempStore};
 use tokio::runtime::Handle;
 
 use crate::simulation::{
     agents::{self, Runs},
-    dice::Dice,
     line::{Line, Steady, Trace, Weather, really},
 };
 
@@ -20,13 +20,13 @@ pub(crate) const INSTANCES: usize = 3;
 
 /// A journal and the instances on it.
 pub(crate) struct World {
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: TempStore,
     pub(crate) steady: Steady,
     pub(crate) runs: Runs,
     pub(crate) tenants: [TenantId; 2],
     places: Mutex<Vec<Place>>,
     history: Mutex<Vec<Trouble>>,
-    dice: Mutex<Dice>,
+    rng: Mutex<Random>,
     real: Handle,
     trace: Option<Trace>,
     started: Mutex<usize>,
@@ -65,9 +65,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl World {
     pub(crate) async fn new(
-        scratch: Scratch,
+        scratch: TempStore,
         steady: Steady,
-        mut dice: Dice,
+        mut rng: Random,
         real: Handle,
         trace: Option<Trace>,
     ) -> Arc<Self> {
@@ -86,7 +86,7 @@ impl World {
             tenants: [tenants[0], tenants[1]],
             places: Mutex::default(),
             history: Mutex::default(),
-            dice: Mutex::new(dice.fork()),
+            rng: Mutex::new(rng.fork()),
             real,
             trace,
             started: Mutex::new(0),
@@ -109,8 +109,8 @@ impl World {
             *started += 1;
             *started
         };
-        let dice = lock(&self.dice).fork();
-        let line = Line::new(store, self.steady.clone(), dice, self.real.clone(), self.trace.clone());
+        let rng = lock(&self.rng).fork();
+        let line = Line::new(store, self.steady.clone(), rng, self.real.clone(), self.trace.clone());
         let agents = Agents::default();
         agents::entries(number, &self.runs, &self.steady).into_iter().for_each(|entry| agents.insert(entry));
         let options = Options {
@@ -175,10 +175,10 @@ impl World {
     /// Another look at the journal, by nobody in particular.
     pub(crate) async fn observer(&self) -> Arc<dyn Store> {
         let store = open(&self.scratch, &self.steady, &self.real);
-        Line::new(store, self.steady.clone(), Dice::new(0), self.real.clone(), self.trace.clone())
+        Line::new(store, self.steady.clone(), Random::seeded(0), self.real.clone(), self.trace.clone())
     }
 }
 
-fn open(scratch: &Scratch, steady: &Steady, real: &Handle) -> Arc<dyn Store> {
+fn open(scratch: &TempStore, steady: &Steady, real: &Handle) -> Arc<dyn Store> {
     really(real, scratch.opening(Some(Wake::Off), Duration::from_secs(2), steady.ticks()))
 }

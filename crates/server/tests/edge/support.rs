@@ -7,11 +7,9 @@ use async_trait::async_trait;
 use exchange::{Agent, Agents, Entry, Exchange, Outcome, Output, Profile, ReplyMode, Turn};
 use serde_json::{Value, json};
 use server::{Options, Server};
-use store::{
-    TenantId,
-    scratch::{Scratch, add_tenant},
-};
+use store::TenantId;
 use tempfile::TempDir;
+use testkit::temp_store::{TempStore, add_tenant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -72,7 +70,7 @@ pub(crate) struct Fixture {
     pub(crate) alice: TenantId,
     pub(crate) stop: CancellationToken,
     pub(crate) running: JoinHandle<()>,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: TempStore,
     _directory: TempDir,
     /// Whom requests are for.
     host: &'static str,
@@ -95,7 +93,7 @@ impl Fixture {
 
     async fn build(inside: impl FnOnce(&mut exchange::Options), outside: impl FnOnce(&mut Options)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(directory.path());
+        let scratch = TempStore::new(directory.path());
         let store = scratch.open().await;
         let alice = add_tenant(store.as_ref(), "alice", TOKEN).await;
         add_tenant(store.as_ref(), "bob", OTHER_TOKEN).await;

@@ -105,7 +105,6 @@ enum Failure {
 }
 
 /// See [`super::schema_digest`].
-#[cfg(feature = "testing")]
 pub(super) fn digest() -> String {
     use sha2::{Digest, Sha256};
     let digest = Sha256::digest(MIGRATIONS.concat());
@@ -410,7 +409,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{super::testing, *};
-    use crate::{Journal, Registry, scratch};
+    use crate::{Journal, Registry, testing::accept};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn many_may_migrate_a_new_database_at_once() {
@@ -467,7 +466,7 @@ mod tests {
         let mut slowest = Duration::ZERO;
         for _ in 0..60 {
             let since = Instant::now();
-            store.accept(tenant, scratch::accept("hello")).await.unwrap();
+            store.accept(tenant, accept("hello")).await.unwrap();
             slowest = slowest.max(since.elapsed());
             sleep(Duration::from_millis(50)).await;
         }

@@ -4,24 +4,23 @@ use super::{
     pool::{Connector, Limits, Pool, Role},
     url::Url,
 };
-use crate::scratch;
 
 pub(super) struct Database {
     pub(super) url: Url,
     /// Held for its end: then the database is dropped.
-    _database: scratch::Database,
+    _database: testkit::postgres::Database,
 }
 
 /// With the tables.
 pub(super) async fn database() -> Database {
-    of(scratch::Database::create())
+    of(testkit::postgres::Database::create())
 }
 
 pub(super) fn empty_database() -> Database {
-    of(scratch::Database::empty())
+    of(testkit::postgres::Database::empty())
 }
 
-fn of(database: scratch::Database) -> Database {
+fn of(database: testkit::postgres::Database) -> Database {
     Database { url: database.url().parse().unwrap(), _database: database }
 }
 

@@ -168,7 +168,7 @@ mod tests {
         super::pool::{Connector, Limits, Role},
         *,
     };
-    use crate::scratch::authority::certify;
+    use testkit::certificates::certify;
 
     /// A server with a certificate for `localhost`, made by an authority of its own.
     struct Server {

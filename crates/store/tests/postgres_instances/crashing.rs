@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use store::{Store, TaskId, scratch::Database};
+use store::{Store, TaskId};
+use testkit::postgres::Database;
 
 use crate::postgres_instances::rig::*;
 

@@ -3,10 +3,10 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use a2a::TaskState::Completed;
-use store::{
-    Accept, Append, CancelMark, Claim, Error, Holder, Lease, Room, Store, TaskId, Term,
+use store::{Accept, Append, CancelMark, Claim, Error, Holder, Lease, Room, Store, TaskId, Term};
+use testkit::{
     conformance::{self, Damage},
-    scratch::Database,
+    postgres::Database,
 };
 use tokio::{runtime::Handle, time::Instant};
 

@@ -6,8 +6,8 @@ use a2a::TaskState::Completed;
 use store::{
     Append, Draft, Error, EventKind, TaskId, View, clock,
     postgres::{self, Options},
-    scratch::Database,
 };
+use testkit::postgres::Database;
 use tokio::time::{Instant, timeout};
 
 use crate::postgres_instances::{

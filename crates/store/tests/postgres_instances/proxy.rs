@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use store::scratch::Database;
+use testkit::postgres::Database;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use a2a::TaskState::{Canceled, Completed, InputRequired};
-use store::{Accept, CancelMark, Error, EventKind, Quota, Recent, TaskId, scratch::Database};
+use store::{Accept, CancelMark, Error, EventKind, Quota, Recent, TaskId};
+use testkit::postgres::Database;
 use tokio::time::timeout;
 
 use crate::postgres_instances::{

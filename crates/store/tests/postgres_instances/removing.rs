@@ -9,7 +9,8 @@ use std::{
 };
 
 use a2a::TaskState::Completed;
-use store::{Error, Prune, PruneStep, PruneWalk, Removal, Store, TaskId, Whose, scratch::Database};
+use store::{Error, Prune, PruneStep, PruneWalk, Removal, Store, TaskId, Whose};
+use testkit::postgres::Database;
 use tokio_postgres::Client;
 
 use crate::postgres_instances::rig::*;

@@ -7,8 +7,8 @@ use store::{
     Accept, AgentId, Append, Appended, Claim, Draft, EventKind, IdempotencyKey, Lease, LeasedTurn, Result, Room, Store,
     Target, TaskId, TenantId, Term, TurnEnd, clock,
     postgres::{self, Options},
-    scratch::Database,
 };
+use testkit::postgres::Database;
 use tokio_postgres::{Client, NoTls};
 
 pub(crate) const CONTEXT: &str = "context";

@@ -3,7 +3,8 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use a2a::TaskState::Completed;
-use store::{Position, Store, TaskId, scratch::Database};
+use store::{Position, Store, TaskId};
+use testkit::postgres::Database;
 use tokio::time::Instant;
 
 use crate::postgres_instances::rig::*;

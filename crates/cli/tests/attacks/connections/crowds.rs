@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use store::scratch::authority::certify;
+use testkit::certificates::certify;
 use tokio::net::TcpSocket;
 
 use super::{

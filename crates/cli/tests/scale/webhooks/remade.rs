@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use store::scratch::Database;
+use testkit::postgres::Database;
 use tokio::sync::watch;
 
 use super::{

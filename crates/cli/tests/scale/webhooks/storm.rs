@@ -7,7 +7,8 @@ use std::{
 };
 
 use serde_json::Value;
-use store::{Event, TaskId, scratch::Database};
+use store::{Event, TaskId};
+use testkit::postgres::Database;
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{

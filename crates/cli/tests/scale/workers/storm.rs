@@ -8,7 +8,8 @@ use std::{
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::{Store, TaskId, TenantId, scratch::Database};
+use store::{Store, TaskId, TenantId};
+use testkit::postgres::Database;
 use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::TaskState::{Completed, Failed, InputRequired};
 
 use super::world::*;
-use crate::{Accept, Error, Quota, Store, TaskId, Usage};
+use store::{Accept, Error, Quota, Store, TaskId, Usage};
 
 impl World {
     async fn usage(&self) -> Usage {

@@ -7,7 +7,7 @@ use a2a::TaskState::{
 };
 
 use super::world::*;
-use crate::{Append, Error, Filter, Store, Tokens, TurnEnd, View};
+use store::{Append, Error, Filter, Store, Tokens, TurnEnd, View};
 
 pub(super) async fn events_are_numbered_without_gaps(store: Arc<dyn Store>) {
     let world = World::new(store).await;

@@ -6,17 +6,11 @@ use std::{path::Path, process::Command};
 const NEW_KEY: &str = "-config openssl.cnf -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -subj";
 
 /// Makes `<name>.pem` and `<name>.key` in `dir`: an authority, or, signed `by` one, the certificate of `localhost`.
-///
-/// # Panics
-/// When `openssl` is not there or does not do it.
 pub fn certify(dir: &Path, name: &str, by: Option<&str>) {
     certify_for(dir, name, by, "DNS:localhost");
 }
 
 /// The same, for other names than `localhost`: `DNS:<name>` and `IP:<address>`, with commas between them.
-///
-/// # Panics
-/// When `openssl` is not there or does not do it.
 pub fn certify_for(dir: &Path, name: &str, by: Option<&str>, names: &str) {
     write_options(dir, names);
     let kind = if by.is_some() { "server" } else { "authority" };
@@ -28,9 +22,6 @@ pub fn certify_for(dir: &Path, name: &str, by: Option<&str>, names: &str) {
 }
 
 /// Makes the certificate of `localhost` by an authority, which expired long ago.
-///
-/// # Panics
-/// When `openssl` is not there or does not do it.
 pub fn certify_expired(dir: &Path, name: &str, by: &str) {
     write_options(dir, "DNS:localhost");
     for (file, content) in [("index.txt", ""), ("serial.txt", "01")] {

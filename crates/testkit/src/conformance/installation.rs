@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use super::{credentials::recognised, world::*};
-use crate::{AgentId, Append, Change, Error, NewToken, Reach, Room, Store, TenantId, View};
+use store::{AgentId, Append, Change, Error, NewToken, Reach, Room, Store, TenantId, View};
 
 pub(super) async fn one_value_of_a_setting_wins(store: Arc<dyn Store>) {
     let calls: Vec<_> = (0..10u8)

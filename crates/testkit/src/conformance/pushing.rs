@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use a2a::{Dialect, TaskState};
 
 use super::world::*;
-use crate::{
+use store::{
     Accept, Attempt, Error, Letter, MOST_CONFIGS, NewPush, Next, Place, PushClaim, PushConfig, PushFilter, PushLease,
     PushRecord, PushState, Replay, Settlement, Store, TaskId, TenantId, Term,
 };
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// Says that everything up to the event was told.
-    async fn told(&self, lease: &PushLease, seq: u64, next: Next) -> crate::Result<()> {
+    async fn told(&self, lease: &PushLease, seq: u64, next: Next) -> store::Result<()> {
         self.store.settle_push(lease, settlement(lease, seq, next)).await
     }
 }
@@ -167,7 +167,7 @@ pub(super) async fn only_those_who_asked_are_told_of_chunks(store: Arc<dyn Store
     world.told(&told, seq, Next::Idle).await.unwrap();
     // Nothing but the log's end changes here, which is another way to write.
     let text = a2a::Artifact { artifact_id: "a".into(), parts: vec![a2a::Part::text("x")], ..Default::default() };
-    let last = crate::Draft::artifact(task, CONTEXT, text, true, true, None, crate::clock::now()).unwrap();
+    let last = store::Draft::artifact(task, CONTEXT, text, true, true, None, store::clock::now()).unwrap();
     world.append(&lease, vec![last]).await.unwrap();
     assert_eq!(world.tell().await.len(), 2, "a finished artifact is for everyone");
 }
@@ -204,7 +204,7 @@ pub(super) async fn a_stale_holder_settles_nothing(store: Arc<dyn Store>) {
     let second = world.tell_one().await;
     assert!(second.generation > first.generation);
     assert!(matches!(world.told(&first, 3, Next::Idle).await, Err(Error::LeaseLost)), "somebody else has it");
-    let stranger = PushLease { term: Term { holder: crate::Holder::worker("x"), lasts: MINUTE }, ..second.clone() };
+    let stranger = PushLease { term: Term { holder: store::Holder::worker("x"), lasts: MINUTE }, ..second.clone() };
     assert!(matches!(world.told(&stranger, 3, Next::Idle).await, Err(Error::LeaseLost)), "it is not theirs");
     assert_eq!(world.push(task, "a").await.told.seq, 2);
     world.told(&second, 3, Next::Idle).await.unwrap();
@@ -285,7 +285,7 @@ pub(super) async fn a_lease_to_tell_runs_out(store: Arc<dyn Store>) {
     let (task, lease) = world.running("hello").await;
     world.put(task, "a").await;
     world.end(&lease, TaskState::Completed, None).await.unwrap();
-    let term = Term { holder: crate::Holder::worker("gone"), lasts: NOTHING };
+    let term = Term { holder: store::Holder::worker("gone"), lasts: NOTHING };
     let lost = world.store.claim_pushes(PushClaim { term, ..world.push_claim(1) }).await.unwrap().leases.remove(0);
     let taken = world.tell_one().await;
     assert_eq!(taken.config.told, lost.config.told);
@@ -485,7 +485,7 @@ pub(super) async fn what_does_not_answer_holds_up_nobody_else(store: Arc<dyn Sto
 pub(super) async fn a_claim_visits_only_so_many_receivers(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let other = world.other().await;
-    let most = crate::push::VISITS + 20;
+    let most = store::push::VISITS + 20;
     let mut tasks = Vec::new();
     for n in 0..most.div_ceil(10) {
         let (task, lease) = world.running(&n.to_string()).await;
@@ -508,7 +508,7 @@ pub(super) async fn a_claim_visits_only_so_many_receivers(store: Arc<dyn Store>)
             .claim_pushes(PushClaim { after, per_tenant: 10_000, ..world.push_claim(10_000) })
             .await
             .unwrap();
-        assert!(claimed.leases.len() <= crate::push::VISITS);
+        assert!(claimed.leases.len() <= store::push::VISITS);
         found.extend(claimed.leases);
         after = claimed.after;
     }

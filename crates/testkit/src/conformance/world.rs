@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use a2a::{Artifact, Message, Part, Role, StreamResponse, Task, TaskState, TaskStatus, Timestamp};
 use bytes::Bytes;
 
-use crate::{
+use store::{
     Accept, Accepted, AgentId, Append, Appended, Claim, Draft, Event, EventKind, Filter, Holder, IdempotencyKey, Lease,
     LeasedTurn, Result, Room, Snapshot, Start, Store, Target, TaskId, TenantId, Term, Turn, TurnEnd, View, clock,
 };
@@ -55,7 +55,7 @@ impl World {
             created: serde_json::to_vec(&created).unwrap().into(),
             hold: false,
             remembers: true,
-            post: crate::Post::default(),
+            post: store::Post::default(),
             origin: None,
             tells_cancel: false,
         };
@@ -67,7 +67,7 @@ impl World {
             lease: None,
             working: status(task, TaskState::Working, None),
             push: None,
-            quota: crate::Quota::default(),
+            quota: store::Quota::default(),
             parent: None,
             request: None,
             at,
@@ -86,7 +86,7 @@ impl World {
             lease: None,
             working: status(task, TaskState::Working, None),
             push: None,
-            quota: crate::Quota::default(),
+            quota: store::Quota::default(),
             parent: None,
             request: None,
             at: clock::now(),

@@ -6,7 +6,7 @@ use a2a::TaskState::{Completed, Failed, InputRequired, Working};
 use tokio::time::timeout;
 
 use super::world::*;
-use crate::{Claim, Error, Event, Recent, Room, Store, Target, TaskId, Term, TurnEnd, View};
+use store::{Claim, Error, Event, Recent, Room, Store, Target, TaskId, Term, TurnEnd, View};
 
 pub(super) async fn due_work_is_leased_once(store: Arc<dyn Store>) {
     let world = World::new(store).await;

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use a2a::TaskState::{Completed, Failed};
 
 use super::world::*;
-use crate::{Error, EventKind, Room, Store, TaskId, TurnEnd};
+use store::{Error, EventKind, Room, Store, TaskId, TurnEnd};
 
 /// What can be wrong with a task that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +27,6 @@ pub enum Damage {
 }
 
 /// Damages tasks by `damage`, one after the other, and sees to it that work goes on around them.
-///
-/// # Panics
-/// When it does not.
 pub async fn run_damaged(store: Arc<dyn Store>, damage: impl Fn(TaskId, Damage)) {
     let world = World::new(store).await;
     let mut failing = Vec::new();
@@ -93,7 +90,7 @@ pub async fn run_damaged(store: Arc<dyn Store>, damage: impl Fn(TaskId, Damage))
         assert_eq!(kinds.last(), Some(&ends(Failed)), "{kinds:?}");
         let snapshot = world
             .store
-            .task(world.tenant, task, crate::View { history: Some(0), artifacts: true, ..crate::View::FULL })
+            .task(world.tenant, task, store::View { history: Some(0), artifacts: true, ..store::View::FULL })
             .await;
         let said = bytes_say(snapshot.unwrap().status_message.as_slice());
         assert_eq!(said.len(), 1, "it says why");

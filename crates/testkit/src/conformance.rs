@@ -1,16 +1,13 @@
-//! What every [`Store`] must do, as cases that any implementation can run.
+//! Conformance suite of [`Store`]: cases that any implementation can run.
 //!
-//! A case gets a fresh, empty store and panics when a promise is broken. [`run`] runs them all;
+//! A case gets a fresh, empty store and panics when a promise is broken. [`run_case`] runs one by its name;
 //! [`for_each_conformance_case!`](crate::for_each_conformance_case) makes a test of each.
-
-#![expect(clippy::unwrap_used, reason = "a case fails by panicking")]
 
 mod accepting;
 mod canceling;
 mod claiming;
 mod credentials;
 mod damage;
-mod dice;
 mod folding;
 mod installation;
 mod leasing;
@@ -23,30 +20,13 @@ mod turns;
 mod using;
 mod world;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc};
 
-pub use self::{
-    damage::{Damage, run_damaged},
-    dice::Dice,
-};
-use crate::Store;
+use store::Store;
+
+pub use self::damage::{Damage, run_damaged};
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// One promise.
-#[derive(Clone, Copy)]
-pub struct Case {
-    /// What it proves.
-    pub name: &'static str,
-    run: fn(Arc<dyn Store>) -> Running,
-}
-
-impl Case {
-    /// Runs the case on an empty store.
-    pub async fn run(&self, store: Arc<dyn Store>) {
-        (self.run)(store).await;
-    }
-}
 
 /// Calls the macro `$with` with the names of all cases, separated by commas.
 #[macro_export]
@@ -239,8 +219,8 @@ macro_rules! for_each_conformance_case {
 
 macro_rules! list {
     ($($name:ident),* $(,)?) => {
-        /// All cases.
-        pub const CASES: &[Case] = &[$(Case { name: stringify!($name), run: |store| Box::pin($name(store)) }),*];
+        /// All cases by name.
+        const CASES: &[(&str, fn(Arc<dyn Store>) -> Running)] = &[$((stringify!($name), |store| Box::pin($name(store)))),*];
     };
 }
 
@@ -261,26 +241,8 @@ use using::*;
 
 for_each_conformance_case!(list);
 
-/// Runs the case of that name.
-///
-/// # Panics
-/// When the store breaks the promise, or there is no such case.
+/// Runs the case of that name on an empty store.
 pub async fn run_case(name: &str, store: Arc<dyn Store>) {
-    let case = CASES.iter().find(|case| case.name == name);
-    case.unwrap_or_else(|| panic!("there is no case {name}")).run(store).await;
-}
-
-/// Runs all cases, each on a store of its own.
-///
-/// # Panics
-/// When the store breaks a promise.
-pub async fn run<F, S>(open: F)
-where
-    F: Fn() -> S,
-    S: Future<Output = Arc<dyn Store>>,
-{
-    for case in CASES {
-        tracing::info!(case = case.name, "running");
-        case.run(open().await).await;
-    }
+    let (_, run) = CASES.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("there is no case {name}"));
+    run(store).await;
 }

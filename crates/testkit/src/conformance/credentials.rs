@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::world::*;
-use crate::{Change, Error, Filter, NewAdminToken, NewToken, Reach, Scope, Store, TaskId, TenantId, Token};
+use store::{Change, Error, Filter, NewAdminToken, NewToken, Reach, Scope, Store, TaskId, TenantId, Token};
 
 /// The token with a hash, as a caller is recognised by it.
 pub(super) async fn recognised(store: &Arc<dyn Store>, hash: u8) -> Option<Token> {

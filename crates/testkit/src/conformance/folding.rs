@@ -13,10 +13,11 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{dice::Dice, world::*};
-use crate::{
+use super::world::*;
+use crate::rng::Random;
+use store::{
     Accept, Append, Claim, Draft, Error, Event, EventKind, Holder, Lease, LeasedTurn, Room, Snapshot, Start, Store,
-    TaskId, TenantId, Term, Tokens, TurnEnd, View, draft::Content,
+    TaskId, TenantId, Term, Tokens, TurnEnd, View,
 };
 
 /// What a log adds up to.
@@ -257,7 +258,7 @@ impl Fold {
 /// Everything that can be done to tasks, by chance.
 struct Story {
     world: World,
-    dice: Dice,
+    rng: Random,
     step: usize,
     tasks: Vec<TaskId>,
     /// All that were ever given: many of them are lost.
@@ -273,17 +274,17 @@ impl Story {
     fn new(world: World, seed: u64) -> Self {
         let (tasks, leases, folds) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (promised, seen) = (Vec::new(), HashSet::new());
-        Self { world, dice: Dice(seed), step: 0, tasks, leases, folds, promised, seen }
+        Self { world, rng: Random::seeded(seed), step: 0, tasks, leases, folds, promised, seen }
     }
 
     fn term(&mut self) -> Term {
-        let holder = self.dice.pick(&[self.world.me(), Holder::worker("w")]);
-        Term { holder, lasts: if self.dice.once_in(4) { NOTHING } else { MINUTE } }
+        let holder = self.rng.pick(&[self.world.me(), Holder::worker("w")]).clone();
+        Term { holder, lasts: if self.rng.once_in(4) { NOTHING } else { MINUTE } }
     }
 
     /// Takes in a message, leased or not.
     async fn accept(&mut self, accept: Accept) {
-        let lease = if self.dice.once_in(3) { None } else { Some(self.term()) };
+        let lease = if self.rng.once_in(3) { None } else { Some(self.term()) };
         if let Some(accepted) = allowed(self.world.accept(Accept { lease, ..accept }).await) {
             self.leases.extend(accepted.lease);
         }
@@ -292,41 +293,45 @@ impl Story {
     async fn begin(&mut self) {
         let (task, accept) = self.world.begin(&format!("asks {}", self.step));
         self.tasks.push(task);
-        let accept = if self.dice.once_in(3) { held(accept) } else { accept };
+        let accept = if self.rng.once_in(3) { held(accept) } else { accept };
         self.accept(accept).await;
     }
 
     async fn go_on(&mut self) {
         let asks = |fold: &Fold| fold.idle && !fold.state.is_terminal();
         let asking: Vec<TaskId> = self.folds.iter().filter(|(_, fold)| asks(fold)).map(|(task, _)| *task).collect();
-        let task = if asking.is_empty() || self.dice.once_in(3) { &self.tasks } else { &asking };
-        let task = self.dice.pick(task);
+        let task = if asking.is_empty() || self.rng.once_in(3) { &self.tasks } else { &asking };
+        let task = *self.rng.pick(task);
         let more = self.world.more(task, &format!("adds {}", self.step));
         self.accept(more).await;
     }
 
-    /// What a turn might say before its end.
-    fn drafts(&mut self, task: TaskId) -> Vec<Draft> {
-        let mut drafts = Vec::new();
-        for n in 0..self.dice.roll(4) {
+    /// What a turn might say before its end, and how much of it are notes.
+    fn drafts(&mut self, task: TaskId) -> (Vec<Draft>, usize) {
+        let (mut drafts, mut notes) = (Vec::new(), 0);
+        for n in 0..self.rng.index(4) {
             let text = format!("{} {n}", self.step);
-            let state = self.dice.pick(&[TaskState::Working, TaskState::AuthRequired]);
-            drafts.push(match self.dice.roll(9) {
-                6 => note(),
+            let state = *self.rng.pick(&[TaskState::Working, TaskState::AuthRequired]);
+            let id = *self.rng.pick(&["a", "b", "c"]);
+            drafts.push(match self.rng.index(9) {
+                6 => {
+                    notes += 1;
+                    note()
+                }
                 7 | 8 => kept(&text),
                 0 => status(task, state, Some(&text)),
                 1 => status(task, state, None),
-                2..4 => artifact(task, self.dice.pick(&["a", "b", "c"]), &text, false),
-                _ => artifact(task, self.dice.pick(&["a", "b", "c"]), &text, true),
+                2..4 => artifact(task, id, &text, false),
+                _ => artifact(task, id, &text, true),
             });
         }
-        drafts
+        (drafts, notes)
     }
 
     fn end(&mut self, task: TaskId) -> TurnEnd {
         let text = format!("ends {}", self.step);
-        let said = if self.dice.once_in(3) { None } else { Some(text.as_str()) };
-        match self.dice.roll(16) {
+        let said = if self.rng.once_in(3) { None } else { Some(text.as_str()) };
+        match self.rng.index(16) {
             14 => TurnEnd::Park { at_most: Some(NOTHING) },
             15 => TurnEnd::Park { at_most: None },
             // Only the first words of a task that is held are one.
@@ -336,7 +341,7 @@ impl Story {
             6 => TurnEnd::Status(status(task, TaskState::Completed, said)),
             7 => {
                 let others = [TaskState::Failed, TaskState::Rejected, TaskState::Canceled, TaskState::AuthRequired];
-                TurnEnd::Status(status(task, self.dice.pick(&others), said))
+                TurnEnd::Status(status(task, *self.rng.pick(&others), said))
             }
             _ => TurnEnd::Status(status(task, TaskState::InputRequired, said)),
         }
@@ -346,11 +351,10 @@ impl Story {
         // The newer a lease, the more likely it is still good.
         let newest = self.leases.len().saturating_sub(12);
         let Some(lease) = self.leases.get(newest..).filter(|leases| !leases.is_empty()) else { return };
-        let lease = self.dice.pick(lease);
-        let drafts = if self.dice.once_in(2) { Vec::new() } else { self.drafts(lease.task) };
-        let end = if self.dice.once_in(3) { Some(self.end(lease.task)) } else { None };
-        let notes = drafts.iter().filter(|draft| matches!(draft.content, Content::Note));
-        let tokens = notes.fold(Tokens::default(), |sum, _| sum.plus(OF_A_NOTE));
+        let lease = self.rng.pick(lease).clone();
+        let (drafts, notes) = if self.rng.once_in(2) { (Vec::new(), 0) } else { self.drafts(lease.task) };
+        let end = if self.rng.once_in(3) { Some(self.end(lease.task)) } else { None };
+        let tokens = (0..notes).fold(Tokens::default(), |sum, _| sum.plus(OF_A_NOTE));
         let append = Append { drafts, end, tokens, ..Append::default() };
         let appended = allowed(self.world.store.append(&lease, append).await);
         if appended.is_some_and(|appended| appended.next.is_some()) {
@@ -360,8 +364,8 @@ impl Story {
     }
 
     async fn claim(&mut self) {
-        let mut room = Room::new(self.world.agent.clone(), 1 + self.dice.roll(3));
-        room.resumes = self.dice.once_in(2);
+        let mut room = Room::new(self.world.agent.clone(), 1 + self.rng.index(3));
+        room.resumes = self.rng.once_in(2);
         let claim = Claim::new(self.term(), vec![room]);
         let turns = self.world.store.claim(claim).await.unwrap();
         for LeasedTurn { lease, .. } in turns {
@@ -372,7 +376,7 @@ impl Story {
 
     async fn run_out(&mut self) {
         if !self.leases.is_empty() {
-            let lease = self.dice.pick(&self.leases);
+            let lease = self.rng.pick(&self.leases).clone();
             self.world.store.renew(std::slice::from_ref(&lease), NOTHING).await.unwrap();
         }
     }
@@ -382,15 +386,15 @@ impl Story {
             return self.begin().await;
         }
         let (store, tenant) = (Arc::clone(&self.world.store), self.world.tenant);
-        match self.dice.roll(26) {
+        match self.rng.index(26) {
             0..3 => self.begin().await,
             3..6 => self.go_on().await,
             6..14 => self.say().await,
             14..18 => self.claim().await,
-            18 => drop(allowed(store.mark_cancel(tenant, self.dice.pick(&self.tasks)).await)),
-            19 => drop(allowed(store.force_cancel(tenant, self.dice.pick(&self.tasks)).await)),
-            20 | 21 => drop(allowed(store.reveal(tenant, self.dice.pick(&self.tasks)).await)),
-            24 | 25 => drop(allowed(store.wake(tenant, self.dice.pick(&self.tasks)).await)),
+            18 => drop(allowed(store.mark_cancel(tenant, *self.rng.pick(&self.tasks)).await)),
+            19 => drop(allowed(store.force_cancel(tenant, *self.rng.pick(&self.tasks)).await)),
+            20 | 21 => drop(allowed(store.reveal(tenant, *self.rng.pick(&self.tasks)).await)),
+            24 | 25 => drop(allowed(store.wake(tenant, *self.rng.pick(&self.tasks)).await)),
             _ => self.run_out().await,
         }
     }
@@ -430,7 +434,7 @@ async fn compare(store: &dyn Store, tenant: TenantId, task: TaskId, fold: &Fold)
 }
 
 /// What the state of things forbids is a part of the story.
-fn allowed<T>(outcome: crate::Result<T>) -> Option<T> {
+fn allowed<T>(outcome: store::Result<T>) -> Option<T> {
     match outcome {
         Ok(value) => Some(value),
         Err(error) if error.is_refusal() => None,

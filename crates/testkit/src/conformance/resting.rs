@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::TaskState::{Canceled, Completed, InputRequired, Working};
 
 use super::world::*;
-use crate::{CancelMark, Error, LeasedTurn, Store, TaskId, TurnEnd};
+use store::{CancelMark, Error, LeasedTurn, Store, TaskId, TurnEnd};
 
 const PARK: TurnEnd = TurnEnd::Park { at_most: None };
 
@@ -13,8 +13,8 @@ pub(super) async fn what_callers_do_not_see_shows_nothing(store: Arc<dyn Store>)
     let world = World::new(store).await;
     let (task, lease) = world.held("hello").await;
     world.append(&lease, vec![note(), kept("1")]).await.unwrap();
-    assert!(matches!(world.store.task(world.tenant, task, crate::View::FULL).await, Err(Error::NotFound)));
-    let end = crate::Append { drafts: vec![note()], end: Some(reply(task, "hi")), ..crate::Append::default() };
+    assert!(matches!(world.store.task(world.tenant, task, store::View::FULL).await, Err(Error::NotFound)));
+    let end = store::Append { drafts: vec![note()], end: Some(reply(task, "hi")), ..store::Append::default() };
     world.store.append(&lease, end).await.unwrap();
     assert_eq!(world.kinds(task).await, [HELD, STARTED, NOTE, KEPT, NOTE, REPLY], "it is still a direct reply");
 }
@@ -66,7 +66,7 @@ pub(super) async fn a_parked_turn_waits_for_a_word(store: Arc<dyn Store>) {
     let world = World::new(store).await;
     let (task, lease) = world.running("hello").await;
     let said = vec![artifact(task, "a", "one", false), kept("state")];
-    let end = crate::Append { drafts: said, end: Some(PARK), ..crate::Append::default() };
+    let end = store::Append { drafts: said, end: Some(PARK), ..store::Append::default() };
     let parked = world.store.append(&lease, end).await.unwrap();
     assert_eq!((parked.state, parked.seq), (Working, 4));
     assert!(matches!(world.append(&lease, vec![note()]).await, Err(Error::LeaseLost)), "nobody holds it");

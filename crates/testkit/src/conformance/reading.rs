@@ -8,7 +8,7 @@ use a2a::{
 };
 
 use super::world::*;
-use crate::{
+use store::{
     AgentId, Append, Draft, Error, EventKind, FeedEvent, FeedLimit, Filter, Lease, LeasedTurn, Most, PageKey, Position,
     Removal, Room, Store, Tailed, Target, TaskId, Turn, TurnEnd, View, clock,
 };

@@ -9,7 +9,7 @@ use std::{
 use a2a::TaskState::Completed;
 
 use super::world::*;
-use crate::{
+use store::{
     Accept, Append, Claim, Error, Holder, Lease, LeasedTurn, Room, Shares, Store, TaskId, TenantId, Tenants, Term,
     TurnEnd,
 };

@@ -14,7 +14,7 @@ use a2a::{
 };
 
 use super::{canceling::telling, world::*};
-use crate::{
+use store::{
     AuditEntry, Change, Deleted, Error, IdempotencyKey, Lease, Letter, Letters, NewPush, NewToken, Next, Place,
     Position, Prune, PruneStep, PruneWalk, Pruned, PushClaim, PushFilter, PushState, Reach, Removal, Replay,
     Settlement, Store, Target, TaskId, Term, TurnEnd, Usage, View, Whose,
@@ -145,7 +145,7 @@ impl World {
         self.store.usage(self.tenant).await.unwrap()
     }
 
-    async fn delete(&self, removal: Removal) -> crate::Result<Deleted> {
+    async fn delete(&self, removal: Removal) -> store::Result<Deleted> {
         self.store.delete(self.tenant, "tester", removal, 1).await
     }
 
@@ -478,7 +478,7 @@ pub(super) async fn a_tenant_is_deleted_with_all_that_is_its_own(store: Arc<dyn 
     world.store.add_token(token(other.tenant, 2)).await.unwrap();
     world.store.put_card(world.tenant, &world.agent, b"{}".to_vec(), 8).await.unwrap();
     world.store.create_agent(world.tenant, &world.agent, b"{}".to_vec(), 8).await.unwrap();
-    let signing = |tenant: crate::TenantId| format!("push.signing.{}", tenant.0);
+    let signing = |tenant: store::TenantId| format!("push.signing.{}", tenant.0);
     for tenant in [world.tenant, other.tenant] {
         world.store.set_setting("tester", &signing(tenant), b"secret".to_vec()).await.unwrap();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::TaskState::{AuthRequired, Canceled, Completed, Failed, InputRequired, Rejected, Working};
 
 use super::world::*;
-use crate::{Accept, CancelMark, Draft, Error, Lease, OwedCancel, Store, Target, TaskId, TurnEnd, clock};
+use store::{Accept, CancelMark, Draft, Error, Lease, OwedCancel, Store, Target, TaskId, TurnEnd, clock};
 
 pub(super) async fn a_cancel_ends_an_idle_task(store: Arc<dyn Store>) {
     let world = World::new(store).await;

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use a2a::TaskState::{self, Canceled, Completed, Failed, InputRequired, Submitted, Working};
 
 use super::world::*;
-use crate::{
+use store::{
     Accept, AgentId, Append, CancelMark, Claim, Error, Holder, Lease, LeaseTime, LeasedTurn, Letters, Only, Post, Room,
     Store, Target, TaskId, TenantId, Term, TurnEnd, Wish,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use a2a::TaskState::{Canceled, Completed, InputRequired, Submitted, Working};
 
 use super::world::*;
-use crate::{Error, IdempotencyKey, Store, Target, TurnEnd};
+use store::{Error, IdempotencyKey, Store, Target, TurnEnd};
 
 pub(super) async fn a_new_task_is_submitted_and_due(store: Arc<dyn Store>) {
     let world = World::new(store).await;
