@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use testkit::postgres::{Database, add_tenant};
+use testkit::{postgres::Database, temp_store::add_tenant};
 use tokio::task::JoinSet;
 
 use super::{
