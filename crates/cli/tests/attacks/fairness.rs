@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::harness::{
     Home, PATIENCE, Server, TOKEN,
     http::{Api, text, to, to_at_once},
-    remote::{Answer, Caller, Remote, Setup, card_03, task_03},
+    remote::{Answer, Caller, Remote, Setup, Step, WELL_KNOWN, card_03, task_03},
 };
 
 /// Four turns at once, each of which waits until it is let go.
@@ -148,7 +148,10 @@ async fn is_called_meanwhile(caller: &Caller, waiting: Vec<String>, agent: &str,
 
 #[tokio::test]
 async fn names_of_remotes_that_one_tenant_waits_for_delay_no_call_of_another() {
-    let remote = Remote::with_card(card_03).await;
+    let remote = Remote::start().await;
+    // No connection is kept for the call.
+    let card = card_03(&remote.agent().replace("127.0.0.1", "there.test")).to_string().into_bytes();
+    remote.says(WELL_KNOWN, Answer::body_of("application/json", vec![Step::Bytes(card)]));
     remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "better")));
     let url = remote.agent().replace("127.0.0.1", "there.test");
     let there = format!("agents:\n  - {{name: there, url: \"{url}\"}}\n");

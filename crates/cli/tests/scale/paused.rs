@@ -6,6 +6,7 @@ use serde_json::Value;
 use testkit::postgres::Database;
 
 use super::{
+    detour::{Detour, Passage},
     http::{artifact_text, is_terminal, state, to_at_once},
     rig::{PATIENCE, Server, Setting, TOKEN},
     sse::Frame,
@@ -73,30 +74,36 @@ async fn an_instance_that_stood_still_before_it_sent_a_message_has_the_work_done
         far.url
     );
     let database = Database::create();
-    let mut setting = Setting::on(database.url())
+    let detour = Detour::to(database.url()).await;
+    let mut setting = Setting::on(detour.url())
         .with_config("lease = \"1s\"\n[outbound]\npoll = \"200ms\"\n")
         .with_agents_yaml(&entry)
         .with_fault(Some("slow-send"));
     let first = setting.start("a").await;
-    setting.fault = None;
+    (setting.fault, setting.store) = (None, Some(database.url().to_owned()));
     let far_tasks = || {
         let rows = elsewhere.scratch.look(&["SELECT state FROM a2a_tasks"]);
         rows[0].iter().map(|row| row[0].clone().unwrap_or_default()).collect::<Vec<_>>()
     };
 
     // The first to accept a message runs it.
-    let task = first.api().send(&to_at_once("next", "30 chunks, 100 ms apart")).await;
+    let task = first.api().send(&to_at_once("next", "40 chunks, 100 ms apart")).await;
     let id = task["id"].as_str().expect("a task has an id").to_owned();
     until("it keeps that it is about to send", || first.log().contains("a message is about to be sent")).await;
     first.signal("STOP");
     assert_eq!(far_tasks().len(), 0, "it has not sent yet");
     let second = setting.start("b").await;
     until("the second sends", || far_tasks().len() == 1).await;
+    // It does not hear that its lease is lost before it has sent.
+    detour.set(Passage::Silent);
     first.signal("CONT");
-    until("the first hears that its lease is lost", || first.log().contains("has taken the task over")).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    detour.set(Passage::Open);
+    let is_lost = |log: &str| log.contains("no longer this worker's") || log.contains("has taken the task over");
+    until("the first hears that its lease is lost", || is_lost(&first.log())).await;
 
     let done = second.api().task_when(&id, is_terminal).await;
-    let whole: String = (1..=30).map(|n| format!("chunk {n} of 30\n")).collect();
+    let whole: String = (1..=40).map(|n| format!("chunk {n} of 40\n")).collect();
     assert_eq!((state(&done), artifact_text(&done)), ("COMPLETED", whole), "{done:#}");
     let log: Vec<Value> =
         first.api().subscribe(&id, Some(0)).await.rest().await.into_iter().map(|frame| frame.body).collect();

@@ -97,6 +97,7 @@ async fn turns_of_a_model_behind_interim_responses_without_an_end_fail_and_delay
     assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
     for task in tasks {
         assert_eq!(state(&task), "FAILED", "{task:#}");
+        assert!(text(&task, "/status/message/parts/0/text").contains("interim responses (1xx)"), "{task:#}");
     }
     assert!(provider.calls().iter().any(|call| call.path == "/v1/chat/completions"), "{:?}", provider.calls());
     assert!(longest < Duration::from_secs(5), "another call took {longest:?}");
