@@ -9,4 +9,5 @@ mod differential;
 mod grpc;
 mod protojson;
 mod signature;
+mod usage;
 mod v03;

@@ -4,7 +4,7 @@
 //! [`egress`] is the one place of the product that opens outbound connections; everything here goes
 //! through it. What a remote says is data: capped, never trusted, and read with patience (`lenient`), since agents differ.
 //!
-//! ```no_run
+//! ```
 //! # async fn example() -> Result<(), client::Error> {
 //! use client::{Client, Connector, Options, Policy};
 //!

@@ -6,7 +6,7 @@ use a2a::{
     DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
     ListTaskPushNotificationConfigsRequest, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
-use client::{Binding, Connector, Error, Limits, Policy, Resume, parse_url, user_message};
+use client::{Binding, Client, Connector, Error, Limits, Options, Policy, Resume, parse_url, user_message};
 
 use crate::client::script::{Script, answer, collect, event, events, held, json, options, rpc};
 
@@ -29,6 +29,27 @@ fn task_event(state: &str) -> String {
 
 fn status_event(state: &str) -> String {
     format!(r#"{{"statusUpdate":{{"taskId":"t-1","contextId":"c","status":{{"state":"TASK_STATE_{state}"}}}}}}"#)
+}
+
+/// The code that the documentation of the crate shows.
+#[tokio::test]
+async fn an_agent_is_found_by_its_url_and_its_events_are_read() -> Result<(), Error> {
+    let script = Script::start(|url| {
+        vec![
+            card("JSONRPC", url),
+            events(&[event(1, &rpc(&task_event("SUBMITTED"))), event(2, &rpc(&status_event("COMPLETED")))]),
+        ]
+    });
+    let connector = Connector::new(Policy::Operator, Limits::default());
+    let url = parse_url(&script.url)?;
+    let client = Client::connect(connector, &url, Options::default()).await?;
+    let mut stream = client.stream(user_message("m-1", "hello")).await?;
+    let mut shown = Vec::new();
+    while let Some(event) = stream.next().await {
+        shown.push(event?.json.to_string());
+    }
+    assert_eq!(shown, [task_event("SUBMITTED"), status_event("COMPLETED")]);
+    Ok(())
 }
 
 #[tokio::test]
