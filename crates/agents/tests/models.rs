@@ -7,4 +7,3 @@ mod find;
 mod openai;
 mod rig;
 mod scripted;
-mod server;

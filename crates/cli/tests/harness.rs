@@ -5,26 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-pub(crate) mod grpc;
 mod home;
-pub(crate) mod http;
 pub(crate) mod log;
-pub(crate) mod random {
-    pub(crate) use testkit::rng::Random;
-}
 pub(crate) mod remote;
 mod server;
-pub(crate) mod sse;
-pub(crate) mod webhook;
 
 pub(crate) use home::{Home, failed, text, worked};
 pub(crate) use server::{Ended, Server};
-
-/// Nothing a test waits for takes longer, unless something is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The token of the tenant `default`, where a suite gives its servers one.
-pub(crate) const TOKEN: &str = "sb_test-token-of-the-default-tenant-0000000";
+pub(crate) use testkit::{PATIENCE, TOKEN, grpc, http, rng as random, sse, webhook};
 
 /// Does in a test without a runtime what needs one.
 pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {

@@ -15,7 +15,6 @@ mod detour;
 mod disk;
 mod latency;
 mod locked;
-mod nats;
 mod outage;
 mod paused;
 mod postgres;
@@ -28,5 +27,7 @@ mod verdict;
 mod wakeless;
 mod webhooks;
 mod workers;
+
+use testkit::nats;
 
 use crate::harness::{http, log, random, sse};

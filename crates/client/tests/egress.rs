@@ -8,22 +8,29 @@ mod lookups;
 mod names;
 mod ports;
 mod sending;
-mod site;
 mod transport;
 mod urls;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv6Addr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
 
 use client::{
     Connector, Error, Limits, Policy,
     egress::{Guard, Request, Resolve, Response},
 };
 use http::Method;
+use testkit::http_server::{HttpServer, raw};
 use url::Url;
 
 /// Addresses that answers and URLs may lead to. Nothing here connects to them.
 const PUBLIC: &str = "93.184.216.34";
 const PUBLIC_V6: &str = "2606:2800:220:1::1";
+
+const KEEP: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const CLOSE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
 
 /// What a test of a hang waits for. Nothing should take as long.
 const HANG: Duration = Duration::from_secs(20);
@@ -44,6 +51,17 @@ fn url(text: &str) -> Url {
 
 fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// A server on 127.0.0.1 alone that answers every request so.
+fn site(answer: &str) -> HttpServer {
+    HttpServer::repeating(TcpListener::bind("127.0.0.1:0").unwrap(), raw(answer))
+}
+
+/// The same on every address of this machine, of both versions where it has both.
+fn site_everywhere(answer: &str) -> HttpServer {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind("0.0.0.0:0"));
+    HttpServer::repeating(listener.unwrap(), raw(answer))
 }
 
 async fn get(connector: &Connector, url: &Url) -> Result<Response, Error> {

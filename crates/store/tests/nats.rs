@@ -5,9 +5,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    net::TcpListener,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,66 +13,10 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use nkeys::KeyPair;
 use store::{Accept, Draft, Quota, Recent, Store, Target, TaskId, TenantId, Wake, clock, postgres, sqlite, wake};
 use tempfile::TempDir;
-use testkit::{certificates::certify, postgres::Database};
+use testkit::{certificates::certify, nats::Nats, postgres::Database};
 use tokio::{io::AsyncWriteExt, time::timeout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A `nats-server` on a port of its own. Dropping it is kill -9.
-struct Server {
-    child: Child,
-    port: u16,
-    arguments: Vec<String>,
-}
-
-impl Server {
-    fn start(arguments: &[&str]) -> Self {
-        let port = free_port();
-        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self { child: spawn(port, &arguments), port, arguments }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn restart(&mut self) {
-        self.child = spawn(self.port, &self.arguments);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn spawn(port: u16, arguments: &[String]) -> Child {
-    let program = match std::env::var_os("SB_TEST_NATS_SERVER") {
-        Some(path) => PathBuf::from(path),
-        None => PathBuf::from("nats-server"),
-    };
-    let mut command = Command::new(&program);
-    command.args(["-a", "127.0.0.1", "-p", &port.to_string()]).args(arguments);
-    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut child = started.unwrap_or_else(|error| {
-        panic!("{}: {error}: install nats-server, or say in SB_TEST_NATS_SERVER where it is", program.display())
-    });
-    let since = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(child.try_wait().unwrap().is_none(), "nats-server has ended");
-        assert!(since.elapsed() < PATIENCE, "nats-server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// An instance of the installation `name`.
 struct Instance {
@@ -159,8 +100,8 @@ async fn pair(url: &str) -> (Instance, Instance) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_hear_each_other() {
-    let server = Server::start(&[]);
-    let url = format!("nats://127.0.0.1:{}", server.port);
+    let server = Nats::start(&[]);
+    let url = server.url();
     let (a, b) = pair(&url).await;
     let stranger = Instance::start("two", &url).await;
     for _ in 0..20 {
@@ -183,11 +124,11 @@ async fn instances_hear_each_other() {
 /// On PostgreSQL NATS takes the place of NOTIFY, and the database names the installation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_on_one_database_hear_each_other() {
-    let server = Server::start(&[]);
+    let server = Nats::start(&[]);
     let database = Database::create();
     let mut instances = Vec::new();
     for _ in 0..2 {
-        let wake: Wake = format!("nats://127.0.0.1:{}", server.port).parse().unwrap();
+        let wake: Wake = server.url().parse().unwrap();
         let options = postgres::Options { wake: wake.clone(), ..postgres::Options::default() };
         let store: Arc<dyn Store> = postgres::open(&database.url().parse().unwrap(), options).await.unwrap();
         wake::join(store.as_ref(), &wake).await.unwrap();
@@ -212,10 +153,10 @@ async fn instances_on_one_database_hear_each_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_back_makes_everyone_look() {
-    let mut server = Server::start(&[]);
-    let (a, b) = pair(&format!("nats://127.0.0.1:{}", server.port)).await;
+    let mut server = Nats::start(&[]);
+    let (a, b) = pair(&server.url()).await;
     for _ in 0..2 {
-        server.kill();
+        server.kill9();
         let task = TaskId::mint();
         let mut watch = a.store.hub().watch(task);
         // Far more than the queue holds: nobody waits for a server that is gone.
@@ -226,7 +167,7 @@ async fn a_server_that_comes_back_makes_everyone_look() {
         b.write(task).await;
         assert!(since.elapsed() < PATIENCE);
         assert!(timeout(Duration::from_millis(300), watch.changed()).await.is_err(), "heard from nowhere");
-        server.restart();
+        server.start_again();
         timeout(PATIENCE, watch.changed()).await.unwrap();
         assert!(matches!(watch.recent(0), Recent::Behind), "what was missed is looked for");
         a.will_hear(&b).await;
@@ -236,8 +177,8 @@ async fn a_server_that_comes_back_makes_everyone_look() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_may_ask_who_is_there() {
-    let named = Server::start(&["--user", "me", "--pass", "p:ss w@rd"]);
-    let port = named.port;
+    let named = Nats::start(&["--user", "me", "--pass", "p:ss w@rd"]);
+    let port = named.port();
     let (a, b) = pair(&format!("nats://me:p%3ass%20w%40rd@127.0.0.1:{port}")).await;
     assert!(a.hears(&b, PATIENCE).await);
     for url in [format!("nats://me:wrong@127.0.0.1:{port}"), format!("nats://127.0.0.1:{port}")] {
@@ -246,8 +187,8 @@ async fn a_server_may_ask_who_is_there() {
         assert!(!a.hears(&refused, Duration::from_millis(300)).await, "{url}");
     }
 
-    let token = Server::start(&["--auth", "s3cret"]);
-    let (a, b) = pair(&format!("nats://s3cret@127.0.0.1:{}", token.port)).await;
+    let token = Nats::start(&["--auth", "s3cret"]);
+    let (a, b) = pair(&format!("nats://s3cret@127.0.0.1:{}", token.port())).await;
     assert!(b.hears(&a, PATIENCE).await);
 }
 
@@ -263,15 +204,15 @@ async fn a_server_may_ask_for_a_key() {
     let known = write("known", format!("{}\n", user.seed().unwrap()));
     let unknown = write("unknown", stranger.seed().unwrap());
     let users = format!("authorization {{ users: [ {{ nkey: {} }} ] }}", user.public_key());
-    let server = Server::start(&["-c", &write("keys.conf", users)]);
-    let (a, b) = pair(&format!("nats://127.0.0.1:{}?nkey={known}", server.port)).await;
+    let server = Nats::start(&["-c", &write("keys.conf", users)]);
+    let (a, b) = pair(&format!("{}?nkey={known}", server.url())).await;
     assert!(a.hears(&b, PATIENCE).await);
-    let refused = Instance::start("one", &format!("nats://127.0.0.1:{}?nkey={unknown}", server.port)).await;
+    let refused = Instance::start("one", &format!("{}?nkey={unknown}", server.url())).await;
     assert!(!refused.hears(&a, Duration::from_secs(1)).await);
 
     // The same key with a claim that an account has signed, which an operator has signed.
     let (operator, account) = (KeyPair::new_operator(), KeyPair::new_account());
-    let server = Server::start(&[
+    let server = Nats::start(&[
         "-c",
         &write(
             "claims.conf",
@@ -292,7 +233,7 @@ async fn a_server_may_ask_for_a_key() {
             user.seed().unwrap()
         ),
     );
-    let (a, b) = pair(&format!("nats://127.0.0.1:{}?creds={credentials}", server.port)).await;
+    let (a, b) = pair(&format!("{}?creds={credentials}", server.url())).await;
     assert!(a.hears(&b, PATIENCE).await);
 }
 
@@ -319,18 +260,18 @@ async fn instances_hear_each_other_by_tls() {
     certify(dir.path(), "ca", None);
     certify(dir.path(), "other", None);
     certify(dir.path(), "server", Some("ca"));
-    let server = Server::start(&["--tls", "--tlscert", &file("server.pem"), "--tlskey", &file("server.key")]);
-    let (port, ca, other) = (server.port, file("ca.pem"), file("other.pem"));
+    let server = Nats::start(&["--tls", "--tlscert", &file("server.pem"), "--tlskey", &file("server.key")]);
+    let (port, ca, other) = (server.port(), file("ca.pem"), file("other.pem"));
     let (a, b) = pair(&format!("tls://localhost:{port}?ca={ca}")).await;
     let c = Instance::start("one", &format!("nats://localhost:{port}?ca={ca}")).await;
     c.will_hear(&a).await;
     assert!(a.hears(&b, PATIENCE).await && b.hears(&c, PATIENCE).await);
-    let plain = Server::start(&[]);
+    let plain = Nats::start(&[]);
     for (url, why) in [
         (format!("tls://localhost:{port}?ca={other}"), "another authority"),
         (format!("tls://localhost:{port}"), "the system's authorities"),
         (format!("tls://127.0.0.1:{port}?ca={ca}"), "another name"),
-        (format!("tls://localhost:{}?ca={ca}", plain.port), "a server without TLS"),
+        (format!("tls://localhost:{}?ca={ca}", plain.port()), "a server without TLS"),
     ] {
         let (one, two) = (Instance::start("one", &url).await, Instance::start("one", &url).await);
         assert!(!one.hears(&two, Duration::from_secs(1)).await, "{why}");
@@ -397,7 +338,7 @@ async fn nonsense_from_a_server_harms_nothing() {
         a.write(TaskId::mint()).await;
     }
     drop(listener);
-    let _server = Server { child: spawn(port, &[]), port, arguments: Vec::new() };
+    let _server = Nats::start_on(port, &[]);
     a.will_hear(&b).await;
     b.will_hear(&a).await;
 }

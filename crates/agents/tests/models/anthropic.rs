@@ -5,14 +5,12 @@ use std::time::Duration;
 use agents::model::{Content, ErrorKind, Message, Piece, Request, Role, Stop, Usage};
 use serde_json::json;
 
-use crate::models::{
-    rig::{Heard, Rig, hear, request},
-    server::{Server, Step, chunk, end, head, json as json_answer, stream},
-};
+use crate::models::rig::{Heard, Rig, hear, request};
+use testkit::http_server::{HttpServer, Step, chunk, end, head, json as json_answer, stream};
 
 const KEY: &str = "key-of-anthropic-123";
 
-fn rig(server: &Server) -> Rig {
+fn rig(server: &HttpServer) -> Rig {
     Rig::new("default = \"anthropic/claude-x\"\n", &[("ANTHROPIC_API_KEY", KEY), ("ANTHROPIC_BASE_URL", &server.url)])
 }
 
@@ -63,7 +61,7 @@ fn whole(reason: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn an_answer_is_streamed_with_its_stop_and_its_usage() {
-    let server = Server::start([stream(whole("end_turn")), stream(whole("max_tokens")), stream(whole("refusal"))]);
+    let server = HttpServer::start([stream(whole("end_turn")), stream(whole("max_tokens")), stream(whole("refusal"))]);
     let rig = rig(&server);
     let messages = vec![
         Message {
@@ -86,14 +84,14 @@ async fn an_answer_is_streamed_with_its_stop_and_its_usage() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(stops, [Stop::Done, Stop::Length, Stop::Other("refusal".to_owned())]);
-    let seen = server.seen();
+    let seen = server.received();
     assert_eq!(seen[0].line, "POST /v1/messages HTTP/1.1");
     assert_eq!(seen[0].header("x-api-key").as_deref(), Some(KEY));
     assert_eq!(seen[0].header("anthropic-version").as_deref(), Some("2023-06-01"));
     assert_eq!(seen[0].header("authorization"), None);
-    assert_eq!(seen[0].body["messages"][0]["content"][1]["source"]["url"], "https://i.example/a.png");
+    assert_eq!(seen[0].json()["messages"][0]["content"][1]["source"]["url"], "https://i.example/a.png");
     assert_eq!(
-        (&seen[0].body["max_tokens"], &seen[0].body["stream"], &seen[0].body["model"]),
+        (&seen[0].json()["max_tokens"], &seen[0].json()["stream"], &seen[0].json()["model"]),
         (&json!(77), &json!(true), &json!("claude-x"))
     );
     assert_eq!(seen[2].connection, 1, "the connection is used again");
@@ -101,7 +99,7 @@ async fn an_answer_is_streamed_with_its_stop_and_its_usage() {
 
 #[tokio::test]
 async fn a_piece_is_said_while_the_provider_still_thinks_about_the_next() {
-    let server = Server::start([vec![
+    let server = HttpServer::start([vec![
         head(),
         chunk(start()),
         chunk(delta("first")),
@@ -121,7 +119,7 @@ async fn a_piece_is_said_while_the_provider_still_thinks_about_the_next() {
 #[tokio::test]
 async fn an_event_that_comes_in_bits_is_one() {
     let bytes = whole("end_turn").concat().replace("Hel", "Hä€😀l").into_bytes();
-    let server = Server::start([stream(bytes.chunks(3)), stream(bytes.chunks(1))]);
+    let server = HttpServer::start([stream(bytes.chunks(3)), stream(bytes.chunks(1))]);
     let rig = rig(&server);
     for _ in 0..2 {
         assert_eq!(rig.ask("x").await.unwrap().text(), "Hä€😀llo.");
@@ -131,7 +129,7 @@ async fn an_event_that_comes_in_bits_is_one() {
 #[tokio::test]
 async fn an_overload_is_waited_out_before_the_first_piece_and_told_after_it() {
     let overloaded = event("error", r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#);
-    let server = Server::start([
+    let server = HttpServer::start([
         stream([start(), overloaded.clone()]),
         json_answer(529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
         stream(whole("end_turn")),
@@ -139,7 +137,7 @@ async fn an_overload_is_waited_out_before_the_first_piece_and_told_after_it() {
     ]);
     let rig = rig(&server);
     assert_eq!(rig.ask("x").await.unwrap().text(), "Hello.");
-    assert_eq!(server.seen().len(), 3);
+    assert_eq!(server.received().len(), 3);
     let mut answer = rig.model("").ask(&request("x")).await.unwrap();
     assert_eq!(answer.next().await.unwrap(), Some(Piece::Text("half".to_owned())));
     let error = answer.next().await.unwrap_err();
@@ -149,7 +147,7 @@ async fn an_overload_is_waited_out_before_the_first_piece_and_told_after_it() {
     );
     assert_eq!(answer.next().await.unwrap(), None);
     assert_eq!(answer.usage().input_tokens, 16, "what was used is known all the same");
-    assert_eq!(server.seen().len(), 4);
+    assert_eq!(server.received().len(), 4);
 }
 
 #[tokio::test]
@@ -157,7 +155,7 @@ async fn errors_are_told_by_what_can_be_done_about_them() {
     let error = |kind: &str, message: &str| {
         format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}},"request_id":"r"}}"#)
     };
-    let server = Server::start([
+    let server = HttpServer::start([
         json_answer(401, &error("authentication_error", &format!("invalid x-api-key {KEY}"))),
         json_answer(403, &error("permission_error", "not yours")),
         json_answer(404, &error("not_found_error", "model: claude-x")),
@@ -183,12 +181,12 @@ async fn errors_are_told_by_what_can_be_done_about_them() {
         let error = rig.ask("x").await.unwrap_err();
         assert_eq!((error.kind, error.to_string().as_str()), (kind, said));
     }
-    assert_eq!(server.seen().len(), 6, "none of them passes");
+    assert_eq!(server.received().len(), 6, "none of them passes");
 }
 
 #[tokio::test]
 async fn an_answer_in_one_body_is_read_too_and_a_url_may_end_with_the_version() {
-    let server = Server::start([json_answer(
+    let server = HttpServer::start([json_answer(
         200,
         r#"{"type":"message","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"One."},{"type":"text","text":" Two."}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":4}}"#,
     )]);
@@ -199,6 +197,6 @@ async fn an_answer_in_one_body_is_read_too_and_a_url_may_end_with_the_version() 
     let heard = Rig::new(&toml, &[]).ask("x").await.unwrap();
     let usage = Usage { input_tokens: 3, output_tokens: 4 };
     assert_eq!(heard, Heard { pieces: vec!["One.".to_owned(), " Two.".to_owned()], stop: Stop::Done, usage });
-    assert_eq!(server.seen()[0].line, "POST /proxy/v1/messages HTTP/1.1");
-    assert_eq!(server.seen()[0].header("x-api-key"), None);
+    assert_eq!(server.received()[0].line, "POST /proxy/v1/messages HTTP/1.1");
+    assert_eq!(server.received()[0].header("x-api-key"), None);
 }

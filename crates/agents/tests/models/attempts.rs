@@ -7,12 +7,10 @@ use std::{
 
 use agents::model::{ErrorKind, Options};
 
-use crate::models::{
-    rig::{Rig, hear, request},
-    server::{Server, Step, answer, stream},
-};
+use crate::models::rig::{Rig, hear, request};
+use testkit::http_server::{HttpServer, Step, answer, stream};
 
-fn rig(server: &Server, circuit: Duration) -> Rig {
+fn rig(server: &HttpServer, circuit: Duration) -> Rig {
     let toml = format!("default = \"p/m\"\n[providers.p]\napi = \"openai\"\nurl = \"{}\"\n", server.url);
     Rig::with(&toml, &[], |options| Options { circuit, ..options })
 }
@@ -30,12 +28,12 @@ const LONG: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn what_passes_is_asked_up_to_four_times() {
     for status in [429, 500, 502, 503, 504, 529] {
-        let server = Server::start([refused(status, ""), refused(status, ""), refused(status, ""), fine()]);
+        let server = HttpServer::start([refused(status, ""), refused(status, ""), refused(status, ""), fine()]);
         assert_eq!(rig(&server, LONG).ask("x").await.unwrap().text(), "fine", "{status}");
-        assert_eq!(server.seen().len(), 4);
-        let server = Server::start((0..5).map(|_| refused(status, "")));
+        assert_eq!(server.received().len(), 4);
+        let server = HttpServer::start((0..5).map(|_| refused(status, "")));
         let error = rig(&server, LONG).ask("x").await.unwrap_err();
-        assert_eq!((server.seen().len(), error.status()), (4, Some(status)));
+        assert_eq!((server.received().len(), error.status()), (4, Some(status)));
         assert!(
             error.to_string().ends_with(&format!("({status}): an HTML page with the title `Oops` (after 4 attempts)")),
             "{error}"
@@ -46,7 +44,8 @@ async fn what_passes_is_asked_up_to_four_times() {
 
 #[tokio::test]
 async fn the_provider_says_when_to_come_back() {
-    let server = Server::start([refused(429, "retry-after: 1\r\n"), refused(503, "retry-after-ms: 300\r\n"), fine()]);
+    let server =
+        HttpServer::start([refused(429, "retry-after: 1\r\n"), refused(503, "retry-after-ms: 300\r\n"), fine()]);
     let begun = Instant::now();
     rig(&server, LONG).ask("x").await.unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(1300), "{:?}", begun.elapsed());
@@ -54,7 +53,7 @@ async fn the_provider_says_when_to_come_back() {
     // A date has whole seconds, so that two of them are at least one.
     let now = UNIX_EPOCH + Duration::from_millis(store::clock::now().as_millis().unsigned_abs());
     let date = |seconds| format!("retry-after: {}\r\n", httpdate::fmt_http_date(now + Duration::from_secs(seconds)));
-    let server = Server::start([refused(429, &date(2)), fine(), refused(429, &date(3600))]);
+    let server = HttpServer::start([refused(429, &date(2)), fine(), refused(429, &date(3600))]);
     let begun = Instant::now();
     let rig = rig(&server, LONG);
     rig.ask("x").await.unwrap();
@@ -63,7 +62,7 @@ async fn the_provider_says_when_to_come_back() {
     assert_eq!(error.kind, ErrorKind::RateLimited);
     assert!(error.to_string().contains("it wants to be asked again in 35"), "{error}");
     assert!(error.retry_after().unwrap() > Duration::from_secs(3500));
-    assert_eq!(server.seen().len(), 3, "nobody waits for an hour");
+    assert_eq!(server.received().len(), 3, "nobody waits for an hour");
 }
 
 #[tokio::test]
@@ -71,18 +70,22 @@ async fn whoever_fails_too_often_is_left_alone_for_a_while() {
     let circuit = Duration::from_millis(1500);
     let mut plays: Vec<Vec<Step>> = (0..5).map(|_| refused(500, "")).collect();
     plays.extend([refused(500, ""), fine(), fine()]);
-    let server = Server::start(plays);
+    let server = HttpServer::start(plays);
     let rig = rig(&server, circuit);
     assert_eq!(rig.ask("x").await.unwrap_err().kind, ErrorKind::Unavailable);
     let error = rig.ask("x").await.unwrap_err();
-    assert_eq!((error.kind, server.seen().len()), (ErrorKind::Unavailable, 5), "the fifth failure ends the attempts");
+    assert_eq!(
+        (error.kind, server.received().len()),
+        (ErrorKind::Unavailable, 5),
+        "the fifth failure ends the attempts"
+    );
     let error = rig.ask("x").await.unwrap_err();
-    assert_eq!((error.kind, error.kind.code(), server.seen().len()), (ErrorKind::CircuitOpen, "circuit_open", 5));
+    assert_eq!((error.kind, error.kind.code(), server.received().len()), (ErrorKind::CircuitOpen, "circuit_open", 5));
     assert!(error.to_string().starts_with("p: too many calls have failed"), "{error}");
     assert_eq!(rig.models.providers()[0].circuit, "open");
     tokio::time::sleep(circuit).await;
     assert_eq!(rig.ask("x").await.unwrap_err().kind, ErrorKind::Unavailable, "one tries");
-    assert_eq!((rig.ask("x").await.unwrap_err().kind, server.seen().len()), (ErrorKind::CircuitOpen, 6));
+    assert_eq!((rig.ask("x").await.unwrap_err().kind, server.received().len()), (ErrorKind::CircuitOpen, 6));
     tokio::time::sleep(circuit).await;
     assert_eq!(rig.ask("x").await.unwrap().text(), "fine");
     assert_eq!(rig.models.providers()[0].circuit, "closed");
@@ -93,7 +96,7 @@ async fn whoever_fails_too_often_is_left_alone_for_a_while() {
 async fn who_breaks_a_provider_closes_nobody_elses_way_to_it() {
     let mut plays: Vec<Vec<Step>> = (0..5).map(|_| refused(500, "")).collect();
     plays.push(fine());
-    let server = Server::start(plays);
+    let server = HttpServer::start(plays);
     let rig = rig(&server, LONG);
     rig.ask("x").await.unwrap_err();
     rig.ask("x").await.unwrap_err();
@@ -105,7 +108,7 @@ async fn who_breaks_a_provider_closes_nobody_elses_way_to_it() {
 
 #[tokio::test]
 async fn whoever_refuses_is_there() {
-    let server = Server::start((0..8).map(|_| refused(400, "")));
+    let server = HttpServer::start((0..8).map(|_| refused(400, "")));
     let rig = rig(&server, LONG);
     for _ in 0..8 {
         assert_eq!(rig.ask("x").await.unwrap_err().kind, ErrorKind::Invalid);
@@ -115,7 +118,7 @@ async fn whoever_refuses_is_there() {
 
 #[tokio::test]
 async fn many_are_asked_at_once() {
-    let server = Server::start((0..40).map(|_| fine()));
+    let server = HttpServer::start((0..40).map(|_| fine()));
     let rig = Arc::new(rig(&server, LONG));
     let asks: Vec<_> = (0..40)
         .map(|_| {

@@ -4,14 +4,12 @@ use std::time::{Duration, Instant};
 
 use agents::model::{Error, ErrorKind, Piece};
 
-use crate::models::{
-    rig::{Rig, request},
-    server::{Server, Step, answer, chunk, end, head, head_of, stream},
-};
+use crate::models::rig::{Rig, request};
+use testkit::http_server::{HttpServer, Step, answer, chunk, end, head, head_of, stream};
 
 const TIMEOUT: Duration = Duration::from_millis(600);
 
-fn rig(server: &Server) -> Rig {
+fn rig(server: &HttpServer) -> Rig {
     rig_at(&server.url)
 }
 
@@ -32,10 +30,10 @@ fn whole() -> Vec<Vec<u8>> {
 
 /// What is said of a server that does this.
 async fn broken(play: Vec<Step>) -> (Error, usize) {
-    let server = Server::start([play]);
+    let server = HttpServer::start([play]);
     let error = rig(&server).ask("x").await.expect_err("it is broken");
     assert!(!format!("{error:?} {error}").contains("very-secret"), "{error:?}");
-    (error, server.seen().len())
+    (error, server.received().len())
 }
 
 #[tokio::test]
@@ -103,7 +101,7 @@ async fn silence_ends_with_the_timeout_wherever_it_comes() {
         assert_eq!(error.kind, ErrorKind::Unavailable);
     }
     assert!(begun.elapsed() >= TIMEOUT * 3);
-    let server = Server::start([vec![head(), chunk(delta("half")), chunk(": still here\n\n"), Step::AwaitClose]]);
+    let server = HttpServer::start([vec![head(), chunk(delta("half")), chunk(": still here\n\n"), Step::AwaitClose]]);
     let mut answer = rig(&server).model("").ask(&request("x")).await.unwrap();
     assert_eq!(answer.next().await.unwrap(), Some(Piece::Text("half".to_owned())));
     assert_eq!(answer.next().await.unwrap_err().to_string(), "p: nothing was heard for 600ms");
@@ -118,13 +116,13 @@ async fn whoever_says_something_now_and_then_is_not_silent() {
         slow.push(chunk(if n == 5 { delta("fine") } else { ": ping\n\n".to_owned() }));
     }
     slow.extend([chunk("data: [DONE]\n\n"), end()]);
-    let server = Server::start([slow]);
+    let server = HttpServer::start([slow]);
     assert_eq!(rig(&server).ask("x").await.unwrap().text(), "fine");
 }
 
 #[tokio::test]
 async fn a_stream_that_breaks_off_is_asked_for_again_until_something_has_come() {
-    let server = Server::start([
+    let server = HttpServer::start([
         vec![Step::Close],
         vec![head(), Step::Close],
         stream([": nothing\n\n"]),
@@ -134,7 +132,7 @@ async fn a_stream_that_breaks_off_is_asked_for_again_until_something_has_come() 
     ]);
     let rig = rig(&server);
     assert_eq!(rig.ask("x").await.unwrap().text(), "fine");
-    assert_eq!(server.seen().len(), 4);
+    assert_eq!(server.received().len(), 4);
     for said in ["p: the connection broke before the answer's end: ", "p: the answer broke off before its end"] {
         let mut answer = rig.model("").ask(&request("x")).await.unwrap();
         assert_eq!(answer.next().await.unwrap(), Some(Piece::Text("half".to_owned())));
@@ -142,7 +140,7 @@ async fn a_stream_that_breaks_off_is_asked_for_again_until_something_has_come() 
         assert!(error.kind == ErrorKind::Unavailable && error.to_string().starts_with(said), "{error}");
         assert_eq!(answer.next().await.unwrap(), None);
     }
-    assert_eq!(server.seen().len(), 6);
+    assert_eq!(server.received().len(), 6);
 }
 
 #[tokio::test]
@@ -160,12 +158,12 @@ async fn whoever_is_not_there_is_named_with_the_cause() {
 
 #[tokio::test]
 async fn whoever_stops_listening_ends_the_call() {
-    let server = Server::start([vec![head(), chunk(delta("one")), Step::AwaitClose]]);
+    let server = HttpServer::start([vec![head(), chunk(delta("one")), Step::AwaitClose]]);
     let answer = rig(&server).model("").ask(&request("x")).await.unwrap();
     drop(answer);
     server.closed().await;
 
-    let server = Server::start([vec![Step::AwaitClose]]);
+    let server = HttpServer::start([vec![Step::AwaitClose]]);
     let model = rig(&server).model("");
     let asked = tokio::time::timeout(TIMEOUT / 2, model.ask(&request("x"))).await;
     assert!(asked.is_err());

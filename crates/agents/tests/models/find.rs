@@ -4,10 +4,8 @@ use std::{fs, time::Duration};
 
 use agents::model::{Api, Models, Options};
 
-use crate::models::{
-    rig::{Rig, options},
-    server::{Server, json},
-};
+use crate::models::rig::{Rig, options};
+use testkit::http_server::{HttpServer, json};
 
 const KEYS: [(&str, &str); 3] = [("ANTHROPIC_API_KEY", "a"), ("OPENAI_API_KEY", "b"), ("OPENROUTER_API_KEY", "c")];
 
@@ -203,7 +201,7 @@ async fn ollama_is_found_where_it_usually_is() {
     // A busy machine may take longer than anybody waits.
     let (server, rig, said) = loop {
         looks += 1;
-        let server = Server::start([json(200, r#"{"models":[{"name":"qwen3:latest"},{"name":"llama3.2:1b"}]}"#)]);
+        let server = HttpServer::start([json(200, r#"{"models":[{"name":"qwen3:latest"},{"name":"llama3.2:1b"}]}"#)]);
         let url = server.url.clone();
         let rig = Rig::with("", &[], |options| Options { local: Some(url), ..options });
         rig.models.start();
@@ -217,7 +215,7 @@ async fn ollama_is_found_where_it_usually_is() {
     assert_eq!(rig.unset(""), rig.unset(""), "what was seen is kept for a moment");
     assert!(rig.unset("").contains("Ollama answers"));
     assert_eq!(rig.models.local().await.unwrap().models, ["qwen3:latest", "llama3.2:1b"]);
-    assert_eq!((server.seen().len(), server.seen()[0].line.as_str()), (1, "GET /api/tags HTTP/1.1"));
+    assert_eq!((server.received().len(), server.received()[0].line.as_str()), (1, "GET /api/tags HTTP/1.1"));
     rig.write("models.toml", "default = \"ollama/qwen3\"\n");
     assert!(!rig.unset("openai/x").contains("Ollama answers"), "it is set by now");
     assert!(rig.models.local().await.is_none());

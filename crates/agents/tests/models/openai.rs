@@ -4,19 +4,17 @@ use agents::model::{Content, ErrorKind, Message, Piece, Request, Role, Stop, Usa
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::models::{
-    rig::{Rig, hear, request},
-    server::{Server, Step, chunk, head, json as json_answer, stream},
-};
+use crate::models::rig::{Rig, hear, request};
+use testkit::http_server::{HttpServer, Step, chunk, head, json as json_answer, stream};
 
-fn toml(server: &Server) -> String {
+fn toml(server: &HttpServer) -> String {
     let url = &server.url;
     format!(
         "default = \"gateway/vendor/model-1\"\n[providers.gateway]\napi = \"openai\"\nurl = \"{url}/v1\"\nkey_env = \"GATEWAY_KEY\"\nimages = true\ntimeout = \"2s\"\n"
     )
 }
 
-fn rig(server: &Server) -> Rig {
+fn rig(server: &HttpServer) -> Rig {
     Rig::new(&toml(server), &[("GATEWAY_KEY", "sk-gateway-0123456789")])
 }
 
@@ -55,7 +53,7 @@ fn whole() -> Vec<String> {
 
 #[tokio::test]
 async fn an_answer_is_streamed_with_its_stop_and_its_usage() {
-    let server = Server::start([stream(whole())]);
+    let server = HttpServer::start([stream(whole())]);
     let rig = rig(&server);
     let image = Content::Image { media_type: "image/png".to_owned(), data: Bytes::from_static(b"png") };
     let messages = vec![Message { role: Role::User, content: vec![Content::Text("hi".to_owned()), image] }];
@@ -65,17 +63,17 @@ async fn an_answer_is_streamed_with_its_stop_and_its_usage() {
     let heard = hear(model.ask(&request).await.unwrap()).await.unwrap();
     assert_eq!((heard.pieces, heard.stop), (vec!["Hel".to_owned(), "lo.".to_owned()], Stop::Done));
     assert_eq!(heard.usage, Usage { input_tokens: 9, output_tokens: 4 });
-    let seen = &server.seen()[0];
+    let seen = &server.received()[0];
     assert_eq!(seen.line, "POST /v1/chat/completions HTTP/1.1");
     assert_eq!(seen.header("authorization").as_deref(), Some("Bearer sk-gateway-0123456789"));
-    assert_eq!((&seen.body["model"], &seen.body["max_tokens"]), (&json!("vendor/model-1"), &json!(77)));
-    assert_eq!(seen.body["stream_options"]["include_usage"], true);
-    assert_eq!(seen.body["messages"][1]["content"][1]["image_url"]["url"], "data:image/png;base64,cG5n");
+    assert_eq!((&seen.json()["model"], &seen.json()["max_tokens"]), (&json!("vendor/model-1"), &json!(77)));
+    assert_eq!(seen.json()["stream_options"]["include_usage"], true);
+    assert_eq!(seen.json()["messages"][1]["content"][1]["image_url"]["url"], "data:image/png;base64,cG5n");
 }
 
 #[tokio::test]
 async fn servers_end_a_stream_in_many_ways() {
-    let server = Server::start([
+    let server = HttpServer::start([
         // Without a last word.
         stream([delta("a"), finish("length"), usage()]),
         // Without an end at all: the model has ended, and nobody waits for long.
@@ -107,12 +105,12 @@ async fn servers_end_a_stream_in_many_ways() {
     }
     assert_eq!(stops, ["length", "done", "content_filter", "done", "done"]);
     assert_eq!(used, [4, 0, 0, 0, 2]);
-    assert_eq!(server.seen().len(), 5);
+    assert_eq!(server.received().len(), 5);
 }
 
 #[tokio::test]
 async fn an_answer_in_one_body_is_read_too() {
-    let server = Server::start([
+    let server = HttpServer::start([
         json_answer(
             200,
             r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Whole."},"finish_reason":"length"}],"usage":{"prompt_tokens":2,"completion_tokens":3}}"#,
@@ -138,7 +136,7 @@ async fn an_answer_in_one_body_is_read_too() {
 
 #[tokio::test]
 async fn what_a_server_does_not_take_is_left_out_and_remembered() {
-    let server = Server::start([
+    let server = HttpServer::start([
         json_answer(
             400,
             r#"{"error":{"message":"Unrecognized request argument supplied: stream_options","type":"invalid_request_error","param":null}}"#,
@@ -164,10 +162,10 @@ async fn what_a_server_does_not_take_is_left_out_and_remembered() {
     hear(rig.model("gateway/another").ask(&request).await.unwrap()).await.unwrap();
     let error = rig.model("").ask(&request).await.err().unwrap();
     assert_eq!(error.kind, ErrorKind::Invalid, "nobody asks for ever");
-    let seen = server.seen();
+    let seen = server.received();
     let shape = |n: usize| {
         ["stream_options", "max_tokens", "max_completion_tokens", "temperature"]
-            .map(|key| seen[n].body.get(key).is_some())
+            .map(|key| seen[n].json().get(key).is_some())
     };
     assert_eq!(shape(0), [true, true, false, true]);
     assert_eq!(shape(1), [false, true, false, true]);
@@ -180,7 +178,7 @@ async fn what_a_server_does_not_take_is_left_out_and_remembered() {
 
 #[tokio::test]
 async fn an_error_inside_a_stream_is_one() {
-    let server = Server::start([
+    let server = HttpServer::start([
         stream([data(
             r#"{"error":{"code":502,"message":"Provider disconnected"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}"#,
         )]),
@@ -201,7 +199,7 @@ async fn an_error_inside_a_stream_is_one() {
 
 #[tokio::test]
 async fn errors_are_told_by_what_can_be_done_about_them() {
-    let server = Server::start([
+    let server = HttpServer::start([
         json_answer(
             401,
             r#"{"error":{"message":"Incorrect API key provided: sk-gatew**********6789. You can find yours at https://o.example.","type":"invalid_request_error","code":"invalid_api_key"}}"#,
@@ -237,12 +235,12 @@ async fn errors_are_told_by_what_can_be_done_about_them() {
         let error = rig.ask("x").await.unwrap_err();
         assert_eq!((error.kind, error.to_string().as_str()), (kind, said));
     }
-    assert_eq!(server.seen().len(), 5);
+    assert_eq!(server.received().len(), 5);
 }
 
 #[tokio::test]
 async fn pictures_are_refused_where_nobody_sees_them() {
-    let server = Server::start([]);
+    let server = HttpServer::start([]);
     let toml = toml(&server).replace("images = true\n", "");
     let rig = Rig::new(&toml, &[("GATEWAY_KEY", "k")]);
     assert!(!rig.model("").takes_images());

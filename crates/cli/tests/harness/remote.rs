@@ -1,464 +1,50 @@
-//! A remote agent: a real HTTP server that keeps what it was asked and answers by a script; and a server that calls it.
-
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-use reqwest::{Method, header::HeaderMap};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
-
-use super::{
-    PATIENCE, TOKEN,
-    http::{Api, message, with_json},
-    webhook::{self, Request},
-};
+//! Remote agents, and a server that calls them.
 
 mod caller;
-mod words;
 
-pub(crate) use caller::{Caller, Setup, unframed};
-pub(crate) use words::{card_03, card_10, task_03, task_10};
+use std::time::Duration;
 
-/// Where the card is that belongs to the agent at [`Remote::agent`], for whoever looks at the well-known place.
-pub(crate) const WELL_KNOWN: &str = "/.well-known/agent-card.json";
+use serde_json::json;
+pub(crate) use testkit::fake_agent::*;
 
-/// The same before 0.3.
-pub(crate) const LEGACY: &str = "/.well-known/agent.json";
+pub(crate) use self::caller::{Caller, Setup, unframed};
+use crate::harness::{
+    PATIENCE,
+    http::{Api, text},
+};
 
-/// Where it is for whoever looks beside the agent.
-pub(crate) const BESIDE: &str = "/a2a/agent-card.json";
-
-/// Stands for the id of the request in bytes that are said.
-pub(crate) const ID: &str = "\"$id\"";
-
-/// One that listens.
-pub(crate) struct Remote {
-    /// `http://host:port`
-    pub(crate) base: String,
-    inner: Arc<Inner>,
-    running: tokio::task::JoinHandle<()>,
-}
-
-#[derive(Default)]
-struct Inner {
-    asked: Mutex<Vec<Asked>>,
-    /// What it says next, by the method of JSON-RPC, else by the path; the last answer of each stays.
-    script: Mutex<HashMap<String, VecDeque<Answer>>>,
-    /// How many connections are open.
-    open: AtomicUsize,
-    /// How many bytes it has said.
-    said: AtomicU64,
-}
-
-/// A request.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Value,
-}
-
-/// What it says to a request.
-#[derive(Debug, Clone)]
-pub(crate) enum Answer {
-    /// A JSON-RPC result, in an envelope with the id of the request.
-    Result(Value),
-    /// A JSON-RPC error with this code.
-    Refused(i64, &'static str),
-    /// Any status with any headers and body. Where the body begins, [`ID`] becomes the id of the request.
-    Plain(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// Server-sent events. The connection ends after them.
-    Stream(Vec<Step>),
-    /// Bytes as they are, be they HTTP or not. The connection ends after them.
-    Raw(Vec<Step>),
-    /// Another answer after a while.
-    Later(Duration, Box<Self>),
-    /// The answer of the agent at a URL, which is sent the parts of the message under a new id, with this header of the request and no other.
-    Relayed(String, &'static str),
-}
-
-/// A piece of an answer.
-#[derive(Debug, Clone)]
-pub(crate) enum Step {
-    /// A JSON-RPC result as one event of a stream, in an envelope with the id of the request.
-    Event(Value),
-    /// Bytes. Where they begin, [`ID`] becomes the id of the request.
-    Bytes(Vec<u8>),
-    Wait(Duration),
-    /// Bytes with a pause after them, again and again until the other side has gone.
-    Forever(Vec<u8>, Duration),
-    /// So many of the same event at once with a pause after them, again and again.
-    Events(Value, usize, Duration),
-    /// Nothing more, until the other side has gone.
-    Hang,
-}
-
-impl Remote {
-    pub(crate) async fn start() -> Self {
-        Self::on_listener(TcpListener::bind("127.0.0.1:0").await.unwrap())
+#[tokio::test]
+async fn a_script_is_followed_and_what_was_asked_is_kept() {
+    let remote = Remote::with_card(card_03).await;
+    let api = Api::new(&remote.base, Some("token"));
+    assert_eq!(text(&api.get(WELL_KNOWN).await.ok(), "/url"), remote.agent());
+    assert_eq!(api.get(LEGACY).await.status, 404);
+    remote.on("message/send", [Answer::Result(json!("first")), Answer::Refused(-32603, "last")]);
+    for expected in ["/result", "/error/message", "/error/message"] {
+        let said = api.rpc_at("/a2a", "message/send", &json!({"x": 1})).await;
+        assert!(said.pointer(expected).is_some(), "{said:#}");
     }
+    assert_eq!(api.rpc_at("/a2a", "unheard/of", &json!({})).await["error"]["code"], -32601);
+    let call = &remote.calls()[0];
+    assert_eq!((call.rpc(), call.path.as_str(), call.params()), ("message/send", "/a2a", &json!({"x": 1})));
+    assert_eq!(call.header("authorization"), Some("Bearer token"));
+    assert_eq!(remote.looked_at(), [WELL_KNOWN, LEGACY]);
 
-    /// One on another host of this machine, as far as anybody can tell.
-    pub(crate) async fn elsewhere() -> Self {
-        Self::on_listener(TcpListener::bind("127.0.0.2:0").await.unwrap())
-    }
-
-    /// One with this card in all the places where it may be looked for.
-    pub(crate) async fn with_card(card: impl FnOnce(&str) -> Value) -> Self {
-        let remote = Self::start().await;
-        remote.has_card(&card(&remote.agent()));
-        remote
-    }
-
-    /// One at the place of another that is gone.
-    pub(crate) async fn again(base: &str) -> Self {
-        Self::on_listener(TcpListener::bind(base.trim_start_matches("http://")).await.unwrap())
-    }
-
-    fn on_listener(listener: TcpListener) -> Self {
-        let base = format!("http://{}", listener.local_addr().unwrap());
-        let inner = Arc::new(Inner::default());
-        let serving = Arc::clone(&inner);
-        let running = tokio::spawn(async move {
-            // Its connections end with it.
-            let mut connections = JoinSet::new();
-            while let Ok((connection, _)) = listener.accept().await {
-                let inner = Arc::clone(&serving);
-                connections.spawn(async move {
-                    inner.open.fetch_add(1, Ordering::Relaxed);
-                    // How a connection ends is for the script and the other side to say.
-                    let _ = serve(&inner, connection).await;
-                    inner.open.fetch_sub(1, Ordering::Relaxed);
-                });
-            }
-        });
-        Self { base, inner, running }
-    }
-
-    /// The URL of its agent.
-    pub(crate) fn agent(&self) -> String {
-        format!("{}/a2a", self.base)
-    }
-
-    /// What it says from now on to a method of JSON-RPC or at a path: one answer after the other, and the last one for ever.
-    pub(crate) fn on(&self, what: &str, answers: impl IntoIterator<Item = Answer>) {
-        self.inner.script.lock().unwrap().insert(what.to_owned(), answers.into_iter().collect());
-    }
-
-    /// The same, for one answer.
-    pub(crate) fn says(&self, what: &str, answer: Answer) {
-        self.on(what, [answer]);
-    }
-
-    /// Its card from now on.
-    pub(crate) fn has_card(&self, card: &Value) {
-        for path in [WELL_KNOWN, BESIDE] {
-            self.says(path, Answer::json(card));
-        }
-    }
-
-    /// All that it was asked so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.inner.asked.lock().unwrap().clone()
-    }
-
-    /// The calls among it.
-    pub(crate) fn calls(&self) -> Vec<Asked> {
-        self.asked().into_iter().filter(|asked| asked.method == "POST").collect()
-    }
-
-    /// The one call that there was.
-    #[track_caller]
-    pub(crate) fn only_call(&self) -> Asked {
-        let mut calls = self.calls();
-        assert_eq!(calls.len(), 1, "{calls:#?}");
-        calls.remove(0)
-    }
-
-    /// The methods that were called, in order.
-    pub(crate) fn methods(&self) -> Vec<String> {
-        self.calls().iter().map(|call| call.rpc().to_owned()).collect()
-    }
-
-    /// The paths at which cards were looked for, in order.
-    pub(crate) fn looked_at(&self) -> Vec<String> {
-        self.asked().into_iter().filter(|asked| asked.method == "GET").map(|asked| asked.path).collect()
-    }
-
-    /// How many connections are open.
-    pub(crate) fn open(&self) -> usize {
-        self.inner.open.load(Ordering::Relaxed)
-    }
-
-    /// How many bytes it has said.
-    pub(crate) fn said(&self) -> u64 {
-        self.inner.said.load(Ordering::Relaxed)
-    }
-
-    /// Waits until it was asked enough.
-    pub(crate) async fn until(&self, what: &str, enough: impl Fn(&[Asked]) -> bool) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !enough(&self.asked()) {
-            assert!(tokio::time::Instant::now() < deadline, "in vain: {what}; it was asked {:#?}", self.asked());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Waits until a method was called so often.
-    pub(crate) async fn until_called(&self, method: &str, times: usize) {
-        let enough = |asked: &[Asked]| asked.iter().filter(|asked| asked.rpc() == method).count() >= times;
-        self.until(&format!("{times} of {method}"), enough).await;
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        self.running.abort();
-    }
-}
-
-impl Asked {
-    /// A header's value, or nothing.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-
-    /// The method of JSON-RPC, or nothing.
-    pub(crate) fn rpc(&self) -> &str {
-        self.body["method"].as_str().unwrap_or_default()
-    }
-
-    /// The parameters of a call.
-    pub(crate) fn params(&self) -> &Value {
-        &self.body["params"]
-    }
-
-    /// The message that is sent.
-    pub(crate) fn message(&self) -> &Value {
-        &self.body["params"]["message"]
-    }
-
-    /// Everything that it says, headers and body, as one text.
-    pub(crate) fn everything(&self) -> String {
-        format!("{} {} {:?} {}", self.method, self.path, self.headers, self.body)
-    }
-}
-
-impl Answer {
-    /// A body of JSON.
-    pub(crate) fn json(body: &Value) -> Self {
-        Self::Plain(200, vec![("content-type", "application/json".to_owned())], body.to_string().into_bytes())
-    }
-
-    /// A status with a few words.
-    pub(crate) fn status(status: u16, words: &str) -> Self {
-        Self::Plain(status, vec![("content-type", "text/plain".to_owned())], words.as_bytes().to_vec())
-    }
-
-    /// The socket is closed without a word.
-    pub(crate) fn closes() -> Self {
-        Self::Raw(Vec::new())
-    }
-
-    /// The socket stays open, without a word.
-    pub(crate) fn hangs() -> Self {
-        Self::Raw(vec![Step::Hang])
-    }
-
-    /// A stream of these results at once.
-    pub(crate) fn events(results: impl IntoIterator<Item = Value>) -> Self {
-        Self::Stream(results.into_iter().map(Step::Event).collect())
-    }
-
-    /// A stream of these results with a pause before each but the first.
-    pub(crate) fn slow_events(results: impl IntoIterator<Item = Value>, pause: Duration) -> Self {
-        let steps = results.into_iter().flat_map(|result| [Step::Wait(pause), Step::Event(result)]);
-        Self::Stream(steps.skip(1).collect())
-    }
-
-    /// The same after a while.
-    pub(crate) fn later(self, pause: Duration) -> Self {
-        Self::Later(pause, Box::new(self))
-    }
-
-    /// A redirect.
-    pub(crate) fn redirect(status: u16, location: &str) -> Self {
-        Self::Plain(status, vec![("location", location.to_owned())], Vec::new())
-    }
-
-    /// The head of an answer whose body follows in pieces and has no end of its own.
-    pub(crate) fn body_of(media_type: &str, mut pieces: Vec<Step>) -> Self {
-        let head = format!("HTTP/1.1 200 Said\r\ncontent-type: {media_type}\r\nconnection: close\r\n\r\n");
-        pieces.insert(0, Step::Bytes(head.into_bytes()));
-        Self::Raw(pieces)
-    }
-}
-
-/// Answers what comes over a connection, until it or the script ends it.
-async fn serve(inner: &Inner, connection: TcpStream) -> Option<()> {
-    let mut connection = BufReader::new(connection);
-    loop {
-        let Request { line, headers, raw } = webhook::request(&mut connection).await?;
-        let mut words = line.split_whitespace().map(ToOwned::to_owned);
-        let (method, path) = (words.next()?, words.next()?);
-        let body: Value = serde_json::from_slice(&raw).unwrap_or_default();
-        let asked = Asked { method, path, headers, body };
-        let id = asked.body["id"].clone();
-        let answer = inner.answer(&asked);
-        inner.asked.lock().unwrap().push(asked.clone());
-        let answer = match answer {
-            Answer::Relayed(url, header) => relay(&asked, &url, header).await,
-            answer => answer,
-        };
-        let (steps, ends) = steps(answer, &id);
-        for step in steps {
-            match step {
-                Step::Event(result) => inner.say(&mut connection, &event(&id, &result)).await?,
-                Step::Bytes(bytes) => inner.say(&mut connection, &with_id(bytes, &id)).await?,
-                Step::Wait(pause) => tokio::time::sleep(pause).await,
-                Step::Forever(bytes, pause) => inner.repeat(&mut connection, &bytes, pause).await?,
-                Step::Events(result, count, pause) => {
-                    inner.repeat(&mut connection, &event(&id, &result).repeat(count), pause).await?;
-                }
-                Step::Hang => while connection.read_u8().await.is_ok() {},
-            }
-        }
-        if ends {
-            return None;
-        }
-    }
-}
-
-impl Inner {
-    fn answer(&self, asked: &Asked) -> Answer {
-        let mut script = self.script.lock().unwrap();
-        let by_method = script.contains_key(asked.rpc());
-        let path = asked.path.split('?').next().unwrap_or_default();
-        match script.get_mut(if by_method { asked.rpc() } else { path }) {
-            Some(answers) if answers.len() > 1 => answers.pop_front().unwrap(),
-            Some(answers) => answers.front().cloned().unwrap(),
-            None if asked.rpc().is_empty() => Answer::status(404, "not here"),
-            None => Answer::Refused(-32601, "Method not found"),
-        }
-    }
-
-    /// Ends when the other side has gone.
-    async fn repeat(&self, connection: &mut BufReader<TcpStream>, bytes: &[u8], pause: Duration) -> Option<()> {
-        loop {
-            self.say(connection, bytes).await?;
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    async fn say(&self, connection: &mut BufReader<TcpStream>, bytes: &[u8]) -> Option<()> {
-        connection.write_all(bytes).await.ok()?;
-        self.said.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Some(())
-    }
-}
-
-/// The pieces of an answer, and whether its connection ends with it.
-fn steps(answer: Answer, id: &Value) -> (Vec<Step>, bool) {
-    let plain = |status: u16, headers: Vec<(&str, String)>, body: Vec<u8>| {
-        let body = with_id(body, id);
-        let mut head = format!("HTTP/1.1 {status} Said\r\ncontent-length: {}\r\n", body.len());
-        for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
-        }
-        (vec![Step::Bytes([format!("{head}\r\n").into_bytes(), body].concat())], false)
-    };
-    let envelope =
-        |body: Value| plain(200, vec![("content-type", "application/json".to_owned())], body.to_string().into());
-    match answer {
-        Answer::Result(result) => envelope(json!({"jsonrpc": "2.0", "id": id, "result": result})),
-        Answer::Refused(code, message) => {
-            envelope(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))
-        }
-        Answer::Plain(status, headers, body) => plain(status, headers, body),
-        Answer::Stream(events) => steps(Answer::body_of("text/event-stream", events), id),
-        Answer::Raw(pieces) => (pieces, true),
-        Answer::Relayed(..) => unreachable!("it was asked for before"),
-        Answer::Later(pause, answer) => {
-            let (later, ends) = steps(*answer, id);
-            ([vec![Step::Wait(pause)], later].concat(), ends)
-        }
-    }
-}
-
-/// Sends the parts of a message on and waits for the end of the task.
-async fn relay(asked: &Asked, url: &str, header: &str) -> Answer {
-    let mut message = message("");
-    message["parts"] = asked.message()["parts"].clone();
-    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}});
-    let api = Api::new("", Some(TOKEN));
-    let request = with_json(api.request(Method::POST, url), &call);
-    let request = asked.header(header).into_iter().fold(request, |request, value| request.header(header, value));
-    Answer::Result(api.call(request).await.json()["result"].clone())
-}
-
-/// The bytes with the id of the request where it is to stand, which is looked for at their begin alone: they may be many.
-fn with_id(mut bytes: Vec<u8>, id: &Value) -> Vec<u8> {
-    let begin = &bytes[..bytes.len().min(400)];
-    if let Some(at) = begin.windows(ID.len()).position(|found| found == ID.as_bytes()) {
-        bytes.splice(at..at + ID.len(), id.to_string().into_bytes());
-    }
-    bytes
-}
-
-/// A result as it stands in a stream.
-fn event(id: &Value, result: &Value) -> Vec<u8> {
-    format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": id, "result": result})).into_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::harness::http::text;
-
-    #[tokio::test]
-    async fn a_script_is_followed_and_what_was_asked_is_kept() {
-        let remote = Remote::with_card(card_03).await;
-        let api = Api::new(&remote.base, Some("token"));
-        assert_eq!(text(&api.get(WELL_KNOWN).await.ok(), "/url"), remote.agent());
-        assert_eq!(api.get(LEGACY).await.status, 404);
-        remote.on("message/send", [Answer::Result(json!("first")), Answer::Refused(-32603, "last")]);
-        for expected in ["/result", "/error/message", "/error/message"] {
-            let said = api.rpc_at("/a2a", "message/send", &json!({"x": 1})).await;
-            assert!(said.pointer(expected).is_some(), "{said:#}");
-        }
-        assert_eq!(api.rpc_at("/a2a", "unheard/of", &json!({})).await["error"]["code"], -32601);
-        let call = &remote.calls()[0];
-        assert_eq!((call.rpc(), call.path.as_str(), call.params()), ("message/send", "/a2a", &json!({"x": 1})));
-        assert_eq!(call.header("authorization"), Some("Bearer token"));
-        assert_eq!(remote.looked_at(), [WELL_KNOWN, LEGACY]);
-
-        remote.says("message/stream", Answer::slow_events([json!(1), json!(2)], Duration::from_millis(10)));
-        let call = json!({"jsonrpc": "2.0", "id": 7, "method": "message/stream"});
-        let streamed = api.post("/a2a", &call).await;
-        assert_eq!(streamed.media_type(), "text/event-stream");
-        let body = String::from_utf8(streamed.body).unwrap();
-        assert_eq!(body.matches("\"id\":7").count(), 2, "{body}");
-        // Whoever does not read to the end is noticed.
-        remote.says("/endless", Answer::body_of("text/plain", vec![Step::Forever(vec![b'x'; 1_000], Duration::ZERO)]));
-        let mut endless = api.request(reqwest::Method::GET, "/endless").send().await.unwrap();
-        assert!(endless.chunk().await.unwrap().is_some());
-        assert!(remote.open() >= 1 && remote.said() > 1_000);
-        drop((endless, api));
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while remote.open() > 0 {
-            assert!(tokio::time::Instant::now() < deadline, "a connection stays open");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    remote.says("message/stream", Answer::slow_events([json!(1), json!(2)], Duration::from_millis(10)));
+    let call = json!({"jsonrpc": "2.0", "id": 7, "method": "message/stream"});
+    let streamed = api.post("/a2a", &call).await;
+    assert_eq!(streamed.media_type(), "text/event-stream");
+    let body = String::from_utf8(streamed.body).unwrap();
+    assert_eq!(body.matches("\"id\":7").count(), 2, "{body}");
+    // Whoever does not read to the end is noticed.
+    remote.says("/endless", Answer::body_of("text/plain", vec![Step::Forever(vec![b'x'; 1_000], Duration::ZERO)]));
+    let mut endless = api.request(reqwest::Method::GET, "/endless").send().await.unwrap();
+    assert!(endless.chunk().await.unwrap().is_some());
+    assert!(remote.open() >= 1 && remote.said() > 1_000);
+    drop((endless, api));
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while remote.open() > 0 {
+        assert!(tokio::time::Instant::now() < deadline, "a connection stays open");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

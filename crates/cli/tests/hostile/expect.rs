@@ -14,7 +14,9 @@
 
 use serde_json::Value;
 
-use super::{rig::Rig, wire::Answer};
+use testkit::raw_http::RawReply;
+
+use super::rig::Rig;
 
 /// The word that stands for an attacker's host in the corpus.
 const EVIL: &str = "evil.example";
@@ -22,7 +24,7 @@ const EVIL: &str = "evil.example";
 const ANSWER_BYTES: usize = 4096;
 
 /// Says what is wrong with an answer.
-pub(crate) fn judge(expect: &str, id: &Value, answer: Option<&Answer>) -> Result<(), String> {
+pub(crate) fn judge(expect: &str, id: &Value, answer: Option<&RawReply>) -> Result<(), String> {
     let words: Vec<&str> = expect.split(' ').collect();
     let word = |at: usize| words.get(at).copied().filter(|word| *word != "-");
     let form = words[0];

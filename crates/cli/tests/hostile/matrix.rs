@@ -3,9 +3,11 @@
 
 use serde_json::{Value, json};
 
+use testkit::raw_http::RawReply;
+
 use super::{
     rig::{Rig, TENANTS},
-    wire::{Answer, Request},
+    wire::Request,
 };
 
 /// Where an id can stand, in what kind of request.
@@ -234,8 +236,8 @@ fn forged(id: &str) -> String {
 }
 
 /// What differs between two answers once the ids are masked.
-fn difference(one: &Answer, id: &str, other: &Answer, other_id: &str) -> Option<String> {
-    let masked = |answer: &Answer, id: &str| {
+fn difference(one: &RawReply, id: &str, other: &RawReply, other_id: &str) -> Option<String> {
+    let masked = |answer: &RawReply, id: &str| {
         let headers: Vec<_> = answer.headers.iter().filter(|(name, _)| name != "date").cloned().collect();
         (answer.status, headers, String::from_utf8_lossy(&answer.body).replace(id, "ID"))
     };
@@ -426,7 +428,7 @@ fn of_an_agent() -> Vec<Operation> {
 }
 
 /// Whether an answer of JSON-RPC says that there is no such agent.
-fn names_no_agent(answer: &Answer) -> bool {
+fn names_no_agent(answer: &RawReply) -> bool {
     String::from_utf8_lossy(&answer.body).contains("\"reason\":\"AGENT_NOT_FOUND\"")
 }
 
@@ -442,7 +444,7 @@ fn pages() -> Vec<Operation> {
 
 impl Operation {
     /// Whether an answer says that there is no such task, or, under `/v1/a2a`, that nobody's webhooks are told.
-    fn is_not_found(&self, answer: &Answer) -> bool {
+    fn is_not_found(&self, answer: &RawReply) -> bool {
         let body = String::from_utf8_lossy(&answer.body);
         let is_pushless = self.path.starts_with("/v1/a2a") && body.contains("push notifications are not supported");
         answer.status == 404 || body.contains("\"code\":-32001,") || is_pushless
@@ -463,7 +465,7 @@ impl Operation {
         self
     }
 
-    fn send(&self, rig: &Rig, caller: usize, id: &str) -> Answer {
+    fn send(&self, rig: &Rig, caller: usize, id: &str) -> RawReply {
         let mut request: Request = rig.request(caller, self.method, &self.path.replace("ID", id));
         if let Some(body) = &self.body {
             request = request.json(body);

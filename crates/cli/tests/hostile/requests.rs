@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
+use testkit::raw_http::RawReply;
+
 use super::{
     corpus::{self, Names},
     expect,
     rig::{Rig, TENANTS},
     wire,
-    wire::Answer,
 };
 
 /// The issue asks for that many at least; the tables of wrong values come on top.
@@ -84,7 +85,7 @@ fn a_number_beyond_a_double_is_refused_or_kept() {
         match first.status {
             200 if key.is_some() || special.contains("contextId") => {
                 // The answer holds the number too, so most JSON readers refuse it.
-                let id = |reply: &Answer| {
+                let id = |reply: &RawReply| {
                     let text = String::from_utf8_lossy(&reply.body).into_owned();
                     text.strip_prefix(r#"{"task":{"id":""#).map(|rest| rest[..36].to_owned())
                 };

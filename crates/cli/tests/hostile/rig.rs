@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::wire::{self, Answer, Request};
+use testkit::raw_http::RawReply;
+
+use super::wire::{self, Request};
 use crate::harness::{Home, Server, wait_for};
 
 /// The tenants' names and their tokens. No token may be found anywhere after a run.
@@ -76,7 +78,7 @@ impl Rig {
 
     /// Sends a request and reads the whole answer.
     #[track_caller]
-    pub(crate) fn send(&self, request: &Request) -> Answer {
+    pub(crate) fn send(&self, request: &Request) -> RawReply {
         match wire::send(self.address(), request.bytes(self.address()), false) {
             Ok(Some(answer)) => answer,
             Ok(None) => panic!("no answer to {request:?}"),

@@ -64,7 +64,7 @@ async fn events_reach_the_other_instance_by_notify() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_reach_the_other_instance_by_nats() {
-    let nats = Nats::start();
+    let nats = Nats::start(&[]);
     measure("nats", &nats.url(), tasks()).await;
 }
 

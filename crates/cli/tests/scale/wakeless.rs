@@ -28,7 +28,7 @@ async fn everything_arrives_without_wake_ups() {
 #[tokio::test]
 async fn everything_arrives_while_nats_comes_and_goes() {
     let database = Database::create();
-    let mut nats = Nats::start();
+    let mut nats = Nats::start(&[]);
     let setting = Setting::on(database.url()).with_wake(&nats.url());
     let [a, b]: [Server; 2] = setting.start_all().await;
     let (from_a, from_b) = (a.api(), b.api());

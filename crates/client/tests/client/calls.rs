@@ -65,10 +65,10 @@ async fn a_cut_stream_is_taken_up_after_its_last_event() {
     let stream = script.client(options()).await.unwrap().stream(user_message("m", "hi")).await.unwrap();
     let all = collect(stream).await.unwrap();
     assert_eq!(all, ["task TASK_STATE_SUBMITTED", "status TASK_STATE_WORKING", "status TASK_STATE_COMPLETED"]);
-    let seen = script.seen();
+    let seen = script.received();
     assert!(seen[0].line.starts_with("GET /.well-known/agent-card.json"));
     assert!(seen[1].body.contains("\"SendStreamingMessage\""));
-    assert!(seen[1].headers.contains("a2a-version: 1.0") && seen[1].headers.contains("bearer sb_secret"));
+    assert!(seen[1].headers.contains("a2a-version: 1.0") && seen[1].headers.contains("Bearer sb_secret"));
     assert!(seen[2].body.contains("\"SubscribeToTask\"") && seen[2].body.contains("t-1"));
     assert!(seen[2].headers.contains("last-event-id: 2"), "{}", seen[2].headers);
 }
@@ -102,7 +102,7 @@ async fn webhooks_are_asked_for_in_both_bindings() {
         assert_eq!((listed.configs, listed.next_page_token.as_str()), (vec![created.value], "more"));
         let delete = DeleteTaskPushNotificationConfigRequest { task_id, id, ..Default::default() };
         client.delete_push(delete).await.unwrap();
-        assert_eq!(script.seen().len(), 5);
+        assert_eq!(script.received().len(), 5);
     }
 }
 
@@ -120,7 +120,7 @@ async fn rest_streams_resume_and_what_passes_is_tried_again() {
     assert_eq!(client.binding(), Binding::Rest);
     let stream = client.stream(user_message("m", "hi")).await.unwrap();
     assert_eq!(collect(stream).await.unwrap(), ["task TASK_STATE_WORKING", "status TASK_STATE_COMPLETED"]);
-    let seen = script.seen();
+    let seen = script.received();
     assert!(seen[1].line.starts_with("POST /x/message:stream"));
     for again in &seen[2..4] {
         assert!(again.line.starts_with("GET /x/tasks/t-1:subscribe"), "{}", again.line);
@@ -200,8 +200,8 @@ async fn a_silent_connection_is_replaced() {
         ]
     });
     let mut options = options();
-    options.resume = Resume { idle: Duration::from_millis(50), ..options.resume };
+    options.resume = Resume { idle: Duration::from_millis(500), ..options.resume };
     let stream = script.client(options).await.unwrap().stream(user_message("m", "hi")).await.unwrap();
     assert_eq!(collect(stream).await.unwrap(), ["status TASK_STATE_WORKING", "status TASK_STATE_COMPLETED"]);
-    assert!(script.seen()[2].headers.contains("last-event-id: 1"));
+    assert!(script.received()[2].headers.contains("last-event-id: 1"));
 }

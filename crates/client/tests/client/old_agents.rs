@@ -37,7 +37,7 @@ fn error(code: i32) -> String {
 }
 
 fn body(script: &Script, request: usize) -> Value {
-    serde_json::from_str(&script.seen()[request].body).unwrap()
+    script.received()[request].json()
 }
 
 #[tokio::test]
@@ -68,13 +68,13 @@ async fn operations_speak_0_3_and_give_1_0_types() {
     assert_eq!(client.cancel(cancel).await.unwrap().value.status.state, TaskState::Canceled);
     assert!(matches!(client.list(ListTasksRequest::default()).await, Err(Error::Inexpressible(_))));
 
-    let seen = script.seen();
+    let seen = script.received();
     assert!(seen[0].line.starts_with("GET /.well-known/agent-card.json"));
     assert_eq!(seen.len(), 4, "no other path is asked");
     for (number, method) in [(1, "message/send"), (2, "tasks/get"), (3, "tasks/cancel")] {
         assert!(seen[number].line.starts_with("POST /rpc"), "{}", seen[number].line);
         assert!(seen[number].headers.contains("a2a-version: 0.3\r\n"), "{}", seen[number].headers);
-        assert!(seen[number].headers.contains("bearer sb_secret"));
+        assert!(seen[number].headers.contains("Bearer sb_secret"));
         assert_eq!(body(&script, number)["method"], method);
     }
     let params = &body(&script, 1)["params"];
@@ -131,7 +131,7 @@ async fn an_older_card_is_not_told_a_version() {
     let script = Script::start(|url| vec![card(url, "0.2.6"), json(200, &rpc(&task("completed")))]);
     let reply = script.client(options()).await.unwrap().send(user_message("m", "hi")).await.unwrap();
     assert!(matches!(reply.value, SendMessageResponse::Task(_)));
-    assert!(!script.seen()[1].headers.contains("a2a-version"), "{}", script.seen()[1].headers);
+    assert!(!script.received()[1].headers.contains("a2a-version"), "{}", script.received()[1].headers);
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn silence_is_borne_where_nobody_can_subscribe() {
     assert!(stream.next().await.unwrap().is_ok());
     let more = tokio::time::timeout(Duration::from_millis(400), stream.next()).await;
     assert!(more.is_err(), "the old connection is kept");
-    assert_eq!(script.seen().len(), 4);
+    assert_eq!(script.received().len(), 4);
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn the_old_card_path_is_not_tried() {
     let script = Script::start(|_| vec![json(404, "{}")]);
     let result = client::discover(&connector(), &parse_url(&script.url).unwrap(), None).await;
     assert!(matches!(result, Err(Error::Protocol(_))));
-    assert_eq!(script.seen().len(), 1);
+    assert_eq!(script.received().len(), 1);
 }
 
 fn rest_card(url: &str) -> String {
@@ -243,7 +243,7 @@ async fn operations_speak_http_and_json_of_0_3() {
     let error = client.get(get).await.unwrap_err();
     assert_eq!((error.http_status(), error.to_string().as_str()), (Some(404), "Task not found (404)"));
 
-    let seen = script.seen();
+    let seen = script.received();
     for (number, line) in [
         (1, "POST /x/v1/message:send "),
         (3, "GET /x/v1/tasks/t-1 "),
@@ -282,6 +282,6 @@ async fn a_stream_of_http_and_json_of_0_3_is_taken_up_again() {
     }
     assert_eq!(states.len(), 3, "{states:?}");
     assert!(states[2].contains("TASK_STATE_INPUT_REQUIRED"));
-    assert!(script.seen()[1].line.starts_with("POST /x/v1/message:stream "));
-    assert!(script.seen()[2].line.starts_with("GET /x/v1/tasks/t-1:subscribe "));
+    assert!(script.received()[1].line.starts_with("POST /x/v1/message:stream "));
+    assert!(script.received()[2].line.starts_with("GET /x/v1/tasks/t-1:subscribe "));
 }

@@ -60,10 +60,10 @@ async fn a_card_is_kept_as_http_says() {
     let fourth = fetch(&script, Some(&third)).await.unwrap();
     assert!(!fourth.is_fresh());
     fetch(&script, Some(&fourth)).await.unwrap();
-    let tags: Vec<Option<String>> = script.seen().iter().map(|seen| seen.header("if-none-match")).collect();
+    let tags: Vec<Option<String>> = script.received().iter().map(|seen| seen.header("if-none-match")).collect();
     let tag = |text: &str| Some(text.to_owned());
     assert_eq!(tags, [None, tag("\"1\""), tag("\"1\""), tag("\"2\""), None]);
-    assert_eq!(script.seen()[1].header("if-modified-since").as_deref(), Some("sun, 06 nov 1994 08:49:37 gmt"));
+    assert_eq!(script.received()[1].header("if-modified-since").as_deref(), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_card_is_looked_for_in_one_place_after_the_other() {
     let text = error.to_string();
     assert!(text.contains("agent-card.json: ") && text.contains("agent.json: malformed"), "{text}");
     assert_eq!(error.http_status(), Some(404));
-    let lines: Vec<String> = script.seen().iter().map(|seen| seen.line.clone()).collect();
+    let lines: Vec<String> = script.received().iter().map(|seen| seen.line.clone()).collect();
     assert!(lines[0].starts_with("GET /.well-known/agent-card.json"), "{lines:?}");
     assert!(lines[1].starts_with("GET /.well-known/agent.json"), "{lines:?}");
 
@@ -103,7 +103,7 @@ async fn an_agent_is_called_where_the_operator_says() {
     assert!(client.pushes() && client.resumes() && !client.streams());
     let reply = client.send(user_message("m", "hi")).await.unwrap();
     assert_eq!(reply_text(&reply.value).as_deref(), Some("done"));
-    assert!(script.seen()[1].line.starts_with("POST /a2a/x?k=1 "), "{}", script.seen()[1].line);
+    assert!(script.received()[1].line.starts_with("POST /a2a/x?k=1 "), "{}", script.received()[1].line);
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn headers_are_said_with_every_call_and_once() {
     let more = vec![header("x-correlation-id", "c-1"), header("a2a-version", "7")];
     client.with_headers(more).send(user_message("m", "hi")).await.unwrap();
     client.send(user_message("m", "hi")).await.unwrap();
-    let seen = script.seen();
+    let seen = script.received();
     for (number, version, correlation) in [(0, "1.0", "old"), (1, "7", "c-1"), (2, "1.0", "old")] {
         let one = |name: &str| seen[number].header(name).unwrap();
         assert_eq!((one("x-team").as_str(), one("x-api-key").as_str()), ("a", "k-1"), "{}", seen[number].headers);
@@ -141,7 +141,7 @@ async fn an_agent_without_a_card_is_called_in_the_dialect_that_is_given() {
     let new = Client::without_card(connector(), at, Dialect::V1, options);
     new.send(user_message("m", "hi")).await.unwrap();
     assert!(!old.streams() && !old.pushes() && !old.resumes());
-    let seen = script.seen();
+    let seen = script.received();
     let versions: Vec<Option<String>> = seen.iter().map(|seen| seen.header("a2a-version")).collect();
     assert_eq!(versions, [None, Some("1.0".to_owned()), Some("1.0".to_owned())]);
     for (number, method) in [(0, "message/send"), (1, "message/send"), (2, "SendMessage")] {
@@ -181,12 +181,11 @@ async fn a_token_is_asked_for_once() {
     let client = without_card(&script, granting(&script));
     let send = || async { client.send(user_message("m", "hi")).await.unwrap() };
     tokio::join!(send(), send(), send());
-    let seen = script.seen();
+    let seen = script.received();
     assert!(seen[0].line.starts_with("POST /token ") && seen[0].body == "grant_type=client_credentials&scope=a+b");
-    // The script writes headers in lower case.
-    assert_eq!(seen[0].header("authorization").as_deref(), Some("basic awq6c2vjcmv0"));
+    assert_eq!(seen[0].header("authorization").as_deref(), Some("Basic aWQ6c2VjcmV0"));
     for call in &seen[1..] {
-        assert_eq!(call.header("authorization").as_deref(), Some("bearer t-1"));
+        assert_eq!(call.header("authorization").as_deref(), Some("Bearer t-1"));
     }
     assert_eq!(seen.len(), 4);
 }
@@ -201,10 +200,10 @@ async fn a_token_that_is_refused_is_asked_for_once_more() {
     client.send(user_message("m", "hi")).await.unwrap();
     let error = client.send(user_message("m", "hi")).await.unwrap_err();
     assert!(matches!(error, Error::Auth(_)) && error.http_status() == Some(401) && !error.never_sent(), "{error}");
-    let seen = script.seen();
+    let seen = script.received();
     let tokens: Vec<String> = seen.iter().filter_map(|seen| seen.header("authorization")).collect();
-    let basic = "basic awq6c2vjcmv0";
-    let calls = ["bearer t-1", basic, "bearer t-2", "bearer t-2", basic, "bearer t-3"];
+    let basic = "Basic aWQ6c2VjcmV0";
+    let calls = ["Bearer t-1", basic, "Bearer t-2", "Bearer t-2", basic, "Bearer t-3"];
     assert_eq!(tokens[1..], calls);
 }
 
@@ -235,7 +234,7 @@ async fn the_answer_of_a_token_endpoint_is_bounded() {
 async fn a_body_that_drips_and_an_event_that_is_too_long_are_cut_off() {
     let drip = with(&json(200, "{}").replace("content-length: 2", "content-length: 9"), "x-held: yes");
     let script = Script::start(|_| vec![drip, held(&[format!("data: {}\n\n", "x".repeat(600))])]);
-    let limits = Limits { idle_timeout: Some(Duration::from_millis(50)), event_cap: 500, ..Limits::default() };
+    let limits = Limits { idle_timeout: Some(Duration::from_millis(300)), event_cap: 500, ..Limits::default() };
     let connector = Connector::new(Policy::Operator, limits);
     let client = Client::without_card(connector, parse_url(&script.url).unwrap(), Dialect::V1, options());
     let error = client.send(user_message("m", "hi")).await.unwrap_err();

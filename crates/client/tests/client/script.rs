@@ -1,14 +1,10 @@
 //! A server that says exactly what a test wants, cuts and silence included.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use a2a::StreamResponse;
 use client::{Client, Connector, Credential, Error, Limits, Options, Policy, Resume, Secret, parse_url};
+use testkit::http_server::{HttpServer, Received, Step};
 
 /// The header of an answer whose connection is kept.
 const HELD: &str = "x-held: yes";
@@ -16,88 +12,35 @@ const HELD: &str = "x-held: yes";
 /// The header of an answer whose connection says again and again that it is there.
 const PINGING: &str = "x-pinging: yes";
 
-/// A request as it came.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
-    pub(crate) line: String,
-    pub(crate) headers: String,
-    pub(crate) body: String,
-}
-
-impl Seen {
-    /// A header in lower case.
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
-        let mut lines = self.headers.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(|value| value.trim().to_owned())
-    }
-}
-
-/// Answers one connection after the other with the next of its answers.
+/// A server that answers one request after the other, each over a connection of its own.
 pub(crate) struct Script {
     pub(crate) url: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    server: HttpServer,
 }
 
 impl Script {
     /// `answers` get the server's own URL, for the card.
     pub(crate) fn start(answers: impl FnOnce(&str) -> Vec<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let answers = answers(&url);
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&seen);
-        std::thread::spawn(move || {
-            let mut held = Vec::new();
-            for answer in answers {
-                let (mut socket, _) = listener.accept().unwrap();
-                log.lock().unwrap().push(read(&socket));
-                socket.write_all(answer.as_bytes()).unwrap();
-                if answer.contains(PINGING) {
-                    std::thread::spawn(move || {
-                        while socket.write_all(b": still here\n\n").is_ok() {
-                            std::thread::sleep(Duration::from_millis(20));
-                        }
-                    });
-                } else if answer.contains(HELD) {
-                    held.push(socket);
-                }
-            }
-            // Whoever is left waits for a caller that has seen enough.
-            let _ = listener.accept();
-        });
-        Self { url, seen }
+        let server = HttpServer::start_with(|url| answers(url).iter().map(|answer| steps(answer)).collect::<Vec<_>>());
+        Self { url: server.url.clone(), server }
     }
 
     pub(crate) async fn client(&self, options: Options) -> Result<Client, Error> {
         Client::connect(connector(), &parse_url(&self.url).unwrap(), options).await
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.server.received()
     }
 }
 
-fn read(socket: &TcpStream) -> Seen {
-    let mut reader = BufReader::new(socket);
-    let mut seen = Seen::default();
-    reader.read_line(&mut seen.line).unwrap();
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        let line = line.to_ascii_lowercase();
-        if line.trim().is_empty() {
-            break;
-        }
-        if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-        seen.headers.push_str(&line);
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    seen.body = String::from_utf8(body).unwrap();
-    seen
+fn steps(answer: &str) -> Vec<Step> {
+    let after = match () {
+        () if answer.contains(PINGING) => Step::Repeat(b": still here\n\n".to_vec(), Duration::from_millis(20)),
+        () if answer.contains(HELD) => Step::AwaitClose,
+        () => Step::Close,
+    };
+    vec![Step::Send(answer.as_bytes().to_vec()), after]
 }
 
 pub(crate) fn connector() -> Connector {

@@ -87,7 +87,7 @@ async fn a_stream_that_only_says_that_it_is_there_is_left_once_its_task_is_over(
     let client = Client::without_card(connector(), url, Dialect::V03, options);
     let stream = client.stream(user_message("m", "hi")).await.unwrap();
     assert_eq!(collect(stream).await.unwrap(), ["task TASK_STATE_WORKING", "task TASK_STATE_CANCELED"]);
-    assert!(script.seen()[1..].iter().all(|seen| seen.body.contains("tasks/get")), "nobody subscribes again");
+    assert!(script.received()[1..].iter().all(|seen| seen.body.contains("tasks/get")), "nobody subscribes again");
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_subscription_that_breaks_off_at_once_is_looked_into() {
     let request = SubscribeToTaskRequest { tenant: String::new(), id: "t-1".to_owned() };
     let stream = client(&script).subscribe(request, None).await.unwrap();
     assert_eq!(collect(stream).await.unwrap(), ["task TASK_STATE_COMPLETED"]);
-    assert_eq!(script.seen().len(), 2, "nobody tries again what cannot work");
+    assert_eq!(script.received().len(), 2, "nobody tries again what cannot work");
 }
 
 #[tokio::test]

@@ -3,25 +3,24 @@
 use std::{sync::Arc, time::Duration};
 
 use client::{Connector, Error, Limits, Policy};
+use testkit::http_server::HttpServer;
 use url::Url;
 
 use crate::egress::{
-    HANG, PUBLIC, PUBLIC_V6, check,
+    CLOSE, HANG, KEEP, PUBLIC, PUBLIC_V6, check,
     dns::{Answer, Dns},
-    get, guard, is_forbidden, send,
-    site::{CLOSE, KEEP, Site},
-    tenant, url,
+    get, guard, is_forbidden, send, site, tenant, url,
 };
 
-fn at(site: &Site) -> Url {
-    url(&format!("http://hook.test:{}/hook?x=1#fragment", site.port))
+fn at(site: &HttpServer) -> Url {
+    url(&format!("http://hook.test:{}/hook?x=1#fragment", site.port()))
 }
 
 #[tokio::test]
 async fn a_name_that_turns_to_this_machine_after_its_check_is_not_called() {
-    let site = Site::start(CLOSE).await;
+    let site = site(CLOSE);
     let dns = Dns::with(&[&[PUBLIC], &["127.0.0.1"]]).await;
-    let connector = tenant(guard(&[], Some(&[site.port]), dns.clone()));
+    let connector = tenant(guard(&[], Some(&[site.port()]), dns.clone()));
     check(&connector, &at(&site)).await.unwrap();
     let sent = get(&connector, &at(&site)).await;
     assert!(is_forbidden(&sent), "{sent:?}");
@@ -30,11 +29,11 @@ async fn a_name_that_turns_to_this_machine_after_its_check_is_not_called() {
 
 #[tokio::test]
 async fn a_name_is_refused_over_each_way_to_speak_http() {
-    let site = Site::start(CLOSE).await;
+    let site = site(CLOSE);
     let dns = Dns::with(&[&["127.0.0.1"]]).await;
-    let connector = tenant(guard(&[], Some(&[site.port]), dns));
+    let connector = tenant(guard(&[], Some(&[site.port()]), dns));
     for (scheme, http2) in [("http", false), ("http", true), ("https", false), ("https", true)] {
-        let url = url(&format!("{scheme}://hook.test:{}/", site.port));
+        let url = url(&format!("{scheme}://hook.test:{}/", site.port()));
         let sent = send(&connector, &url, http2).await;
         assert!(is_forbidden(&sent), "{scheme} {http2}: {sent:?}");
     }
@@ -43,34 +42,34 @@ async fn a_name_is_refused_over_each_way_to_speak_http() {
 
 #[tokio::test]
 async fn the_connection_goes_to_the_address_that_was_judged() {
-    let site = Site::start(CLOSE).await;
+    let site = site(CLOSE);
     // Whoever asks a second time is told of an address that is refused.
     let dns = Dns::with(&[&["127.0.0.1"], &["10.0.0.1"]]).await;
     let connector = tenant(guard(&["127.0.0.0/8"], None, dns.clone()));
     let answer = get(&connector, &at(&site)).await.unwrap();
     assert_eq!((answer.status.as_u16(), dns.asked(), site.connections()), (200, 1, 1));
-    let [head] = &site.heads()[..] else { panic!("one request is one request") };
-    assert!(head.starts_with("GET /hook?x=1 HTTP/1.1\r\n"), "{head}");
-    assert!(head.to_lowercase().contains(&format!("\r\nhost: hook.test:{}\r\n", site.port)), "{head}");
+    let [request] = &site.received()[..] else { panic!("one request is one request") };
+    assert_eq!(request.line, "GET /hook?x=1 HTTP/1.1");
+    assert_eq!(request.header("host"), Some(format!("hook.test:{}", site.port())));
 }
 
 #[tokio::test]
 async fn each_call_is_one_resolution_and_one_connection() {
     // A site that would keep its connections gets none to keep: they would be many.
     for manner in [CLOSE, KEEP] {
-        let site = Site::start(manner).await;
+        let site = site(manner);
         let dns = Dns::with(&[&["127.0.0.1"]]).await;
         let connector = tenant(guard(&["127.0.0.0/8"], None, dns.clone()));
         for _ in 0..3 {
             assert_eq!(get(&connector, &at(&site)).await.unwrap().bytes().await.unwrap(), "ok");
         }
-        assert_eq!((dns.asked(), site.connections(), site.heads().len()), (3, 3, 3));
+        assert_eq!((dns.asked(), site.connections(), site.received().len()), (3, 3, 3));
     }
 }
 
 #[tokio::test]
 async fn a_refusal_is_not_remembered() {
-    let site = Site::start(CLOSE).await;
+    let site = site(CLOSE);
     let dns = Dns::with(&[&["10.0.0.1"], &["127.0.0.1"], &["10.0.0.1"]]).await;
     let connector = tenant(guard(&["127.0.0.0/8"], None, dns.clone()));
     assert!(is_forbidden(&get(&connector, &at(&site)).await));
@@ -81,7 +80,7 @@ async fn a_refusal_is_not_remembered() {
 
 #[tokio::test]
 async fn one_forbidden_address_among_others_is_enough() {
-    let site = Site::start(CLOSE).await;
+    let site = site(CLOSE);
     for answer in [
         &[PUBLIC, "10.0.0.1"][..],
         &["10.0.0.1", PUBLIC],
@@ -92,7 +91,7 @@ async fn one_forbidden_address_among_others_is_enough() {
         &["127.0.0.1", "64:ff9b::7f00:1"],
     ] {
         let dns = Dns::with(&[answer]).await;
-        let connector = tenant(guard(&["127.0.0.0/8"], Some(&[site.port]), dns.clone()));
+        let connector = tenant(guard(&["127.0.0.0/8"], Some(&[site.port()]), dns.clone()));
         let checked = check(&connector, &at(&site)).await;
         assert!(is_forbidden(&checked), "{answer:?} is checked: {checked:?}");
         let sent = get(&connector, &at(&site)).await;

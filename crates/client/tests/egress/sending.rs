@@ -2,29 +2,23 @@
 
 use std::process::Command;
 
-use crate::egress::{
-    dns::Dns,
-    get, guard,
-    site::{CLOSE, Site},
-    tenant, url,
-};
+use crate::egress::{CLOSE, dns::Dns, get, guard, site, tenant, url};
 
 /// Set for a process that this file starts: what it is to call.
 const TARGET: &str = "SWITCHBOARD_TEST_TARGET";
 
 #[tokio::test]
 async fn a_redirect_is_an_answer_and_not_followed() {
-    let inside = Site::start(CLOSE).await;
+    let inside = site(CLOSE);
     for status in [301, 302, 303, 307, 308] {
-        let location = format!("http://127.0.0.1:{}/secret", inside.port);
-        let site = Site::start(format!(
+        let location = format!("http://127.0.0.1:{}/secret", inside.port());
+        let site = site(&format!(
             "HTTP/1.1 {status} X\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        ))
-        .await;
+        ));
         // Both may be called, so that it is not the address that holds it back.
         let connector = tenant(guard(&["127.0.0.0/8"], None, Dns::with(&[&["127.0.0.1"]]).await));
         for host in ["127.0.0.1", "hook.test"] {
-            let answer = get(&connector, &url(&format!("http://{host}:{}/", site.port))).await.unwrap();
+            let answer = get(&connector, &url(&format!("http://{host}:{}/", site.port()))).await.unwrap();
             assert_eq!(answer.status, status);
             assert_eq!(answer.headers["location"], location);
         }
@@ -44,13 +38,13 @@ async fn proxies_of_the_environment_are_not_used() {
         }
         return;
     }
-    let proxy = Site::start(CLOSE).await;
-    let target = Site::start(CLOSE).await;
+    let proxy = site(CLOSE);
+    let target = site(CLOSE);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "egress::sending::proxies_of_the_environment_are_not_used"]);
-    command.env(TARGET, target.port.to_string()).env_remove("NO_PROXY").env_remove("no_proxy");
+    command.env(TARGET, target.port().to_string()).env_remove("NO_PROXY").env_remove("no_proxy");
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
-        command.env(name, format!("http://127.0.0.1:{}", proxy.port));
+        command.env(name, format!("http://127.0.0.1:{}", proxy.port()));
     }
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -22,11 +22,9 @@ use tokio::{
 };
 
 use crate::egress::{
-    HANG, addresses, get, guard,
+    CLOSE, HANG, addresses, get, guard,
     interim::{ANSWER, frame, next_request_two, open_two},
-    send,
-    site::{CLOSE, Site},
-    url,
+    send, site, url,
 };
 
 const SILENT: &str = "127.0.0.2";
@@ -58,8 +56,8 @@ async fn silent(port: u16) -> (TcpListener, Vec<TcpStream>) {
 
 #[tokio::test]
 async fn an_address_that_does_not_answer_leaves_time_for_the_next() {
-    let site = Site::start(CLOSE).await;
-    let _silent = silent(site.port).await;
+    let site = site(CLOSE);
+    let _silent = silent(site.port()).await;
     let resolver = Arc::new(Same(addresses(&[SILENT, "127.0.0.1"])));
     let limits = Limits { connect_timeout: Duration::from_secs(1), ..Limits::default() };
     let policies = [
@@ -68,12 +66,12 @@ async fn an_address_that_does_not_answer_leaves_time_for_the_next() {
     ];
     for policy in policies {
         let connector = Connector::new(policy, limits);
-        let answer = get(&connector, &url(&format!("http://two.test:{}/", site.port))).await.unwrap();
+        let answer = get(&connector, &url(&format!("http://two.test:{}/", site.port()))).await.unwrap();
         assert_eq!(answer.status, 200);
     }
     // What cannot be reached at all costs the time for connecting, and nothing was sent.
     let connector = Connector::new(Policy::Operator, Limits { connect_timeout: Duration::from_millis(100), ..limits });
-    let error = get(&connector, &url(&format!("http://{SILENT}:{}/", site.port))).await.unwrap_err();
+    let error = get(&connector, &url(&format!("http://{SILENT}:{}/", site.port()))).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }) && error.never_sent(), "{error:?}");
 }
 

@@ -6,11 +6,7 @@ use client::{Connector, Error, Limits, Policy, egress::Guard};
 use url::Url;
 
 use crate::egress::{
-    PUBLIC, PUBLIC_V6, check,
-    dns::Dns,
-    get, guard, is_forbidden,
-    site::{CLOSE, Site},
-    tenant, url,
+    CLOSE, PUBLIC, PUBLIC_V6, check, dns::Dns, get, guard, is_forbidden, site_everywhere, tenant, url,
 };
 
 /// This machine, in the ways it can be written.
@@ -343,11 +339,11 @@ const GOOD: &[&str] = &[
 
 #[tokio::test]
 async fn hostile_addresses_are_refused_and_nobody_is_called() {
-    let site = Site::everywhere(CLOSE).await;
+    let site = site_everywhere(CLOSE);
     let dns = Dns::with(&[&["127.0.0.1"]]).await;
     // The ports are allowed, so that it is the address that is refused.
-    let connector = tenant(guard(&[], Some(&[site.port, 80, 443]), dns.clone()));
-    let at_site = |host: &&str| format!("http://{host}:{}/hook", site.port);
+    let connector = tenant(guard(&[], Some(&[site.port(), 80, 443]), dns.clone()));
+    let at_site = |host: &&str| format!("http://{host}:{}/hook", site.port());
     let hosts = [LOOPBACK, LOOPBACK_V6, SPECIAL, LOCAL_NAMES].concat();
     let disguised = DISGUISED.iter().map(|text| (*text).to_owned());
     for text in hosts.iter().map(at_site).chain(disguised) {
@@ -363,10 +359,10 @@ async fn hostile_addresses_are_refused_and_nobody_is_called() {
 
 #[tokio::test]
 async fn what_is_refused_to_tenants_would_have_led_here() {
-    let site = Site::everywhere(CLOSE).await;
+    let site = site_everywhere(CLOSE);
     let connector = Connector::new(Policy::Operator, Limits::default());
     for host in LOOPBACK {
-        let url = url(&format!("http://{host}:{}/", site.port));
+        let url = url(&format!("http://{host}:{}/", site.port()));
         // Not every system has the rest of its loopback range, or IPv6, or takes the unspecified address for itself.
         if url.host_str() != Some("127.0.0.1") {
             continue;
@@ -402,9 +398,9 @@ async fn public_addresses_and_names_pass() {
 
 #[tokio::test]
 async fn names_of_this_machine_work_where_it_may_be_called() {
-    let site = Site::everywhere(CLOSE).await;
+    let site = site_everywhere(CLOSE);
     let resolver = Guard::default().resolver;
-    let url = url(&format!("http://localhost:{}/", site.port));
+    let url = url(&format!("http://localhost:{}/", site.port()));
     // Who allows one of the two loopback addresses means that one, whatever else the system calls by the name.
     for (allow, connections) in [(&["127.0.0.0/8", "::1"][..], 1), (&["127.0.0.0/8"], 2)] {
         let connector = tenant(guard(allow, None, Arc::clone(&resolver)));
@@ -419,17 +415,17 @@ async fn names_of_this_machine_work_where_it_may_be_called() {
 
 #[tokio::test]
 async fn a_range_that_is_allowed_opens_no_other() {
-    let site = Site::everywhere(CLOSE).await;
+    let site = site_everywhere(CLOSE);
     let dns = Dns::with(&[&[PUBLIC]]).await;
     let connector = tenant(guard(&["127.0.0.0/8"], None, dns));
     for host in ["127.0.0.1", "2130706433"] {
-        let url = url(&format!("http://{host}:{}/", site.port));
+        let url = url(&format!("http://{host}:{}/", site.port()));
         check(&connector, &url).await.unwrap();
         assert_eq!(get(&connector, &url).await.unwrap().status, 200, "{host}");
     }
-    check(&connector, &url(&format!("http://[::ffff:127.0.0.1]:{}/", site.port))).await.unwrap();
+    check(&connector, &url(&format!("http://[::ffff:127.0.0.1]:{}/", site.port()))).await.unwrap();
     for host in ["[::1]", "[::127.0.0.1]", "[64:ff9b::127.0.0.1]", "[2002:7f00:1::]", "0.0.0.0", "10.0.0.1"] {
-        let url = url(&format!("http://{host}:{}/", site.port));
+        let url = url(&format!("http://{host}:{}/", site.port()));
         assert!(is_forbidden(&check(&connector, &url).await), "{host}");
         assert!(is_forbidden(&get(&connector, &url).await), "{host}");
     }

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use serde_json::Value;
+use testkit::raw_http::RawReply;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -54,7 +55,7 @@ impl Ask {
         let mut stream = self.open().await;
         let mut bytes = Vec::new();
         timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the answer ends").unwrap();
-        Reply::parse(&bytes)
+        Reply::parse(bytes)
     }
 }
 
@@ -81,20 +82,10 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    fn parse(bytes: &[u8]) -> Self {
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
-        let mut lines = head.split("\r\n");
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers: Vec<(String, String)> = lines
-            .map(|line| line.split_once(": ").unwrap())
-            .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
-            .collect();
-        let mut reply = Self { status, headers, body: body.to_owned() };
-        if reply.header("transfer-encoding") == Some("chunked") {
-            reply.body = dechunk(body);
-        }
-        reply
+    fn parse(bytes: Vec<u8>) -> Self {
+        let RawReply { status, headers, body, raw } = RawReply::parse(bytes).unwrap();
+        assert_ne!(status, 0, "no answer: {:?}", String::from_utf8_lossy(&raw));
+        Self { status, headers, body: String::from_utf8(body).unwrap() }
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -124,18 +115,5 @@ impl Reply {
             events.push((id.strip_prefix("id: ").unwrap().parse().unwrap(), data));
         }
         events
-    }
-}
-
-fn dechunk(mut text: &str) -> String {
-    let mut body = String::new();
-    loop {
-        let (size, rest) = text.split_once("\r\n").unwrap();
-        let size = usize::from_str_radix(size, 16).unwrap();
-        if size == 0 {
-            return body;
-        }
-        body.push_str(&rest[..size]);
-        text = rest[size..].strip_prefix("\r\n").unwrap();
     }
 }

@@ -1,13 +1,14 @@
 //! A server with short times, those who attack it, and the other caller who must not notice.
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::Write,
     net::{SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
+use testkit::raw_http::{exchange, read_to_end};
 
 use crate::harness::{Home, Server, TOKEN};
 
@@ -78,6 +79,10 @@ impl Rig {
 pub(super) struct Heard(pub(super) String);
 
 impl Heard {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     pub(super) fn status(&self) -> Option<u16> {
         self.0.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
     }
@@ -121,28 +126,13 @@ pub(super) fn get(path: &str, headers: &str) -> Vec<u8> {
 }
 
 /// Sends bytes and hears all that comes until the server ends the connection.
-pub(super) fn ask(mut stream: TcpStream, bytes: &[u8]) -> Result<Heard, String> {
-    let mut writing = stream.try_clone().map_err(|error| error.to_string())?;
-    let bytes = bytes.to_vec();
-    // Who answers early may close before all is written.
-    let writer = thread::spawn(move || drop(writing.write_all(&bytes)));
-    let heard = hear(&mut stream);
-    let _ = stream.shutdown(std::net::Shutdown::Both);
-    let _ = writer.join();
-    heard
+pub(super) fn ask(stream: TcpStream, bytes: &[u8]) -> Result<Heard, String> {
+    exchange(stream, bytes.to_vec(), false).map(Heard::of)
 }
 
 /// Hears all that comes until the server ends the connection.
 pub(super) fn hear(stream: &mut TcpStream) -> Result<Heard, String> {
-    let mut heard = Vec::new();
-    match stream.read_to_end(&mut heard) {
-        Ok(_) => {}
-        Err(error) if is_end(error.kind()) => {}
-        Err(error) => {
-            return Err(format!("not ended after {PATIENCE:?}: {error}, {}", String::from_utf8_lossy(&heard)));
-        }
-    }
-    Ok(Heard(String::from_utf8_lossy(&heard).into_owned()))
+    read_to_end(stream).map(Heard::of)
 }
 
 /// Sends a byte now and then until the server ends the connection; the patience of whoever drips is limited too.
@@ -160,10 +150,6 @@ pub(super) fn drip(mut stream: TcpStream, begin: &[u8], drop: &[u8], every: Dura
     let _ = stream.shutdown(std::net::Shutdown::Both);
     let _ = writer.join();
     heard
-}
-
-fn is_end(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted)
 }
 
 /// Runs a table of attempts: each must hold, and after each the other caller is served. `attempt` says what went wrong.

@@ -4,21 +4,21 @@ use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{
+use crate::{
     PATIENCE,
     http::{is_terminal, state, text},
 };
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Frame {
-    pub(crate) id: u64,
+pub struct Frame {
+    pub id: u64,
     /// The `StreamResponse`, out of its envelope if there was one.
-    pub(crate) body: Value,
+    pub body: Value,
 }
 
 /// An open stream.
-pub(crate) struct Sse {
+pub struct Sse {
     response: Response,
     buffer: Vec<u8>,
     envelope: Option<Value>,
@@ -28,14 +28,14 @@ pub(crate) struct Sse {
 impl Frame {
     /// Which of the four it is.
     #[track_caller]
-    pub(crate) fn kind(&self) -> &str {
+    pub fn kind(&self) -> &str {
         let members = self.body.as_object().expect("a frame is an object");
         assert_eq!(members.len(), 1, "{:#}", self.body);
         members.keys().next().expect("there is one")
     }
 
     /// The state it shows, if it shows one.
-    pub(crate) fn state(&self) -> Option<&str> {
+    pub fn state(&self) -> Option<&str> {
         match self.kind() {
             "task" => Some(state(&self.body["task"])),
             "statusUpdate" => Some(state(&self.body["statusUpdate"])),
@@ -44,12 +44,12 @@ impl Frame {
     }
 
     /// Whether it ends its task.
-    pub(crate) fn is_end(&self) -> bool {
+    pub fn is_end(&self) -> bool {
         self.state().is_some_and(is_terminal)
     }
 
     /// The text of its artifact's parts.
-    pub(crate) fn artifact_text(&self) -> String {
+    pub fn artifact_text(&self) -> String {
         let parts = self.body.pointer("/artifactUpdate/artifact/parts").and_then(Value::as_array);
         parts.into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
     }
@@ -69,7 +69,7 @@ impl Frame {
 
     /// The task it is about.
     #[track_caller]
-    pub(crate) fn task_id(&self) -> &str {
+    pub fn task_id(&self) -> &str {
         match self.kind() {
             "task" => text(&self.body, "/task/id"),
             kind => text(&self.body, &format!("/{kind}/taskId")),
@@ -79,7 +79,7 @@ impl Frame {
 
 impl Sse {
     /// Sends the request and checks that a stream was opened.
-    pub(crate) async fn open(request: RequestBuilder) -> Self {
+    pub async fn open(request: RequestBuilder) -> Self {
         let response = request.send().await.expect("the server answers");
         let status = response.status().as_u16();
         let media_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
@@ -92,33 +92,33 @@ impl Sse {
     }
 
     /// The stream of a response that is known to be one.
-    pub(crate) fn of(response: Response) -> Self {
+    pub fn of(response: Response) -> Self {
         Self { response, buffer: Vec::new(), envelope: None, last: 0 }
     }
 
     /// Expects every event inside a JSON-RPC envelope with this id.
-    pub(crate) fn in_envelopes(mut self, id: Value) -> Self {
+    pub fn in_envelopes(mut self, id: Value) -> Self {
         self.envelope = Some(id);
         self
     }
 
     /// A header of the response.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name).and_then(|value| value.to_str().ok())
     }
 
     /// The next event, or `None` at the end. A connection that breaks counts as the end.
-    pub(crate) async fn next(&mut self) -> Option<Frame> {
+    pub async fn next(&mut self) -> Option<Frame> {
         timeout(PATIENCE, self.read()).await.expect("an event or the end comes in time")
     }
 
     /// The same, without patience. A server that was killed may have sent half an event.
-    pub(crate) async fn next_however_long(&mut self) -> Option<Frame> {
+    pub async fn next_however_long(&mut self) -> Option<Frame> {
         self.read().await
     }
 
     /// All events up to the end.
-    pub(crate) async fn rest(&mut self) -> Vec<Frame> {
+    pub async fn rest(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
             frames.push(frame);
@@ -127,7 +127,7 @@ impl Sse {
     }
 
     /// All events up to the first that is wanted, that one included.
-    pub(crate) async fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Vec<Frame> {
+    pub async fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
             let found = wanted(&frame);

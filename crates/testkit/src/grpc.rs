@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status};
 
-use super::{PATIENCE, TOKEN};
+use crate::{PATIENCE, TOKEN};
 
-pub(crate) const A2A: &str = "lf.a2a.v1.A2AService";
-pub(crate) const GATEWAY: &str = "secondbrain.a2a.A2AGateway";
+pub const A2A: &str = "lf.a2a.v1.A2AService";
+pub const GATEWAY: &str = "secondbrain.a2a.A2AGateway";
 
 /// A caller with its metadata.
 #[derive(Clone)]
-pub(crate) struct Grpc {
+pub struct Grpc {
     http: reqwest::Client,
     base: String,
     metadata: Vec<(String, String)>,
@@ -26,16 +26,16 @@ pub(crate) struct Grpc {
 
 /// What came back of a call.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) messages: Vec<Value>,
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub messages: Vec<Value>,
     /// Those at the end, or the headers where there is nothing else.
-    pub(crate) trailers: HeaderMap,
+    pub trailers: HeaderMap,
 }
 
 /// A stream that is being read.
-pub(crate) struct Messages {
+pub struct Messages {
     status: u16,
     headers: HeaderMap,
     body: reqwest::Body,
@@ -58,14 +58,14 @@ fn types(service: &str, method: &str) -> Option<(MessageDescriptor, MessageDescr
 
 /// The bytes of a message that says this.
 #[track_caller]
-pub(crate) fn encoded(service: &str, method: &str, request: &Value) -> Vec<u8> {
+pub fn encoded(service: &str, method: &str, request: &Value) -> Vec<u8> {
     let (input, _) = types(service, method).unwrap_or_else(|| panic!("{service} has no {method}"));
     DynamicMessage::deserialize(input, request).unwrap().encode_to_vec()
 }
 
 /// What a method answers, written as protobuf would: the same for everything that means the same.
 #[track_caller]
-pub(crate) fn canonical(service: &str, method: &str, answer: &Value) -> Value {
+pub fn canonical(service: &str, method: &str, answer: &Value) -> Value {
     let (_, output) = types(service, method).unwrap_or_else(|| panic!("{service} has no {method}"));
     let message =
         DynamicMessage::deserialize(output.clone(), answer).unwrap_or_else(|error| panic!("{error}: {answer:#}"));
@@ -79,14 +79,14 @@ fn shown(message: &DynamicMessage) -> Value {
 }
 
 /// A message in its frame.
-pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
+pub fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap();
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
 
 impl Grpc {
     /// A caller of `http://host:port`, with the token that most suites start their servers with.
-    pub(crate) fn new(base: &str) -> Self {
+    pub fn new(base: &str) -> Self {
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).http2_prior_knowledge().build().unwrap();
         Self { http, base: base.to_owned(), metadata: Vec::new() }
             .with("a2a-version", "1.0")
@@ -94,20 +94,20 @@ impl Grpc {
     }
 
     /// The same with one more piece of metadata, or another one.
-    pub(crate) fn with(&self, name: &str, value: &str) -> Self {
+    pub fn with(&self, name: &str, value: &str) -> Self {
         let mut other = self.without(name);
         other.metadata.push((name.to_owned(), value.to_owned()));
         other
     }
 
-    pub(crate) fn without(&self, name: &str) -> Self {
+    pub fn without(&self, name: &str) -> Self {
         let mut other = self.clone();
         other.metadata.retain(|(known, _)| known != name);
         other
     }
 
     /// A request with these bytes as its body.
-    pub(crate) fn raw(&self, path: &str, body: Vec<u8>) -> reqwest::RequestBuilder {
+    pub fn raw(&self, path: &str, body: Vec<u8>) -> reqwest::RequestBuilder {
         let mut request = self.http.request(Method::POST, format!("{}/{path}", self.base)).body(body);
         request = request.header("content-type", "application/grpc").header("te", "trailers");
         for (name, value) in &self.metadata {
@@ -117,38 +117,38 @@ impl Grpc {
     }
 
     /// Begins a call.
-    pub(crate) async fn open(&self, service: &str, method: &str, request: &Value) -> Messages {
+    pub async fn open(&self, service: &str, method: &str, request: &Value) -> Messages {
         let body = framed(&encoded(service, method, request));
         let output = types(service, method).map(|(_, output)| output);
         Messages::of(self.raw(&format!("{service}/{method}"), body), output).await
     }
 
     /// A whole call.
-    pub(crate) async fn call(&self, service: &str, method: &str, request: &Value) -> Answer {
+    pub async fn call(&self, service: &str, method: &str, request: &Value) -> Answer {
         self.open(service, method, request).await.finish().await
     }
 
     /// The answer of a call that works.
-    pub(crate) async fn ok(&self, service: &str, method: &str, request: &Value) -> Value {
+    pub async fn ok(&self, service: &str, method: &str, request: &Value) -> Value {
         self.call(service, method, request).await.ok()
     }
 }
 
 impl Messages {
     /// Sends a request and waits for the head of its answer. Messages are taken apart if it is known what they are.
-    pub(crate) async fn of(request: reqwest::RequestBuilder, message: Option<MessageDescriptor>) -> Self {
+    pub async fn of(request: reqwest::RequestBuilder, message: Option<MessageDescriptor>) -> Self {
         let response = timeout(PATIENCE, request.send()).await.expect("an answer comes in time").unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         Self { status, headers, body: response.into(), buffer: Vec::new(), message, trailers: None }
     }
 
     /// The next message, or none at the end.
-    pub(crate) async fn next(&mut self) -> Option<Value> {
+    pub async fn next(&mut self) -> Option<Value> {
         timeout(PATIENCE, self.read()).await.expect("a message or the end comes in time")
     }
 
     /// Reads to the end.
-    pub(crate) async fn finish(mut self) -> Answer {
+    pub async fn finish(mut self) -> Answer {
         let mut messages = Vec::new();
         while let Some(message) = self.next().await {
             messages.push(message);
@@ -188,13 +188,13 @@ impl Messages {
 
 impl Answer {
     /// The status of gRPC, if it told one.
-    pub(crate) fn code(&self) -> Option<i32> {
+    pub fn code(&self) -> Option<i32> {
         self.trailers.get("grpc-status")?.to_str().ok()?.parse().ok()
     }
 
     /// The one message of a success.
     #[track_caller]
-    pub(crate) fn ok(mut self) -> Value {
+    pub fn ok(mut self) -> Value {
         assert_eq!((self.status, self.code()), (200, Some(0)), "{self:?}");
         assert_eq!(self.headers["content-type"], "application/grpc");
         assert_eq!(self.messages.len(), 1, "{self:?}");
@@ -203,7 +203,7 @@ impl Answer {
 
     /// The error, with its details as the other bindings have them.
     #[track_caller]
-    pub(crate) fn error(&self, code: i32) -> Value {
+    pub fn error(&self, code: i32) -> Value {
         assert_eq!((self.status, self.code()), (200, Some(code)), "{self:?}");
         assert_eq!(self.headers["content-type"], "application/grpc");
         let status = Status::decode(self.details().as_slice()).unwrap();

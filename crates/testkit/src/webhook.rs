@@ -14,11 +14,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::PATIENCE;
+use crate::PATIENCE;
 
 /// One that listens.
-pub(crate) struct Webhook {
-    pub(crate) url: String,
+pub struct Webhook {
+    pub url: String,
     inner: Arc<Inner>,
     running: tokio::task::JoinHandle<()>,
 }
@@ -32,20 +32,20 @@ struct Inner {
 
 /// A notification.
 #[derive(Debug, Clone)]
-pub(crate) struct Got {
-    pub(crate) headers: HeaderMap,
-    pub(crate) raw: Vec<u8>,
-    pub(crate) body: Value,
+pub struct Got {
+    pub headers: HeaderMap,
+    pub raw: Vec<u8>,
+    pub body: Value,
 }
 
 impl Webhook {
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self::on(listener)
     }
 
     /// One at the place of another that is gone.
-    pub(crate) async fn again(url: &str) -> Self {
+    pub async fn again(url: &str) -> Self {
         let address = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
         Self::on(TcpListener::bind(address).await.unwrap())
     }
@@ -65,21 +65,21 @@ impl Webhook {
     }
 
     /// What to answer next, one after the other.
-    pub(crate) fn answers(&self, statuses: &[u16]) {
+    pub fn answers(&self, statuses: &[u16]) {
         self.inner.answers.lock().unwrap().extend(statuses);
     }
 
-    pub(crate) fn got(&self) -> Vec<Got> {
+    pub fn got(&self) -> Vec<Got> {
         self.inner.got.lock().unwrap().clone()
     }
 
     /// What it was told, in a word each.
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub fn told(&self) -> Vec<String> {
         self.got().iter().map(Got::word).collect()
     }
 
     /// Waits until it was told enough.
-    pub(crate) async fn until(&self, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
+    pub async fn until(&self, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let told = self.told();
@@ -92,7 +92,7 @@ impl Webhook {
     }
 
     /// Waits for the end of a task.
-    pub(crate) async fn until_completed(&self) -> Vec<String> {
+    pub async fn until_completed(&self) -> Vec<String> {
         self.until(|told| told.last().is_some_and(|last| last == "completed")).await
     }
 }
@@ -104,12 +104,12 @@ impl Drop for Webhook {
 }
 
 impl Got {
-    pub(crate) fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     /// The state of a status, the text of an artifact, `task`, or the state of a task in 0.3.
-    pub(crate) fn word(&self) -> String {
+    pub fn word(&self) -> String {
         let body = &self.body;
         if body["task"].is_object() {
             return "task".to_owned();
@@ -121,11 +121,11 @@ impl Got {
 }
 
 /// A request as it came.
-pub(super) struct Request {
+pub(crate) struct Request {
     /// Its first line.
-    pub(super) line: String,
-    pub(super) headers: HeaderMap,
-    pub(super) raw: Vec<u8>,
+    pub(crate) line: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) raw: Vec<u8>,
 }
 
 /// Takes what comes over a connection, which ends when the other side does.
@@ -142,7 +142,7 @@ async fn take(inner: Arc<Inner>, connection: TcpStream) -> Option<()> {
 }
 
 /// The next request of a connection, or none where it ends.
-pub(super) async fn request(connection: &mut BufReader<TcpStream>) -> Option<Request> {
+pub(crate) async fn request(connection: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if connection.read_line(&mut line).await.ok()? == 0 {
         return None;

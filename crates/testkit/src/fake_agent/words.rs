@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The card of an agent at this URL, as 0.3 has it. It does not stream.
-pub(crate) fn card_03(url: &str) -> Value {
+pub fn card_03(url: &str) -> Value {
     json!({
         "protocolVersion": "0.3.0",
         "name": "Quinn",
@@ -19,7 +19,7 @@ pub(crate) fn card_03(url: &str) -> Value {
 }
 
 /// The card of an agent at this URL, as 1.0 has it. It does not stream.
-pub(crate) fn card_10(url: &str) -> Value {
+pub fn card_10(url: &str) -> Value {
     json!({
         "name": "Quinn",
         "description": "Looks after pull requests.",
@@ -33,7 +33,7 @@ pub(crate) fn card_10(url: &str) -> Value {
 }
 
 /// A task of 0.3 in this state, with an artifact if there is a text.
-pub(crate) fn task_03(id: &str, context: &str, state: &str, text: &str) -> Value {
+pub fn task_03(id: &str, context: &str, state: &str, text: &str) -> Value {
     let mut task = json!({"kind": "task", "id": id, "contextId": context, "status": {"state": state}});
     if !text.is_empty() {
         task["artifacts"] = json!([{"artifactId": "a-1", "parts": [{"kind": "text", "text": text}]}]);
@@ -42,7 +42,7 @@ pub(crate) fn task_03(id: &str, context: &str, state: &str, text: &str) -> Value
 }
 
 /// A task of 1.0 in this state, written without its prefix, with an artifact if there is a text.
-pub(crate) fn task_10(id: &str, context: &str, state: &str, text: &str) -> Value {
+pub fn task_10(id: &str, context: &str, state: &str, text: &str) -> Value {
     let mut task = json!({"id": id, "contextId": context, "status": {"state": format!("TASK_STATE_{state}")}});
     if !text.is_empty() {
         task["artifacts"] = json!([{"artifactId": "a-1", "parts": [{"text": text}]}]);

@@ -8,46 +8,46 @@ use std::{
 use reqwest::{Method, RequestBuilder, header::HeaderMap};
 use serde_json::{Value, json};
 
-use super::{PATIENCE, sse::Sse};
+use crate::{PATIENCE, sse::Sse};
 
 /// A caller of one server, with or without a credential.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub struct Api {
     http: reqwest::Client,
     base: String,
     token: Option<String>,
 }
 
 /// A whole reply.
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Vec<u8>,
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
 }
 
 /// A number that was not used before in this process.
-pub(crate) fn fresh() -> u64 {
+pub fn fresh() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A caller's message with one text part and a new id.
-pub(crate) fn message(text: &str) -> Value {
+pub fn message(text: &str) -> Value {
     json!({"messageId": format!("m-{}", fresh()), "role": "ROLE_USER", "parts": [{"text": text}]})
 }
 
 /// A send request for an agent.
-pub(crate) fn to(agent: &str, text: &str) -> Value {
+pub fn to(agent: &str, text: &str) -> Value {
     json!({"tenant": agent, "message": message(text)})
 }
 
 /// The same, to be answered at once.
-pub(crate) fn to_at_once(agent: &str, text: &str) -> Value {
+pub fn to_at_once(agent: &str, text: &str) -> Value {
     json!({"tenant": agent, "message": message(text), "configuration": {"returnImmediately": true}})
 }
 
 /// A message that continues a task.
-pub(crate) fn answer(task: &str, text: &str) -> Value {
+pub fn answer(task: &str, text: &str) -> Value {
     let mut message = message(text);
     message["taskId"] = json!(task);
     json!({"message": message})
@@ -55,30 +55,30 @@ pub(crate) fn answer(task: &str, text: &str) -> Value {
 
 /// The string at this place, or a panic that shows the value.
 #[track_caller]
-pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no string at {pointer} in {value:#}"))
 }
 
 /// The array at this place, or a panic that shows the value.
 #[track_caller]
-pub(crate) fn array<'a>(value: &'a Value, pointer: &str) -> &'a Vec<Value> {
+pub fn array<'a>(value: &'a Value, pointer: &str) -> &'a Vec<Value> {
     value.pointer(pointer).and_then(Value::as_array).unwrap_or_else(|| panic!("no array at {pointer} in {value:#}"))
 }
 
 /// A task's state without its prefix.
 #[track_caller]
-pub(crate) fn state(task: &Value) -> &str {
+pub fn state(task: &Value) -> &str {
     let state = text(task, "/status/state");
     state.strip_prefix("TASK_STATE_").unwrap_or_else(|| panic!("no task state: {state}"))
 }
 
 /// Whether a state ends a task.
-pub(crate) fn is_terminal(state: &str) -> bool {
+pub fn is_terminal(state: &str) -> bool {
     matches!(state, "COMPLETED" | "FAILED" | "CANCELED" | "REJECTED")
 }
 
 /// The text of all text parts of all artifacts.
-pub(crate) fn artifact_text(task: &Value) -> String {
+pub fn artifact_text(task: &Value) -> String {
     let mut all = String::new();
     for artifact in task["artifacts"].as_array().into_iter().flatten() {
         for part in artifact["parts"].as_array().into_iter().flatten() {
@@ -97,7 +97,7 @@ fn details(error: &Value) -> &Vec<Value> {
 
 /// The reason in an error's `ErrorInfo`.
 #[track_caller]
-pub(crate) fn reason(error: &Value) -> &str {
+pub fn reason(error: &Value) -> &str {
     let info = details(error).iter().find(|detail| detail["@type"] == "type.googleapis.com/google.rpc.ErrorInfo");
     let info = info.unwrap_or_else(|| panic!("an error without ErrorInfo: {error:#}"));
     assert_eq!(info["domain"], "a2a-protocol.org", "{error:#}");
@@ -106,7 +106,7 @@ pub(crate) fn reason(error: &Value) -> &str {
 
 /// The fields that an error's `BadRequest` names.
 #[track_caller]
-pub(crate) fn violations(error: &Value) -> Vec<String> {
+pub fn violations(error: &Value) -> Vec<String> {
     let mut fields = Vec::new();
     for detail in details(error) {
         if detail["@type"] == "type.googleapis.com/google.rpc.BadRequest" {
@@ -122,20 +122,20 @@ pub(crate) fn violations(error: &Value) -> Vec<String> {
 impl Reply {
     /// The body as JSON.
     #[track_caller]
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.shown()))
     }
 
     /// The body of a success.
     #[track_caller]
-    pub(crate) fn ok(&self) -> Value {
+    pub fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.shown());
         self.json()
     }
 
     /// The `task` of a send's answer.
     #[track_caller]
-    pub(crate) fn task(&self) -> Value {
+    pub fn task(&self) -> Value {
         let mut body = self.ok();
         assert_eq!(body.as_object().map(serde_json::Map::len), Some(1), "{body:#}");
         let task = body["task"].take();
@@ -145,7 +145,7 @@ impl Reply {
 
     /// The `error` of a failure, its status body checked for form.
     #[track_caller]
-    pub(crate) fn error(&self, status: u16) -> Value {
+    pub fn error(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.shown());
         assert_eq!(self.media_type(), "application/json", "{}", self.shown());
         let mut body = self.json();
@@ -158,18 +158,18 @@ impl Reply {
     }
 
     /// A header's value.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
     /// The content type without parameters.
-    pub(crate) fn media_type(&self) -> &str {
+    pub fn media_type(&self) -> &str {
         let value = self.header("content-type").unwrap_or_default();
         value.split(';').next().unwrap_or_default().trim()
     }
 
     /// For messages of failed assertions.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let body = String::from_utf8_lossy(&self.body);
         let body: String = body.chars().take(2000).collect();
         format!("{} {:?} {body}", self.status, self.headers)
@@ -178,35 +178,35 @@ impl Reply {
 
 impl Api {
     /// A caller with connections of its own.
-    pub(crate) fn new(base: &str, token: Option<&str>) -> Self {
+    pub fn new(base: &str, token: Option<&str>) -> Self {
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build();
         let http = http.expect("the client needs nothing special");
         Self { http, base: base.to_owned(), token: token.map(ToOwned::to_owned) }
     }
 
     /// The same server seen by someone else.
-    pub(crate) fn with_token(&self, token: Option<&str>) -> Self {
+    pub fn with_token(&self, token: Option<&str>) -> Self {
         Self { token: token.map(ToOwned::to_owned), ..self.clone() }
     }
 
     /// What it authenticates with.
-    pub(crate) fn token(&self) -> Option<&str> {
+    pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
     /// The server's address, `http://host:port`.
-    pub(crate) fn base(&self) -> &str {
+    pub fn base(&self) -> &str {
         &self.base
     }
 
     /// A request without version and credential.
-    pub(crate) fn bare(&self, method: Method, path: &str) -> RequestBuilder {
+    pub fn bare(&self, method: Method, path: &str) -> RequestBuilder {
         let url = if path.starts_with("http") { path.to_owned() } else { format!("{}{path}", self.base) };
         self.http.request(method, url).timeout(PATIENCE)
     }
 
     /// A request with version and credential.
-    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.bare(method, path).header("A2A-Version", "1.0");
         match &self.token {
             Some(token) => request.bearer_auth(token),
@@ -215,7 +215,7 @@ impl Api {
     }
 
     /// Sends a request and reads the reply.
-    pub(crate) async fn call(&self, request: RequestBuilder) -> Reply {
+    pub async fn call(&self, request: RequestBuilder) -> Reply {
         let response = request.send().await.expect("the server answers");
         let status = response.status().as_u16();
         let headers = response.headers().clone();
@@ -224,32 +224,32 @@ impl Api {
     }
 
     /// A GET.
-    pub(crate) async fn get(&self, path: &str) -> Reply {
+    pub async fn get(&self, path: &str) -> Reply {
         self.call(self.request(Method::GET, path)).await
     }
 
     /// A POST with a JSON body.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
+    pub async fn post(&self, path: &str, body: &Value) -> Reply {
         self.call(with_json(self.request(Method::POST, path), body)).await
     }
 
     /// A POST without a body.
-    pub(crate) async fn post_empty(&self, path: &str) -> Reply {
+    pub async fn post_empty(&self, path: &str) -> Reply {
         self.call(self.request(Method::POST, path)).await
     }
 
     /// Sends a message over HTTP+JSON and gives the task.
-    pub(crate) async fn send(&self, request: &Value) -> Value {
+    pub async fn send(&self, request: &Value) -> Value {
         self.post("/a2a/message:send", request).await.task()
     }
 
     /// Reads a task.
-    pub(crate) async fn task(&self, id: &str) -> Value {
+    pub async fn task(&self, id: &str) -> Value {
         self.get(&format!("/a2a/tasks/{id}")).await.ok()
     }
 
     /// Reads a task until its state is as wanted.
-    pub(crate) async fn task_when(&self, id: &str, wanted: impl Fn(&str) -> bool) -> Value {
+    pub async fn task_when(&self, id: &str, wanted: impl Fn(&str) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let task = self.task(id).await;
@@ -262,12 +262,12 @@ impl Api {
     }
 
     /// A JSON-RPC call at the gateway; the whole envelope, checked for form.
-    pub(crate) async fn rpc(&self, method: &str, params: &Value) -> Value {
+    pub async fn rpc(&self, method: &str, params: &Value) -> Value {
         self.rpc_at("/a2a/jsonrpc", method, params).await
     }
 
     /// A JSON-RPC call at some endpoint; the whole envelope, checked for form.
-    pub(crate) async fn rpc_at(&self, path: &str, method: &str, params: &Value) -> Value {
+    pub async fn rpc_at(&self, path: &str, method: &str, params: &Value) -> Value {
         let id = format!("r-{}", fresh());
         let call = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let reply = self.post(path, &call).await;
@@ -281,33 +281,33 @@ impl Api {
     }
 
     /// The result of a JSON-RPC call that works.
-    pub(crate) async fn rpc_ok(&self, method: &str, params: &Value) -> Value {
+    pub async fn rpc_ok(&self, method: &str, params: &Value) -> Value {
         let mut envelope = self.rpc(method, params).await;
         assert!(envelope.get("result").is_some(), "{method}: {envelope:#}");
         envelope["result"].take()
     }
 
     /// The error of a JSON-RPC call that does not.
-    pub(crate) async fn rpc_error(&self, method: &str, params: &Value, code: i64) -> Value {
+    pub async fn rpc_error(&self, method: &str, params: &Value, code: i64) -> Value {
         let mut envelope = self.rpc(method, params).await;
         assert_eq!(envelope["error"]["code"], code, "{method}: {envelope:#}");
         envelope["error"].take()
     }
 
     /// Opens a stream with a POST.
-    pub(crate) async fn stream(&self, path: &str, body: &Value) -> Sse {
+    pub async fn stream(&self, path: &str, body: &Value) -> Sse {
         Sse::open(with_json(self.request(Method::POST, path), body)).await
     }
 
     /// Opens a JSON-RPC stream at some endpoint.
-    pub(crate) async fn rpc_stream(&self, path: &str, method: &str, params: &Value) -> Sse {
+    pub async fn rpc_stream(&self, path: &str, method: &str, params: &Value) -> Sse {
         let id = json!(fresh());
         let call = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         Sse::open(with_json(self.request(Method::POST, path), &call)).await.in_envelopes(id)
     }
 
     /// Subscribes to a task, after a sequence number if one is given.
-    pub(crate) async fn subscribe(&self, task: &str, after: Option<u64>) -> Sse {
+    pub async fn subscribe(&self, task: &str, after: Option<u64>) -> Sse {
         let mut request = self.request(Method::POST, &format!("/a2a/tasks/{task}:subscribe"));
         if let Some(after) = after {
             request = request.header("Last-Event-ID", after.to_string());
@@ -317,6 +317,6 @@ impl Api {
 }
 
 /// A request with a JSON body.
-pub(crate) fn with_json(request: RequestBuilder, body: &Value) -> RequestBuilder {
+pub fn with_json(request: RequestBuilder, body: &Value) -> RequestBuilder {
     request.header("Content-Type", "application/json").body(body.to_string())
 }
