@@ -4,7 +4,7 @@
 //! the SHA-256 of the records of each kind and of all of them:
 //!
 //! ```text
-//! {"switchboard":{"archive":2,"created_at":1763200000000,"source":"sqlite 7","program":"0.1.0"},"sha256":"…"}
+//! {"switchboard":{"archive":2,"created_at":1763200000000,"source":"sqlite 7","program":"0.2.0"},"sha256":"…"}
 //! {"tenant":{"id":1,"name":"default","enabled":true,"created_at":1763200000000}}
 //! …
 //! {"end":{"kinds":[{"kind":"tenants","count":1,"sha256":"…"},…],"sha256":"…"}}

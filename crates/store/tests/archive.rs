@@ -504,6 +504,23 @@ async fn archives_of_the_first_format_are_still_read() {
     imported(&Location::Sqlite(target.path().to_owned()), old.as_bytes()).await.unwrap();
 }
 
+/// The last version of the program that wrote each earlier format, beginning with the first.
+const LAST_WRITERS: [&str; 1] = ["0.1.0"];
+
+#[tokio::test]
+async fn a_format_names_a_program_that_wrote_no_earlier_format() {
+    let (_dir, from, _, _) = source().await;
+    let (bytes, _) = exported(&from).await;
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap();
+    let first: serde_json::Value = serde_json::from_slice(first).unwrap();
+    let (format, program) = (&first["switchboard"]["archive"], first["switchboard"]["program"].as_str().unwrap());
+    assert_eq!(program, env!("CARGO_PKG_VERSION"));
+    assert_eq!(*format, LAST_WRITERS.len() + 1, "name the version that wrote the format before, and raise this one's");
+    // An importer that does not know the format names the program as the one to install.
+    let numbers = |version: &str| version.split('.').map(|n| n.parse().unwrap()).collect::<Vec<u32>>();
+    assert!(LAST_WRITERS.iter().all(|last| numbers(last) < numbers(program)), "{program} wrote an earlier format");
+}
+
 #[tokio::test]
 async fn a_target_in_use_or_with_content_is_refused() {
     let (_dir, from, _, _) = source().await;
