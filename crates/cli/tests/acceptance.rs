@@ -9,7 +9,6 @@ mod auth;
 mod cards;
 mod durability;
 mod errors;
-mod faults;
 mod feed;
 mod held;
 mod idempotency;
@@ -34,4 +33,4 @@ mod turns;
 mod versions;
 mod webhooks;
 
-use crate::harness::{grpc, http, log, random, sse, webhook};
+use crate::harness::{grpc, http, sse, webhook};

@@ -4,6 +4,7 @@
 mod acceptance;
 mod attacks;
 mod bench;
+mod chaos;
 mod cli;
 mod grpc;
 mod harness;

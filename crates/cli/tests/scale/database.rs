@@ -1,4 +1,4 @@
-//! A database that is not there, goes away, falls silent or is slow.
+//! A database that cannot be reached, is lost, falls silent or is slow.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,10 @@ use serde_json::json;
 use testkit::{postgres::Database, temp_store::add_tenant};
 use tokio::task::JoinSet;
 
-use super::{
-    detour::{Detour, Last, Passage},
-    http::{answer, artifact_text, state, text, to, to_at_once},
-    postgres::connect,
-    programs::{Programs, attempts},
-    rig::{Ended, Setting},
+use super::http::{answer, artifact_text, is_terminal, state, text, to, to_at_once};
+use crate::{
+    chaos::{Fault, Installation, Instances, LastCommit, Passage, Programs, attempts, becomes, connect},
+    harness::Ended,
 };
 
 /// How long an answer may take when the database does not: an operation waits ten seconds for it.
@@ -22,7 +20,7 @@ async fn an_unreachable_database_is_said_at_the_start() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let url = format!("postgres://me:secret@{}/switchboard", nobody.expect("a port is free"));
     let begun = Instant::now();
-    let Err(Ended { status, said }) = Setting::on(&url).try_to_start("a").await else { panic!("it listens") };
+    let Err(Ended { status, said }) = Installation::on(&url).try_to_start("a").await else { panic!("it listens") };
     assert!(begun.elapsed() < ANSWER, "{:?}", begun.elapsed());
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("cannot open the journal") && said.contains("Connection refused"), "{said}");
@@ -33,9 +31,9 @@ async fn an_unreachable_database_is_said_at_the_start() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_one_tenant_waits_for_is_said_to_it_and_holds_up_no_other() {
     let database = Database::create();
-    let setting = Setting::on(database.url());
-    let instance = setting.start("a").await;
-    add_tenant(setting.journal().await.as_ref(), "other", "sb_other").await;
+    let installation = Installation::on(database.url());
+    let instance = installation.start("a").await;
+    add_tenant(installation.journal().await.as_ref(), "other", "sb_other").await;
     let (api, other) = (instance.api(), instance.api().with_token(Some("sb_other")));
     let asking = api.send(&to("ask", "a question")).await;
     let id = text(&asking, "/id").to_owned();
@@ -69,71 +67,69 @@ async fn a_lock_that_one_tenant_waits_for_is_said_to_it_and_holds_up_no_other() 
     assert_eq!(state(&done), "COMPLETED", "{done:#}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_database_is_waited_for() {
-    let database = Database::create();
-    let detour = Detour::to(database.url()).await;
-    // The turn that runs loses its lease in that time, and nobody is to take it for lost.
-    let instance = Setting::on(detour.url()).with_config("lease = \"3s\"\n").start("a").await;
-    let api = instance.api();
-    for loss in [Passage::Cut, Passage::Silent] {
-        let before = api.send(&to("echo", "before")).await;
-        let running = api.send(&to_at_once("stream", "40 50")).await;
-        detour.set(loss);
-        instance.becomes(503, ANSWER).await;
-        assert_eq!(api.get("/healthz").await.status, 200, "it lives all the same");
-        // Nobody waits for ever, and what cannot be taken is refused.
-        let mut calls = JoinSet::new();
-        for n in 0..20 {
-            let api = api.clone();
-            calls.spawn(async move {
-                let begun = Instant::now();
-                let reply = match n % 2 {
-                    0 => api.post("/a2a/message:send", &to_at_once("echo", "during")).await,
-                    _ => api.get("/a2a/tasks?pageSize=1").await,
-                };
-                (reply.status, begun.elapsed())
-            });
-        }
-        for (status, took) in calls.join_all().await {
-            assert_eq!(status, 503);
-            assert!(took < ANSWER, "{took:?}");
-        }
-        detour.set(Passage::Open);
-        instance.becomes(200, ANSWER).await;
-        assert_eq!(api.task(text(&before, "/id")).await, before);
-        let ended = api.task_when(text(&running, "/id"), super::http::is_terminal).await;
-        assert_eq!(state(&ended), "COMPLETED");
-        let expected: String = (1..=40).map(|n| format!("chunk {n} of 40\n")).collect();
-        assert_eq!(artifact_text(&ended), expected);
-        let log = api.subscribe(text(&running, "/id"), Some(0)).await.rest().await;
-        assert_eq!(attempts(&log), 1, "it went on, and was not run again: {log:#?}");
-        assert_eq!(state(&api.send(&to("echo", "after")).await), "COMPLETED");
+/// The database is lost while a turn runs, for longer than its lease lasts.
+async fn lose(loss: Passage) {
+    let installation = Installation::on_postgres().with_config("lease = \"3s\"\n");
+    let mut instances = Instances::start_with_networks(installation, 1).await;
+    let api = instances[0].api();
+    let before = api.send(&to("echo", "before")).await;
+    let running = api.send(&to_at_once("stream", "40 50")).await;
+    instances.apply(&Fault::Network(loss), 0).await;
+    becomes(&instances[0], 503, ANSWER).await;
+    assert_eq!(api.get("/healthz").await.status, 200, "it lives all the same");
+    // Every call is answered, and what cannot be taken is refused.
+    let mut calls = JoinSet::new();
+    for n in 0..20 {
+        let api = api.clone();
+        calls.spawn(async move {
+            let begun = Instant::now();
+            let reply = match n % 2 {
+                0 => api.post("/a2a/message:send", &to_at_once("echo", "during")).await,
+                _ => api.get("/a2a/tasks?pageSize=1").await,
+            };
+            (reply.status, begun.elapsed())
+        });
     }
+    for (status, took) in calls.join_all().await {
+        assert_eq!(status, 503);
+        assert!(took < ANSWER, "{took:?}");
+    }
+    instances.apply(&Fault::Network(Passage::Open), 0).await;
+    becomes(&instances[0], 200, ANSWER).await;
+    assert_eq!(api.task(text(&before, "/id")).await, before);
+    let ended = api.task_when(text(&running, "/id"), is_terminal).await;
+    assert_eq!(state(&ended), "COMPLETED");
+    let expected: String = (1..=40).map(|n| format!("chunk {n} of 40\n")).collect();
+    assert_eq!(artifact_text(&ended), expected);
+    let log = api.subscribe(text(&running, "/id"), Some(0)).await.rest().await;
+    assert_eq!(attempts(&log), 1, "it went on, and was not run again: {log:#?}");
+    assert_eq!(state(&api.send(&to("echo", "after")).await), "COMPLETED");
 }
 
-/// The database falls silent at the very moment at which a message is committed.
-async fn doubt_a_commit(last: Last) {
-    let database = Database::create();
-    let detour = Detour::to(database.url()).await;
-    let setting = Setting::on(detour.url());
-    let programs = Programs::of(&setting);
-    programs.add("once", "fail", 8, 0.2);
-    let instance = setting.start("a").await;
-    let api = instance.api();
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_database_is_waited_for() {
+    tokio::join!(lose(Passage::Cut), lose(Passage::Silent));
+}
+
+/// The database falls silent at the moment at which a message is committed.
+async fn doubt_a_commit(last: LastCommit) {
+    let installation = Installation::on_postgres();
+    let programs = Programs::of(&installation, &[("once", "fail", 8, 0.2)]);
+    let instances = Instances::start_with_networks(installation, 1).await;
+    let (api, network) = (instances[0].api(), instances.network(0));
     let mut request = to("once", "a message in doubt");
     request["message"]["contextId"] = json!("doubt");
 
-    detour.fall_silent_at_the_commit_of("a message in doubt", last);
+    network.fall_silent_at_the_commit_of("a message in doubt", last);
     let begun = Instant::now();
     let reply = api.post("/a2a/message:send", &request).await;
     let took = begun.elapsed();
     reply.error(503);
     assert!(took < ANSWER, "{last:?}: {took:?}");
-    detour.is_silent().await;
-    detour.set(Passage::Open);
+    network.is_silent().await;
+    network.set(Passage::Open);
 
-    // Whether it was written or not, whoever asks again gets the one task that there is.
+    // Whether it was written or not, a repetition gets the one task that there is.
     let begun = Instant::now();
     let task = loop {
         let reply = api.post("/a2a/message:send", &request).await;
@@ -153,13 +149,13 @@ async fn doubt_a_commit(last: Last) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_whose_commit_is_in_doubt_is_answered_and_can_be_sent_again() {
-    tokio::join!(doubt_a_commit(Last::Stays), doubt_a_commit(Last::Passes));
+    tokio::join!(doubt_a_commit(LastCommit::Stays), doubt_a_commit(LastCommit::Passes));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_database_is_shared_by_a_bounded_pool() {
     let database = Database::create();
-    let instance = Setting::on(database.url()).with_config("store_connections = 2\n").start("a").await;
+    let instance = Installation::on(database.url()).with_config("store_connections = 2\n").start("a").await;
     let api = instance.api();
     let task = api.send(&to("echo", "hello")).await;
     let id = text(&task, "/id").to_owned();
@@ -195,11 +191,11 @@ async fn a_slow_database_is_shared_by_a_bounded_pool() {
         statuses
     };
 
-    // More than there are connections: they queue, and all are answered.
+    // There are more reads than connections: they queue, and all are answered.
     let statuses = all_at_once(200).await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
 
-    // Slow: nobody gets at the tasks for some seconds. Who waits longer than the pool allows is told so.
+    // The tasks are locked for some seconds. A read that waits longer than the pool allows is refused.
     let locker = connect(database.url()).await;
     locker.batch_execute("BEGIN; LOCK TABLE a2a_tasks IN ACCESS EXCLUSIVE MODE").await.expect("it can be locked");
     let (statuses, ()) = tokio::join!(all_at_once(50), async {
@@ -213,5 +209,5 @@ async fn a_slow_database_is_shared_by_a_bounded_pool() {
         "some waited in vain, and who had a connection did not: {statuses:?}"
     );
     assert!(all_at_once(50).await.iter().all(|status| *status == 200), "and then all is well again");
-    instance.becomes(200, ANSWER).await;
+    becomes(&instance, 200, ANSWER).await;
 }

@@ -1,4 +1,4 @@
-//! The way to a database, with somebody on it.
+//! A proxy between an instance and its database.
 
 use std::{
     net::SocketAddr,
@@ -14,28 +14,28 @@ use tokio::{
     sync::watch,
 };
 
-use super::rig::PATIENCE;
+use super::PATIENCE;
 
-/// A way that can be blocked.
-pub(crate) struct Detour {
+/// A proxy that can be blocked.
+pub(crate) struct Network {
     url: String,
     state: Arc<State>,
 }
 
-/// What becomes of what comes along.
+/// What the proxy does with connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passage {
     Open,
-    /// Nothing passes, and nobody is told.
+    /// Nothing passes, and connections stay open.
     Silent,
     /// Connections break, and new ones are closed at once.
     Cut,
 }
 
-/// Which way a commit goes before everything falls silent.
+/// What happens to the commit at which everything falls silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Last {
-    /// It never arrives.
+pub(crate) enum LastCommit {
+    /// It never arrives at the server.
     Stays,
     /// It arrives, and its answer does not.
     Passes,
@@ -43,12 +43,12 @@ pub(crate) enum Last {
 
 struct State {
     passage: watch::Sender<Passage>,
-    /// What is waited for, and what happens then.
-    trap: Mutex<Option<(Vec<u8>, Last)>>,
+    /// The bytes that are waited for, and what happens to their commit.
+    trap: Mutex<Option<(Vec<u8>, LastCommit)>>,
 }
 
-impl Detour {
-    /// To the server of this URL.
+impl Network {
+    /// A proxy to the server of this URL.
     pub(crate) async fn to(url: &str) -> Self {
         let (user, rest) = url.split_once('@').expect("the URL names a user");
         let (server, database) = rest.split_once('/').expect("the URL names a database");
@@ -60,7 +60,7 @@ impl Detour {
         Self { url: format!("{user}@{address}/{database}"), state }
     }
 
-    /// The same URL by this way.
+    /// The same URL, by way of the proxy.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -70,7 +70,7 @@ impl Detour {
     }
 
     /// Falls silent when a transaction commits in which these bytes went along.
-    pub(crate) fn fall_silent_at_the_commit_of(&self, bytes: &str, last: Last) {
+    pub(crate) fn fall_silent_at_the_commit_of(&self, bytes: &str, last: LastCommit) {
         *self.state.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some((bytes.as_bytes().to_vec(), last));
     }
 
@@ -83,7 +83,7 @@ impl Detour {
 }
 
 impl State {
-    fn trap(&self) -> Option<(Vec<u8>, Last)> {
+    fn trap(&self) -> Option<(Vec<u8>, LastCommit)> {
         self.trap.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -109,7 +109,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, state: Arc<State>) {
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: Arc<State>, to_server: bool) {
     let mut passage = state.passage.subscribe();
     let mut buffer = vec![0; 64 << 10];
-    // What is waited for has come along here, and its commit has not.
+    // The bytes that are waited for went along this connection, and their commit has not yet.
     let mut uncommitted = false;
     loop {
         let now = *passage.borrow_and_update();
@@ -136,8 +136,8 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: Arc<State>
                     if springs.is_some() {
                         state.spring();
                     }
-                    if springs == Some(Last::Stays) {
-                        // What comes after a commit that was lost is not passed on either: the connection ends.
+                    if springs == Some(LastCommit::Stays) {
+                        // Nothing after a lost commit may pass either: the connection ends.
                         let _ = passage.wait_for(|now| *now != Passage::Silent).await;
                         return;
                     }

@@ -8,16 +8,18 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
+    Answer,
     http::{array, text},
-    notes::{Hold, Outcome, Verb, Write, now},
+    notes::{Hold, Outcome, Verb, Write},
+    now,
+    queue_client::{AGENT, LEASE, QueueClient},
     random::Random,
-    site::{AGENT, Answer, LEASE, Site},
 };
 
 /// How long it waits for work, in seconds.
 const WAIT: f64 = 2.0;
 
-/// How often it says that it is still at work.
+/// The time between two heartbeats.
 const BEAT: Duration = Duration::from_millis(300);
 
 /// The clock of an event is read before or after that of its lease, up to half a second on a busy machine. That an entry is
@@ -25,14 +27,14 @@ const BEAT: Duration = Duration::from_millis(300);
 const SLACK: i64 = 500;
 
 pub(crate) struct Worker {
-    pub(crate) site: Arc<Site>,
+    pub(crate) queue: Arc<QueueClient>,
     pub(crate) name: String,
     pub(crate) random: Random,
 }
 
-/// Work in its hands.
+/// An entry that the worker was handed.
 struct Job {
-    /// Where it stands in the notes.
+    /// Its index in the notes.
     hold: usize,
     id: String,
     ticket: String,
@@ -43,7 +45,7 @@ struct Job {
     is_poisonous: bool,
 }
 
-/// What a worker does next.
+/// What becomes of a worker after an entry.
 #[derive(PartialEq, Eq)]
 enum Fate {
     Lives,
@@ -51,7 +53,7 @@ enum Fate {
 }
 
 impl Worker {
-    /// Works until it is told to stop, or dies of its work.
+    /// Works until it is told to stop, or dies at an entry.
     pub(crate) async fn work(mut self, stopped: watch::Receiver<bool>) {
         while !*stopped.borrow() {
             for job in self.consume().await {
@@ -66,9 +68,9 @@ impl Worker {
         let max = if self.random.below(6) == 0 { 3 } else { 1 };
         let wish = json!({"max": max, "lease": LEASE.as_secs_f64(), "wait": WAIT, "worker": self.name});
         let path = format!("/v1/queue/{AGENT}/consume");
-        let base = self.site.doors.any(&mut self.random);
-        let asking = self.site.ask(&base, Method::POST, &path, Some(&wish), "");
-        let hangs_up = !self.site.is_kind() && self.random.below(12) == 0;
+        let request = self.queue.client.request(&mut self.random, &Method::POST, &path, Some(&wish));
+        let asking = self.queue.client.send(request);
+        let hangs_up = !self.queue.is_kind() && self.random.below(12) == 0;
         let answer = if hangs_up {
             // Work that is there comes at once, other work later: both are to be missed at times.
             let patience = if self.random.below(2) == 0 { 20 } else { 1000 };
@@ -76,7 +78,7 @@ impl Worker {
             match tokio::time::timeout(patience, asking).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    self.site.notes().hung_up += 1;
+                    self.queue.notes().hung_up += 1;
                     return Vec::new();
                 }
             }
@@ -85,9 +87,15 @@ impl Worker {
         };
         let got = now();
         match answer {
-            Answer::Said(200, body) => array(&body, "/messages").iter().map(|handed| self.take(handed, got)).collect(),
-            Answer::Said(status, body) => {
-                self.site.say_unexpected(format!("consume: {status} {body}"));
+            Answer::Status(200, body) => {
+                array(&body, "/messages").iter().map(|handed| self.take(handed, got)).collect()
+            }
+            Answer::Status(status, body) => {
+                self.queue.note_unexpected(format!("consume: {status} {body}"));
+                Vec::new()
+            }
+            Answer::Unexpected(what) => {
+                self.queue.note_unexpected(format!("consume: {what}"));
                 Vec::new()
             }
             Answer::Nothing { .. } => {
@@ -97,13 +105,13 @@ impl Worker {
         }
     }
 
-    /// Notes what it holds.
+    /// Notes an entry that was handed out.
     fn take(&self, handed: &Value, got: i64) -> Job {
         let id = text(handed, "/id").to_owned();
         let (attempt, tries) = (number(handed, "attempt"), number(handed, "attempts"));
         let sure_until = sure_until(handed, &self.name);
         let worker = self.name.clone();
-        let mut notes = self.site.notes();
+        let mut notes = self.queue.notes();
         notes.holds.push(Hold { entry: id.clone(), worker, attempt, got, sure_until, writes: Vec::new() });
         Job {
             hold: notes.holds.len() - 1,
@@ -118,11 +126,11 @@ impl Worker {
 
     async fn handle(&mut self, job: &Job) -> Fate {
         self.rest(15).await;
-        if self.site.is_kind() {
+        if self.queue.is_kind() {
             self.ack(job, false).await;
             return Fate::Lives;
         }
-        if !job.is_poisonous && self.random.below(100) < self.site.sleepers {
+        if !job.is_poisonous && self.random.below(100) < self.queue.sleepers {
             self.sleep_through(job).await;
             return Fate::Lives;
         }
@@ -147,15 +155,15 @@ impl Worker {
         tokio::time::sleep(Duration::from_millis(self.random.below(most))).await;
     }
 
-    /// Sleeps for longer than its lease lasts, looks whose the entry is, and says that it is done whatever it saw.
+    /// Sleeps for longer than its lease lasts, looks who has the entry, and acknowledges it in any case.
     async fn sleep_through(&mut self, job: &Job) -> Outcome {
         tokio::time::sleep(LEASE).await;
         self.rest(1500).await;
-        let entry = self.site.get(&mut self.random, &format!("/v1/queue/messages/{}", job.id)).await;
+        let entry = self.queue.client.get(&mut self.random, &format!("/v1/queue/messages/{}", job.id)).await;
         self.ack(job, !is_held_by(&entry, &self.name, job.tries)).await
     }
 
-    /// Works for longer than its lease lasts, and says all the while that it does.
+    /// Works for longer than its lease lasts, with heartbeats.
     async fn take_long(&mut self, job: &Job) -> Outcome {
         for _ in 0..5 + self.random.below(3) {
             tokio::time::sleep(BEAT).await;
@@ -178,7 +186,7 @@ impl Worker {
 
     async fn write(&mut self, job: &Job, verb: Verb, says: &str, knew: bool) -> Outcome {
         let write = Write::new(verb, says, knew);
-        self.site.write(&mut self.random, job.hold, &job.ticket, verb, write).await
+        self.queue.write(&mut self.random, job.hold, &job.ticket, verb, write).await
     }
 }
 
@@ -186,8 +194,8 @@ fn number(of: &Value, name: &str) -> u32 {
     u32::try_from(of[name].as_u64().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Until when the lease of an entry that was handed to `worker` lasts at least. Where the entry has moved on before it was shown, nothing
-/// is known of that.
+/// Until when the lease of an entry that was handed to `worker` lasts at least. Nothing is known of that if the entry moved on
+/// before it was shown.
 fn sure_until(handed: &Value, worker: &str) -> i64 {
     let since: Option<Timestamp> = serde_json::from_value(handed["statusAt"].clone()).ok();
     let since = since.filter(|_| handed["claimedBy"] == worker).map_or(0, Timestamp::as_millis);
@@ -209,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_of_an_entry_that_was_given_back_before_is_known() {
+    fn the_end_of_a_lease_is_known_after_a_release() {
         let since = "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap().as_millis();
         let lasts = i64::try_from(LEASE.as_millis()).unwrap();
         assert_eq!(sure_until(&handed(), "w1"), since + lasts - SLACK);

@@ -1,83 +1,39 @@
-//! What publishers and workers were told, compared with what became of the entries.
+//! The notes of publishers and workers, compared with what became of the entries.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-};
+use std::collections::{BTreeSet, HashMap};
 
 use a2a::TaskState;
 use serde_json::Value;
 use store::{Event, EventKind, FailedAttempt};
 
 use super::{
+    Report,
     log::is_whole,
     notes::{Hold, Notes, Outcome, Published, Verb, Write},
-    site::{ATTEMPTS, LEASE},
+    queue_client::{ATTEMPTS, LEASE},
 };
 
-/// How many words there are about what is wrong.
-const SAMPLES: usize = 8;
+const VIOLATIONS: &[(&str, &str)] = &[
+    ("unexpected", "an answer that no client should ever get"),
+    ("lost", "acknowledged and not there"),
+    ("unfinished", "acknowledged and never ended"),
+    ("duplicates", "an entry that nobody published, or a second one for what was published once"),
+    ("broken logs", "a log with a gap, or without exactly one end"),
+    (
+        "wrong results",
+        "completed with something else than one accepted ack said, or as something else than was published",
+    ),
+    ("given up", "a good entry that did not complete"),
+    ("late", "a write that was accepted under a lease that somebody else had had since"),
+    ("shared", "an entry that two workers held at once"),
+    ("robbed", "a write that was refused under a lease that had not run out"),
+    ("twice", "a second end of one attempt, or a second ack of one entry, that was accepted"),
+    ("wrong letters", "a poisonous entry that is no dead letter after exactly its attempts"),
+    ("wrong errors", "a history of errors that is not what happened"),
+    ("not replayed", "a dead letter that could not be replayed, once, as it should be"),
+];
 
-/// What was found after a storm. The names are those of the other suites, as far as they mean the same.
-#[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    pub(crate) kills: usize,
-    /// Requests.
-    pub(crate) attempts: usize,
-    /// Entries that were acknowledged.
-    ok: usize,
-    /// Of these, entries that a request had made whose answer never came.
-    recovered: usize,
-    /// Good ones that completed, dead letters, and those of them that completed when they were replayed.
-    pub(crate) good: usize,
-    pub(crate) letters: usize,
-    pub(crate) replayed: usize,
-    /// How often an entry was handed to somebody, and how often somebody who had gone away.
-    handed: usize,
-    unheard: usize,
-    /// Attempts that ended with a nack, by a lease that ran out, and those that were given back and do not count.
-    nacked: usize,
-    lapsed: usize,
-    released: usize,
-    /// Workers that were killed or died of their work, that hung up, and that held on to an entry for longer than a lease.
-    killed: usize,
-    hung_up: usize,
-    held_on: usize,
-    /// Writes that were refused because they came late, and because they were the second of their kind.
-    refused: usize,
-    repeated: usize,
-
-    /// Answers that nobody should ever get.
-    unexpected: usize,
-    /// Acknowledged and gone.
-    lost: usize,
-    /// Never ended.
-    pub(crate) unfinished: usize,
-    /// Entries that nobody has published, or more than once for one that somebody has.
-    duplicates: usize,
-    /// Logs with a gap or not exactly one end.
-    broken_logs: usize,
-    /// Completed with something else than what one accepted ack said, or as something else than was published.
-    wrong_results: usize,
-    /// Good ones that did not complete.
-    given_up: usize,
-    /// Accepted under a lease that somebody else had had since.
-    pub(crate) late: usize,
-    /// Held by two at once.
-    pub(crate) shared: usize,
-    /// Refused under a lease that had not run out.
-    pub(crate) robbed: usize,
-    /// Ends of one attempt, or acks of one entry, that were accepted although one had been before.
-    twice: usize,
-    /// Poisonous ones that are no dead letter after exactly their attempts, and histories of errors that are not what happened.
-    wrong_letters: usize,
-    wrong_errors: usize,
-    /// Dead letters that could not be replayed, once, as they should be.
-    pub(crate) not_replayed: usize,
-    samples: Vec<String>,
-}
-
-/// What became of an entry.
+/// The end of an entry.
 pub(crate) struct Ending {
     pub(crate) state: TaskState,
     pub(crate) is_letter: bool,
@@ -86,7 +42,7 @@ pub(crate) struct Ending {
     pub(crate) log: Vec<Event>,
 }
 
-/// Everything that there is to judge.
+/// Everything that there is to compare.
 pub(crate) struct Evidence<'a> {
     pub(crate) notes: &'a Notes,
     /// Of the entries that are there.
@@ -95,137 +51,95 @@ pub(crate) struct Evidence<'a> {
     pub(crate) listed: &'a HashMap<String, Value>,
 }
 
-impl Verdict {
-    /// Looks at every entry.
-    pub(crate) fn on(evidence: &Evidence<'_>) -> Self {
-        let Notes { published, holds, unexpected, killed, hung_up } = evidence.notes;
-        let mut verdict = Self {
-            ok: published.len(),
-            handed: holds.len(),
-            unexpected: unexpected.len(),
-            killed: *killed,
-            hung_up: *hung_up,
-            samples: unexpected.iter().take(SAMPLES).cloned().collect(),
-            ..Self::default()
-        };
+/// One entry.
+struct Case<'a> {
+    report: &'a mut Report,
+    entry: &'a Published,
+    ending: &'a Ending,
+    shown: &'a Value,
+    holds: &'a [&'a Hold],
+}
+
+impl Evidence<'_> {
+    pub(crate) fn check(&self) -> Report {
+        let Notes { published, holds, unexpected, killed, hung_up } = self.notes;
+        let mut report = Report::new(VIOLATIONS);
+        report.count("ok", published.len());
+        report.count("handed", holds.len());
+        report.count("killed", *killed);
+        report.count("hung up", *hung_up);
+        unexpected.iter().for_each(|what| report.violate("unexpected", what));
         let mut of_entry: HashMap<&str, Vec<&Hold>> = HashMap::new();
         for hold in holds {
             of_entry.entry(&hold.entry).or_default().push(hold);
         }
-        let known: BTreeSet<&str> = published.iter().map(|entry| entry.id.as_str()).collect();
-        verdict.duplicates += published.len() - known.len();
-        for id in evidence.listed.keys().map(String::as_str).chain(of_entry.keys().copied()) {
+        let mut known = BTreeSet::new();
+        for entry in published {
+            if !known.insert(entry.id.as_str()) {
+                report.violate("duplicates", format!("{} was published twice", entry.id));
+            }
+        }
+        for id in self.listed.keys().map(String::as_str).chain(of_entry.keys().copied()) {
             if !known.contains(id) {
-                verdict.duplicates += 1;
-                verdict.say(id, "was published by nobody");
+                report.violate("duplicates", format!("{id} was published by nobody"));
             }
         }
         for entry in published {
             let holds = of_entry.get(entry.id.as_str()).map(Vec::as_slice).unwrap_or_default();
-            match (evidence.endings.get(&entry.id), evidence.listed.get(&entry.id)) {
-                (Some(ending), Some(shown)) => verdict.judge(entry, ending, shown, holds),
-                _ => {
-                    verdict.lost += 1;
-                    verdict.say(&entry.id, "is gone");
+            match (self.endings.get(&entry.id), self.listed.get(&entry.id)) {
+                (Some(ending), Some(shown)) => {
+                    Case { report: &mut report, entry, ending, shown, holds }.check();
                 }
+                _ => report.violate("lost", &entry.id),
             }
         }
-        verdict
+        report
     }
+}
 
-    /// Nothing that was promised was broken.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.ok > 0 && self.broken().into_iter().all(|(_, count)| count == 0)
-    }
-
-    /// Everything that can happen to workers has happened to some.
-    pub(crate) fn had_every_trouble(&self) -> bool {
-        let troubles = [
-            self.killed,
-            self.hung_up,
-            self.held_on,
-            self.unheard,
-            self.nacked,
-            self.lapsed,
-            self.released,
-            self.refused,
-            self.repeated,
-        ];
-        troubles.into_iter().all(|count| count > 0)
-    }
-
-    /// How often each promise was broken.
-    fn broken(&self) -> [(&'static str, usize); 14] {
-        [
-            ("unexpected", self.unexpected),
-            ("lost", self.lost),
-            ("unfinished", self.unfinished),
-            ("duplicates", self.duplicates),
-            ("broken logs", self.broken_logs),
-            ("wrong results", self.wrong_results),
-            ("given up", self.given_up),
-            ("late", self.late),
-            ("shared", self.shared),
-            ("robbed", self.robbed),
-            ("twice", self.twice),
-            ("wrong letters", self.wrong_letters),
-            ("wrong errors", self.wrong_errors),
-            ("not replayed", self.not_replayed),
-        ]
-    }
-
-    pub(crate) fn say(&mut self, id: &str, what: &str) {
-        if self.samples.len() < SAMPLES {
-            self.samples.push(format!("{id} {what}"));
-        }
-    }
-
-    fn judge(&mut self, entry: &Published, ending: &Ending, shown: &Value, holds: &[&Hold]) {
+impl Case<'_> {
+    fn check(mut self) {
+        let Self { entry, ending, holds, .. } = self;
         let was_there = ending.log.first().is_some_and(|first| first.at.as_millis() < entry.sent);
-        self.recovered += usize::from(entry.retried && was_there);
-        let starts = self.judge_log(&entry.id, &ending.log);
-        self.unheard += (starts as usize).saturating_sub(holds.len());
-        self.judge_holds(&entry.id, holds, starts);
+        self.report.count("recovered", usize::from(entry.is_doubtful && was_there));
+        let starts = self.check_log();
+        self.report.count("unheard", (starts as usize).saturating_sub(holds.len()));
+        self.check_holds(starts);
         for hold in holds {
-            self.judge_writes(hold, holds);
+            self.check_writes(hold);
         }
         if !ending.state.is_terminal() {
-            self.unfinished += 1;
-            self.say(&entry.id, &format!("is still {}, after {starts} attempts", ending.state.as_str()));
-            return;
+            return self.violate("unfinished", format!("is {} after {starts} attempts", ending.state.as_str()));
         }
         if !is_whole(&ending.log) {
-            self.broken_logs += 1;
-            self.say(&entry.id, "has a log that is not whole");
+            self.violate("broken logs", "has a log that is not whole");
         }
-        self.judge_errors(entry, ending, holds, starts);
+        self.check_errors(starts);
+        let as_it_is = || format!("is {} after {:?}", ending.state.as_str(), ending.errors);
         if entry.is_poisonous {
             let is_dead = ending.is_letter && ending.state == TaskState::Failed;
             if is_dead && ending.errors.len() == ATTEMPTS as usize {
-                self.letters += 1;
+                self.report.count("letters", 1);
             } else {
-                self.wrong_letters += 1;
-                self.say(&entry.id, &format!("is {} after {:?}", ending.state.as_str(), ending.errors));
+                self.violate("wrong letters", as_it_is());
             }
         } else if ending.state == TaskState::Completed {
-            self.judge_result(entry, ending, shown, holds);
+            self.check_result();
         } else {
-            self.given_up += 1;
-            self.say(&entry.id, &format!("is {} after {:?}", ending.state.as_str(), ending.errors));
+            self.violate("given up", as_it_is());
         }
     }
 
-    /// Nobody is given what somebody has. Says how often it was given to somebody.
-    fn judge_log(&mut self, id: &str, log: &[Event]) -> u32 {
+    /// An entry that somebody has is not given to anybody else. Returns how often it was given to somebody.
+    fn check_log(&mut self) -> u32 {
         let mut starts = 0;
         let mut is_held = false;
-        for event in log {
+        for event in &self.ending.log {
             match event.kind {
                 EventKind::Started(_) => {
                     starts += 1;
                     if is_held {
-                        self.shared += 1;
-                        self.say(id, &format!("was given away for the {starts}. time while somebody had it"));
+                        self.violate("shared", format!("was given away as attempt {starts} while somebody had it"));
                     }
                     is_held = true;
                 }
@@ -236,69 +150,66 @@ impl Verdict {
         starts
     }
 
-    fn judge_holds(&mut self, id: &str, holds: &[&Hold], starts: u32) {
+    fn check_holds(&mut self, starts: u32) {
+        let holds = self.holds;
         for (number, hold) in holds.iter().enumerate() {
             if hold.attempt > starts {
-                self.duplicates += 1;
-                self.say(id, &format!("has no attempt {}, which {} has made", hold.attempt, hold.worker));
+                self.violate("duplicates", format!("has no attempt {}, which {} made", hold.attempt, hold.worker));
             }
             for other in &holds[number + 1..] {
                 let (first, then) = if hold.attempt < other.attempt { (hold, other) } else { (other, hold) };
                 let is_same = first.attempt == then.attempt;
                 let is_too_soon = then.got < first.sure_until_as_of(then.got) && !first.may_have_ended_by(then.got);
                 if is_same || is_too_soon {
-                    self.shared += 1;
-                    self.say(id, &format!("was held at once by {} and {}", first.worker, then.worker));
+                    self.violate("shared", format!("was held at once by {} and {}", first.worker, then.worker));
                 }
             }
         }
     }
 
-    fn judge_writes(&mut self, hold: &Hold, holds: &[&Hold]) {
+    fn check_writes(&mut self, hold: &Hold) {
         let mut ended = false;
         let mut acked = false;
         let mut accepted = 0;
         let mut beats = 0;
         for write in &hold.writes {
             let is_taken = |other: &&&Hold| other.attempt > hold.attempt && other.got < write.sent;
-            let successor = holds.iter().find(is_taken);
+            let successor = self.holds.iter().find(is_taken);
             match write.outcome {
                 Outcome::Accepted if write.knew || successor.is_some() => {
-                    self.late += 1;
-                    let by = successor.map_or("nobody", |other| other.worker.as_str());
-                    let what = format!("took the {:?} of {} after its lease was lost to {by}", write.verb, hold.worker);
-                    self.say(&hold.entry, &what);
+                    let to = successor.map_or("nobody", |other| other.worker.as_str());
+                    let what = format!("took the {:?} of {} after its lease was lost to {to}", write.verb, hold.worker);
+                    self.violate("late", what);
                 }
-                Outcome::Refused if ended => self.repeated += 1,
+                Outcome::Refused if ended => self.report.count("repeated", 1),
                 Outcome::Refused if write.answered < hold.sure_until_as_of(write.sent) => {
-                    self.robbed += 1;
                     let left = hold.sure_until_as_of(write.sent) - write.answered;
                     let what = format!("refused the {:?} of {}, with {left} ms left", write.verb, hold.worker);
-                    self.say(&hold.entry, &what);
+                    self.violate("robbed", what);
                 }
-                Outcome::Refused => self.refused += 1,
+                Outcome::Refused => self.report.count("refused", 1),
                 Outcome::Accepted | Outcome::Unknown => {}
             }
             let is_accepted = write.outcome == Outcome::Accepted;
             beats += usize::from(write.verb == Verb::Heartbeat && is_accepted);
             // An ack that is said again is answered the same, and ends nothing.
             let is_repetition = write.verb == Verb::Ack && is_accepted && acked;
-            self.repeated += usize::from(is_repetition);
+            self.report.count("repeated", usize::from(is_repetition));
             acked |= write.verb == Verb::Ack && write.outcome != Outcome::Refused;
             if write.verb.is_end() {
                 accepted += usize::from(is_accepted && !is_repetition);
                 ended |= write.outcome != Outcome::Refused;
-                self.held_on += usize::from(is_accepted && beats >= 4);
+                self.report.count("held on", usize::from(is_accepted && beats >= 4));
             }
         }
         if accepted > 1 {
-            self.twice += 1;
-            self.say(&hold.entry, &format!("took {accepted} ends of attempt {}", hold.attempt));
+            self.violate("twice", format!("took {accepted} ends of attempt {}", hold.attempt));
         }
     }
 
     /// Every attempt that failed is in the history, once, with what its worker said; and nothing else is.
-    fn judge_errors(&mut self, entry: &Published, ending: &Ending, holds: &[&Hold], starts: u32) {
+    fn check_errors(&mut self, starts: u32) {
+        let Self { ending, holds, .. } = *self;
         for failed in &ending.errors {
             let hold = holds.iter().find(|hold| hold.attempt == failed.attempt);
             let has_lapsed = failed.error == format!("the lease of {} ran out", failed.worker);
@@ -313,16 +224,16 @@ impl Verdict {
                 }
                 None => has_lapsed,
             };
-            self.lapsed += usize::from(has_lapsed);
-            self.nacked += usize::from(!has_lapsed);
+            self.report.count(if has_lapsed { "lapsed" } else { "nacked" }, 1);
             if !is_true {
-                self.wrong_errors += 1;
-                self.say(&entry.id, &format!("remembers {failed:?} of {hold:?}"));
+                self.violate("wrong errors", format!("remembers {failed:?} of {hold:?}"));
             }
         }
         if !ending.errors.is_sorted_by(|one, next| one.attempt < next.attempt) {
-            self.wrong_errors += 1;
-            self.say(&entry.id, &format!("remembers an attempt twice, or in another order: {:?}", ending.errors));
+            self.violate(
+                "wrong errors",
+                format!("remembers an attempt twice, or in another order: {:?}", ending.errors),
+            );
         }
         for hold in holds {
             if ending.errors.iter().any(|failed| failed.attempt == hold.attempt) {
@@ -331,26 +242,25 @@ impl Verdict {
             let is_last = hold.attempt == starts && ending.state == TaskState::Completed;
             let mut ends = hold.ends(Outcome::Accepted).chain(hold.ends(Outcome::Unknown));
             let is_given_back = ends.any(|write| write.verb == Verb::Release);
-            self.released += usize::from(is_given_back);
+            self.report.count("released", usize::from(is_given_back));
             if !is_last && !is_given_back {
-                self.wrong_errors += 1;
-                self.say(&entry.id, &format!("has forgotten {hold:?}"));
+                self.violate("wrong errors", format!("has forgotten {hold:?}"));
             }
         }
     }
 
-    /// The result is that of the one ack that was accepted, or of one whose answer nobody has heard.
-    fn judge_result(&mut self, entry: &Published, ending: &Ending, shown: &Value, holds: &[&Hold]) {
+    /// The result is that of the one ack that was accepted, or of an ack whose answer never came.
+    fn check_result(&mut self) {
+        let Self { entry, ending, shown, holds, .. } = *self;
         let acks = |outcome: Outcome| {
-            // What is said again under one lease is one ack, the first.
+            // An ack that is repeated under one lease is one ack, the first.
             let of_each =
                 holds.iter().flat_map(move |hold| hold.ends(outcome).filter(|write| write.verb == Verb::Ack).take(1));
             of_each.collect::<Vec<&Write>>()
         };
         let (accepted, unknown) = (acks(Outcome::Accepted), acks(Outcome::Unknown));
         if accepted.len() > 1 {
-            self.twice += 1;
-            self.say(&entry.id, &format!("took {} acks", accepted.len()));
+            self.violate("twice", format!("took {} acks", accepted.len()));
         }
         let may_be = if accepted.is_empty() { unknown } else { accepted };
         let parts: Vec<&Value> = ["artifacts", "parts"].iter().fold(vec![shown], |found, name| {
@@ -364,13 +274,14 @@ impl Verdict {
         let is_right = matches!(parts.as_slice(), [part] if is_said(part));
         let is_itself = ending.replays == entry.replays && shown["contextId"] == entry.context.as_str();
         if !is_right || !is_itself {
-            self.wrong_results += 1;
-            self.say(&entry.id, &format!("has {parts:?}, where {may_be:?} was acknowledged"));
-        } else if entry.replays.is_some() {
-            self.replayed += 1;
+            self.violate("wrong results", format!("has {parts:?}, where {may_be:?} was acknowledged"));
         } else {
-            self.good += 1;
+            self.report.count(if entry.replays.is_some() { "replayed" } else { "good" }, 1);
         }
+    }
+
+    fn violate(&mut self, violation: &str, what: impl AsRef<str>) {
+        self.report.violate(violation, format!("{} {}", self.entry.id, what.as_ref()));
     }
 }
 
@@ -388,40 +299,6 @@ impl Hold {
     }
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "attempts {}, ok {}, recovered {}, kills {}; good {}, letters {}, replayed {}; handed {} (unheard {}), nacked {}, \
-             lapsed {}, released {}, held on {}, refused {}, repeated {}; workers killed {}, hung up {};",
-            self.attempts,
-            self.ok,
-            self.recovered,
-            self.kills,
-            self.good,
-            self.letters,
-            self.replayed,
-            self.handed,
-            self.unheard,
-            self.nacked,
-            self.lapsed,
-            self.released,
-            self.held_on,
-            self.refused,
-            self.repeated,
-            self.killed,
-            self.hung_up
-        )?;
-        for (what, count) in self.broken() {
-            write!(f, " {what} {count}")?;
-        }
-        for sample in &self.samples {
-            write!(f, "\n  {sample}")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use a2a::Timestamp;
@@ -435,7 +312,7 @@ mod tests {
     const COMPLETED: EventKind = EventKind::Status { state: TaskState::Completed, ends_turn: true };
     const FAILED: EventKind = EventKind::Status { state: TaskState::Failed, ends_turn: true };
 
-    /// One entry, and what became of it.
+    /// An entry and its history.
     struct Story {
         entry: Published,
         ending: Ending,
@@ -447,7 +324,7 @@ mod tests {
         Write { verb, says: says.to_owned(), knew: false, sent: at, answered: at + 10, outcome }
     }
 
-    /// A hold of `w1`, `w2`, … from one second after the last, with leases of one second.
+    /// Leases of one second of `w1`, `w2`, …, one second apart.
     fn hold(attempt: u32, writes: Vec<Write>) -> Hold {
         let got = i64::from(attempt) * 2000;
         Hold { entry: "e".to_owned(), worker: format!("w{attempt}"), attempt, got, sure_until: got + 1000, writes }
@@ -471,7 +348,7 @@ mod tests {
                 context: "job".to_owned(),
                 is_poisonous: false,
                 sent: 0,
-                retried: false,
+                is_doubtful: false,
                 replays: None,
             };
             let ending = Ending {
@@ -504,31 +381,26 @@ mod tests {
             story
         }
 
-        fn verdict(self) -> Verdict {
+        fn report(self) -> Report {
             let Self { entry, ending, holds, shown } = self;
             let notes = Notes { published: vec![entry], holds, ..Notes::default() };
             let endings = HashMap::from([("e".to_owned(), ending)]);
             let listed = HashMap::from([("e".to_owned(), shown)]);
-            Verdict::on(&Evidence { notes: &notes, endings: &endings, listed: &listed })
+            Evidence { notes: &notes, endings: &endings, listed: &listed }.check()
         }
 
-        /// What is broken when this is changed.
+        /// The violations that are seen when this is changed.
         #[track_caller]
         fn after(mut self, change: impl FnOnce(&mut Self)) -> Vec<&'static str> {
             change(&mut self);
-            let verdict = self.verdict();
-            let broken = verdict.broken().into_iter().filter(|(_, count)| *count > 0).map(|(what, _)| what).collect();
-            assert_eq!(verdict.is_clean(), Vec::is_empty(&broken), "{verdict}");
-            broken
+            self.report().broken()
         }
     }
 
     #[test]
-    fn what_may_happen_may_happen() {
-        let verdict = Story::good().verdict();
-        assert!(verdict.is_clean() && verdict.good == 1 && verdict.nacked == 1, "{verdict}");
-        let verdict = Story::poisonous().verdict();
-        assert!(verdict.is_clean() && verdict.letters == 1 && verdict.lapsed == 1, "{verdict}");
+    fn allowed_histories_are_clean() {
+        Story::good().report().assert_clean(&[("good", 1), ("nacked", 1)]);
+        Story::poisonous().report().assert_clean(&[("letters", 1), ("lapsed", 1)]);
         let unheard = Story::good().after(|story| story.holds[1].writes[0].outcome = Outcome::Unknown);
         assert!(unheard.is_empty(), "{unheard:?}");
         let twice = write(Verb::Ack, "2", 4200, Outcome::Refused);
@@ -545,11 +417,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_or_made_up_is_noticed() {
+    fn lost_and_made_up_entries_are_noticed() {
         let notes = Notes { published: vec![Story::good().entry], ..Notes::default() };
         let empty = (HashMap::new(), HashMap::new());
-        let verdict = Verdict::on(&Evidence { notes: &notes, endings: &empty.0, listed: &empty.1 });
-        assert_eq!(verdict.lost, 1, "{verdict}");
+        let report = Evidence { notes: &notes, endings: &empty.0, listed: &empty.1 }.check();
+        assert_eq!(report.broken(), ["lost"], "{report}");
         assert_eq!(Story::good().after(|story| story.entry.id = "f".to_owned()), ["lost", "duplicates"]);
         let held_by_a_ghost = |story: &mut Story| story.holds.push(hold(3, Vec::new()));
         assert_eq!(Story::good().after(held_by_a_ghost), ["duplicates", "wrong errors"]);

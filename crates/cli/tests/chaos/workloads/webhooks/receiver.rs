@@ -1,4 +1,4 @@
-//! A receiver of notifications that behaves badly, and writes down all that it is sent.
+//! A receiver of notifications that behaves badly and writes down all that arrives.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,26 +21,26 @@ use super::random::Random;
 /// How long a receiver that hangs says nothing; longer than an attempt may take.
 const HANGS: Duration = Duration::from_millis(1600);
 
-/// How long one takes that is late.
+/// How long a late receiver takes for an answer.
 const LATE: Duration = Duration::from_millis(800);
 
-/// After how many requests a webhook that leaves says so.
+/// The number of requests after which a webhook that leaves answers 410.
 const LEAVES_AFTER: usize = 2;
 
-/// How somebody receives while times are bad.
+/// How a receiver behaves during the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manners {
     /// Answers as it should, after a little while, so that kills find requests on their way.
     Slow,
     /// Every trouble there is.
     Moody,
-    /// As [`Manners::Slow`], and away from time to time: nobody listens.
+    /// As [`Manners::Slow`], and from time to time its port is closed.
     Away,
     /// Answers as it should, after most of a second.
     Late,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Answered with 2xx.
@@ -76,20 +76,20 @@ pub(crate) struct Arrival {
     pub(crate) is_genuine: bool,
 }
 
-/// What all receivers of a storm have written down, in the order of its arrival.
+/// Everything that arrived at all receivers of a run, in that order.
 #[derive(Clone, Default)]
 pub(crate) struct Notebook(Arc<Mutex<Notes>>);
 
 #[derive(Default)]
 struct Notes {
     arrivals: Vec<Arrival>,
-    /// What signatures are made with.
+    /// The key of signatures.
     secret: Vec<u8>,
-    /// The webhooks that say after a while that they are gone, and how often they were called.
+    /// The webhooks that answer 410 after a while, and how often they were called.
     leavers: HashMap<String, usize>,
     /// Those that have said so.
     left: BTreeSet<String>,
-    /// Connections that were refused without a look at what they bring.
+    /// Connections that were reset before anything was read.
     refused: usize,
 }
 
@@ -97,9 +97,9 @@ struct Notes {
 pub(crate) struct Receiver {
     address: SocketAddr,
     manners: Manners,
-    /// How it behaves at the moment; none is as it should.
+    /// Its behavior at the moment; without one it answers as it should.
     behaves: watch::Sender<Option<Manners>>,
-    /// Whether anybody listens.
+    /// Whether its port is open.
     open: watch::Sender<bool>,
 }
 
@@ -132,7 +132,7 @@ impl Notebook {
         self.lock().left.clone()
     }
 
-    /// Writes down what arrived. Whoever leaves leaves, whatever its manners.
+    /// Writes down what arrived, and decides what becomes of it.
     fn write(&self, request: Request, manners: Option<Manners>, random: &mut Random) -> (Fate, Instant) {
         let mut notes = self.lock();
         let left = notes.leavers.get_mut(&request.hook).is_some_and(|calls| {
@@ -191,12 +191,12 @@ impl Receiver {
         format!("http://{}/{hook}", self.address)
     }
 
-    /// Nobody listens any more, or somebody does again.
+    /// Closes the port, or opens it again.
     pub(crate) fn set_open(&self, open: bool) {
         self.open.send_replace(open);
     }
 
-    /// How it behaves in bad times.
+    /// Its behavior during the run.
     pub(crate) fn manners(&self) -> Manners {
         self.manners
     }
@@ -243,7 +243,7 @@ async fn listen(
     }
 }
 
-/// One connection, until it ends, nobody listens here any more, or it is reset.
+/// Serves a connection until it ends, the port is closed, or it is reset.
 async fn talk(
     mut stream: TcpStream,
     notebook: Notebook,
@@ -251,7 +251,7 @@ async fn talk(
     mut open: watch::Receiver<bool>,
     mut random: Random,
 ) {
-    // Whatever is closed from this side is reset.
+    // A connection that is closed from this side is reset.
     let _ = stream.set_zero_linger();
     // Only at its beginning: later the reset could overtake an answer.
     if *manners.borrow() == Some(Manners::Moody) && random.below(10) == 0 {
@@ -260,7 +260,7 @@ async fn talk(
     }
     let mut buffer = Vec::new();
     loop {
-        // What was read is answered before anybody goes away, so that what is written down as accepted was.
+        // A request that was read is answered before the port is closed, so that what is noted as accepted was.
         let request = tokio::select! {
             _ = open.wait_for(|open| !*open) => None,
             request = Request::read(&mut stream, &mut buffer) => request,
@@ -348,7 +348,7 @@ impl Request {
     }
 }
 
-/// The token of a webhook, by which its receiver knows that it was asked for.
+/// The token that a webhook's notifications must bring.
 pub(crate) fn token(hook: &str) -> String {
     format!("token-of-{hook}")
 }

@@ -1,35 +1,32 @@
-//! Programs that leave a trace: how often each was started and with which message, and what its task's log says.
+//! Programs that write down each of their starts, and a check that a fault has disturbed none of them.
 
 use std::{
     fmt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
 use super::{
+    Installation, PATIENCE,
     http::{Api, is_terminal, state, text, to_at_once},
-    rig::{PATIENCE, Setting},
     sse::Frame,
 };
 
-/// What can be done about a turn that was cut off. An agent of this policy has its name.
+/// What an agent can do about a turn that was cut off (`on_crash`).
 pub(crate) const POLICIES: [&str; 3] = ["retry", "fail", "ask"];
 
-/// Says that it was started, and with what, waits, and gives back what it was given.
+/// Writes down its input, waits, and prints its input.
 const SCRIPT: &str = r#"input=$(cat)
-seconds=$(cat "$2")
-printf '%s\n' "$input" >> "$1"
+seconds=$(cat "$0.seconds")
+printf '%s\n' "$input" >> "$(dirname "$0")/starts"
 sleep "$seconds"
 printf '%s' "$input"
 "#;
 
-/// The programs of one installation.
-pub(crate) struct Programs {
-    agents: PathBuf,
-    dir: PathBuf,
-}
+/// The programs of one installation, and the directory that they write to.
+pub(crate) struct Programs(PathBuf);
 
 /// A task of a program.
 pub(crate) struct Job {
@@ -38,60 +35,44 @@ pub(crate) struct Job {
 }
 
 impl Programs {
-    /// None yet. Files that programs write are not among those that the server watches.
-    pub(crate) fn of(setting: &Setting) -> Self {
-        let agents = setting.agents_dir();
-        let dir = agents.with_file_name("programs");
-        for dir in [&agents, &dir] {
-            std::fs::create_dir_all(dir).expect("a directory can be made");
+    /// Adds agents of these names and policies, of which so many run at once and take so many seconds.
+    pub(crate) fn of(installation: &Installation, agents: &[(&str, &str, usize, f32)]) -> Self {
+        // The server does not watch this directory.
+        let programs = Self(installation.home.path(".config/switchboard/programs"));
+        for (name, policy, concurrency, seconds) in agents {
+            let settings = format!("on_crash = \"{policy}\"\nconcurrency = {concurrency}");
+            installation.add_script(name, &settings, SCRIPT);
+            programs.set_pace(name, *seconds);
         }
-        write(&dir.join("program.sh"), SCRIPT);
-        let programs = Self { agents, dir };
-        write(&programs.starts_file(), "");
+        std::fs::write(programs.starts_file(), "").expect("a file can be written");
         programs
     }
 
-    /// One agent of each policy, whose program takes so many seconds.
-    pub(crate) fn of_each_policy(setting: &Setting, seconds: f32) -> Self {
-        let programs = Self::of(setting);
-        for policy in POLICIES {
-            programs.add(policy, policy, 32, seconds);
-        }
-        programs
+    /// Adds an agent of each policy with its name, whose program takes so many seconds, and another one.
+    pub(crate) fn of_each_policy(installation: &Installation, seconds: f32, other: (&str, &str, usize, f32)) -> Self {
+        let [retry, fail, ask] = POLICIES.map(|policy| (policy, policy, 32, seconds));
+        Self::of(installation, &[retry, fail, ask, other])
     }
 
-    /// An agent.
-    pub(crate) fn add(&self, name: &str, policy: &str, concurrency: usize, seconds: f32) {
-        self.set_pace(name, seconds);
-        let (script, starts) = (self.dir.join("program.sh"), self.starts_file());
-        let argv = [Path::new("sh"), &script, &starts, &self.pace_file(name)];
-        let argv: Vec<String> = argv.iter().map(|argument| format!("{:?}", argument.display().to_string())).collect();
-        let file = format!(
-            "kind = \"command\"\non_crash = \"{policy}\"\nconcurrency = {concurrency}\n[command]\nargv = [{}]\n",
-            argv.join(", ")
-        );
-        write(&self.agents.join(format!("{name}.toml")), &file);
-    }
-
-    /// From its next start on the program of this agent takes so many seconds.
+    /// Sets how many seconds the program takes from its next start on.
     pub(crate) fn set_pace(&self, name: &str, seconds: f32) {
-        write(&self.pace_file(name), &seconds.to_string());
+        std::fs::write(self.0.join(format!("{name}.sh.seconds")), seconds.to_string()).expect("it can be written");
     }
 
-    /// What each start was given, in their order.
+    /// The input of each start, in their order.
     pub(crate) fn starts(&self) -> Vec<Value> {
         let all = std::fs::read_to_string(self.starts_file()).expect("it is there");
         all.lines().map(|line| serde_json::from_str(line).expect("a turn is JSON")).collect()
     }
 
-    /// The texts of the messages that the starts of this task were given.
+    /// The text of the message of each start of this task.
     pub(crate) fn starts_of(&self, job: &Job) -> Vec<String> {
         let starts = self.starts();
         let starts = starts.iter().filter(|start| start["task"] == *job.id);
         starts.map(|start| text(start, "/message/parts/0/text").to_owned()).collect()
     }
 
-    /// Waits until so many were started in all.
+    /// Waits until there were so many starts in all.
     pub(crate) async fn have_started(&self, count: usize) {
         let begun = Instant::now();
         while self.starts().len() < count {
@@ -100,8 +81,8 @@ impl Programs {
         }
     }
 
-    /// Waits for each of these to come to an end, or to a question, and says what happened to it that should not happen
-    /// to a turn that nobody has ended: another start, another attempt, another end than its own.
+    /// Waits for the end of each task, or for its question. Returns all that must not happen to a turn that was not ended on
+    /// purpose: another start, another attempt, another end than that of its program.
     pub(crate) async fn disturbances(&self, api: &Api, jobs: &[Job]) -> Vec<String> {
         let mut found = Vec::new();
         for job in jobs {
@@ -127,11 +108,7 @@ impl Programs {
     }
 
     fn starts_file(&self) -> PathBuf {
-        self.dir.join("starts")
-    }
-
-    fn pace_file(&self, name: &str) -> PathBuf {
-        self.dir.join(format!("{name}.seconds"))
+        self.0.join("starts")
     }
 }
 
@@ -141,17 +118,13 @@ impl fmt::Display for Job {
     }
 }
 
-/// Sends a program a message.
+/// Sends a message to a program.
 pub(crate) async fn begin(api: &Api, agent: &str, message: &str) -> Job {
     let task = api.send(&to_at_once(agent, message)).await;
     Job { id: text(&task, "/id").to_owned(), agent: agent.to_owned() }
 }
 
-/// How often a turn was begun, by the log of its task.
+/// The number of attempts in the log of a task.
 pub(crate) fn attempts(log: &[Frame]) -> usize {
     log.iter().filter(|frame| frame.state() == Some("WORKING")).count()
-}
-
-fn write(file: &Path, text: &str) {
-    std::fs::write(file, text).expect("a file can be written");
 }

@@ -1,7 +1,6 @@
-//! Tasks with webhooks of every kind, made by callers who do not give up when a server dies.
+//! The callers: tasks with webhooks of every kind, sent again to another instance when one is killed.
 
 use std::{
-    fmt::Write as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -12,58 +11,48 @@ use std::{
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use store::{Store, TaskId, TenantId};
-use tokio::sync::watch;
 
 use super::{
+    Answered, Client, call,
     http::{is_terminal, state},
+    random::Random,
     receiver::{Manners, Notebook, Receiver, token},
-    rig::{PATIENCE, Setting, TOKEN},
-    sse::{Frame, Sse},
+    sse::Frame,
 };
-use crate::scale::{caller::Doors, random::Random};
 
-/// How long a caller goes on with one request.
-const PERSISTENCE: Duration = Duration::from_secs(60);
-
-/// A program that talks for a second and may be interrupted as often as it pleases.
-const WORKER: &str = "kind = \"command\"\nconcurrency = 32\nmax_attempts = 100\n[command]\noutput = \"text\"\n";
-const WORKER_SCRIPT: &str = "i=0\nwhile [ $i -lt 10 ]; do echo \"line $i\"; i=$((i+1)); sleep 0.1; done\n";
-
-/// A webhook of the storm.
+/// A webhook of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Hook {
     /// The path of its URL, which no other has.
     pub(crate) name: String,
-    /// What it is called in its task.
+    /// Its id in its task.
     pub(crate) id: String,
     pub(crate) task: String,
     /// Made in 0.3.
     pub(crate) is_old: bool,
     pub(crate) chunks: bool,
-    /// How long the log was before somebody asked for it, and when that was answered: it was made in between.
+    /// The length of the log before it was asked for, and when that was answered: it was made in between.
     pub(crate) after: (u64, u64),
     /// When its deletion was answered.
     pub(crate) deleted: Option<Instant>,
-    /// When the server had shown that it knows that its receiver is gone.
+    /// When the server had shown that its receiver is gone.
     pub(crate) gone: Option<Instant>,
 }
 
-/// A task that was followed: its id, what was seen, and how often the stream ended although nobody was killed.
+/// A task that was followed, its frames, and how often the stream ended although no instance was killed.
 pub(crate) struct Followed {
     pub(crate) task: String,
     pub(crate) frames: Vec<Frame>,
     pub(crate) cuts: usize,
 }
 
-/// What all callers of a storm share.
-pub(crate) struct Site {
-    pub(crate) doors: Doors,
+/// What all callers of a run share.
+pub(crate) struct Load {
+    pub(crate) client: Client,
     pub(crate) receivers: Vec<Receiver>,
     pub(crate) notebook: Notebook,
     pub(crate) journal: Arc<dyn Store>,
     pub(crate) tenant: TenantId,
-    pub(crate) kills: watch::Receiver<Vec<Instant>>,
-    http: reqwest::Client,
     names: AtomicUsize,
     made: Mutex<Made>,
 }
@@ -77,18 +66,18 @@ pub(crate) struct Made {
 }
 
 impl Hook {
-    /// A plain one of 1.0 that nobody has asked for yet.
+    /// A webhook of 1.0 that is not asked for yet.
     pub(crate) fn named(name: &str) -> Self {
         let (name, id) = (name.to_owned(), format!("id-of-{name}"));
         Self { name, id, task: String::new(), is_old: false, chunks: false, after: (0, 0), deleted: None, gone: None }
     }
 
-    /// The version of the protocol that it is told in.
+    /// The version of the protocol of its notifications.
     pub(crate) fn version(&self) -> &'static str {
         if self.is_old { "0.3" } else { "1.0" }
     }
 
-    /// What a request says of it.
+    /// Its configuration in a request.
     fn config(&self, receiver: &Receiver) -> Value {
         let mut config = json!({"url": receiver.url(&self.name), "token": token(&self.name)});
         if !self.id.is_empty() {
@@ -105,98 +94,58 @@ impl Made {
     }
 }
 
-/// Adds the agent whose program talks.
-pub(crate) fn add_worker(setting: &Setting) {
-    let agents = setting.agents_dir();
-    let programs = agents.with_file_name("programs");
-    for dir in [&agents, &programs] {
-        std::fs::create_dir_all(dir).expect("a directory can be made");
-    }
-    let script = programs.join("worker.sh");
-    std::fs::write(&script, WORKER_SCRIPT).expect("a file can be written");
-    let mut file = WORKER.to_owned();
-    writeln!(file, "argv = [\"sh\", {:?}]", script.display().to_string()).expect("a string takes it");
-    std::fs::write(agents.join("worker.toml"), file).expect("a file can be written");
-}
-
-impl Site {
+impl Load {
     pub(crate) fn new(
-        doors: Doors,
+        client: Client,
         receivers: Vec<Receiver>,
         notebook: Notebook,
         journal: Arc<dyn Store>,
         tenant: TenantId,
-        kills: watch::Receiver<Vec<Instant>>,
     ) -> Self {
-        let http = reqwest::Client::builder().no_proxy().build().expect("the client needs nothing special");
-        let (names, made) = (AtomicUsize::new(0), Mutex::default());
-        Self { doors, receivers, notebook, journal, tenant, kills, http, names, made }
+        Self { client, receivers, notebook, journal, tenant, names: AtomicUsize::new(0), made: Mutex::default() }
     }
 
     pub(crate) fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a task's log is.
+    /// The length of a task's log.
     async fn length(&self, task: &str) -> u64 {
         let task = TaskId::parse(task).expect("the server's ids are ids");
         self.journal.head(self.tenant, task).await.expect("what was acknowledged is there").seq
     }
 
-    fn request(&self, base: &str, method: Method, path: &str, body: Option<&Value>) -> RequestBuilder {
-        let request = self.http.request(method, format!("{base}{path}")).timeout(PATIENCE).bearer_auth(TOKEN);
-        match body {
-            Some(body) => request.header("Content-Type", "application/json").body(body.to_string()),
-            None => request,
-        }
+    /// Sends a request until it succeeds. Any other answer fails the run.
+    async fn ask(&self, random: &mut Random, request: impl Fn(&mut Random) -> RequestBuilder) -> Value {
+        let answered = self.client.insist(random, request).await.and_then(Answered::ok);
+        answered.unwrap_or_else(|what| panic!("no caller should ever get {what}"))
     }
 
-    /// A request of 1.0.
-    fn new_request(&self, base: &str, method: Method, path: &str, body: Option<&Value>) -> RequestBuilder {
-        self.request(base, method, path, body).header("A2A-Version", "1.0")
-    }
-
-    /// What the server says, as soon as there is one.
-    pub(crate) async fn get(&self, random: &mut Random, path: &str) -> Value {
-        self.ask(random, |base| self.new_request(base, Method::GET, path, None)).await
-    }
-
-    /// Sends a request until it is answered. A server that is not there or has no time is none; anything else than success is
-    /// something that nobody should be told.
-    async fn ask(&self, random: &mut Random, request: impl Fn(&str) -> RequestBuilder) -> Value {
-        let begun = Instant::now();
-        loop {
-            let sent = request(&self.doors.any(random)).send().await;
-            if let Ok(response) = sent {
-                let status = response.status().as_u16();
-                if let Ok(body) = response.bytes().await {
-                    let said = String::from_utf8_lossy(&body).into_owned();
-                    let is_error = said.contains("\"error\":{");
-                    match status {
-                        200 | 201 | 204 if !is_error => return serde_json::from_slice(&body).unwrap_or_default(),
-                        200 | 503 if said.contains("UNAVAILABLE") => {}
-                        _ => panic!("nobody should be told {status} {said}"),
-                    }
-                }
+    async fn post(&self, random: &mut Random, path: &str, body: &Value, hook: Option<&Hook>) -> Value {
+        let (is_old, chunks) = hook.map_or((false, false), |hook| (hook.is_old, hook.chunks));
+        self.ask(random, |random| {
+            if is_old {
+                return self.client.unversioned(random, &Method::POST, path, Some(body));
             }
-            assert!(begun.elapsed() < PERSISTENCE, "nobody has answered for too long");
-            tokio::time::sleep(Duration::from_millis(50 + random.below(200))).await;
-        }
+            let request = self.client.request(random, &Method::POST, path, Some(body));
+            if chunks { request.header("A2A-Extensions", "urn:switchboard:a2a:push-chunks:v1") } else { request }
+        })
+        .await
     }
 
-    /// A webhook that nobody has asked for yet, and who receives it.
+    /// A webhook that is not asked for yet, and its receiver.
     fn imagine(&self, random: &mut Random, is_old: bool) -> (Hook, usize) {
         let name = format!("hook-{}", self.names.fetch_add(1, Ordering::Relaxed));
         let receiver = random.index(self.receivers.len());
         let chunks = !is_old && random.below(3) == 0;
-        // Who is away for a while may not hear that somebody left.
+        // A receiver that is away for a while could not say that it left.
         if self.receivers[receiver].manners() == Manners::Slow && random.below(4) == 0 {
             self.notebook.leaves(&name);
         }
         (Hook { is_old, chunks, ..Hook::named(&name) }, receiver)
     }
 
-    /// Sends a message that begins a task or continues one, with a webhook; the id of the task.
+    /// Sends a message that begins or continues a task, with a webhook; returns the id of the task.
     async fn send(&self, random: &mut Random, agent: &str, message: &Value, with: Option<&(Hook, usize)>) -> String {
         let is_old = with.is_some_and(|(hook, _)| hook.is_old);
         let config = with.map(|(hook, receiver)| hook.config(&self.receivers[*receiver]));
@@ -207,7 +156,7 @@ impl Site {
             message["parts"][0]["kind"] = json!("text");
             let configuration = json!({"blocking": false, "pushNotificationConfig": config});
             let params = json!({"message": message, "configuration": configuration});
-            (format!("/a2a/agents/{agent}"), call("message/send", params), "/result/id")
+            (format!("/a2a/agents/{agent}"), call("message/send", &params), "/result/id")
         } else {
             let mut configuration = json!({"returnImmediately": true});
             if let Some(config) = config {
@@ -215,19 +164,11 @@ impl Site {
             }
             let params = json!({"tenant": agent, "message": message, "configuration": configuration});
             match random.below(2) {
-                0 => ("/a2a/jsonrpc".to_owned(), call("SendMessage", params), "/result/task/id"),
+                0 => ("/a2a/jsonrpc".to_owned(), call("SendMessage", &params), "/result/task/id"),
                 _ => ("/a2a/message:send".to_owned(), params, "/task/id"),
             }
         };
-        let answer = self
-            .ask(random, |base| match is_old {
-                true => self.request(base, Method::POST, &path, Some(&body)),
-                false => {
-                    let request = self.new_request(base, Method::POST, &path, Some(&body));
-                    asking_for_chunks(request, with.is_some_and(|(hook, _)| hook.chunks))
-                }
-            })
-            .await;
+        let answer = self.post(random, &path, &body, with.map(|(hook, _)| hook)).await;
         let id = answer.pointer(pointer).and_then(Value::as_str);
         id.unwrap_or_else(|| panic!("a send is answered with a task: {answer}")).to_owned()
     }
@@ -238,15 +179,11 @@ impl Site {
         let before = self.length(task).await;
         if hook.is_old {
             let params = json!({"taskId": task, "pushNotificationConfig": config});
-            let body = call("tasks/pushNotificationConfig/set", params);
-            self.ask(random, |base| self.request(base, Method::POST, "/a2a/jsonrpc", Some(&body))).await;
+            let body = call("tasks/pushNotificationConfig/set", &params);
+            self.post(random, "/a2a/jsonrpc", &body, Some(&hook)).await;
         } else {
             let path = format!("/a2a/tasks/{task}/pushNotificationConfigs");
-            let chunks = hook.chunks;
-            self.ask(random, |base| {
-                asking_for_chunks(self.new_request(base, Method::POST, &path, Some(&config)), chunks)
-            })
-            .await;
+            self.post(random, &path, &config, Some(&hook)).await;
         }
         hook.after = (before, self.length(task).await);
         task.clone_into(&mut hook.task);
@@ -256,12 +193,12 @@ impl Site {
 
     pub(crate) async fn delete(&self, random: &mut Random, hook: &Hook) {
         let path = format!("/a2a/tasks/{}/pushNotificationConfigs/{}", hook.task, hook.id);
-        self.ask(random, |base| self.new_request(base, Method::DELETE, &path, None)).await;
+        self.ask(random, |random| self.client.request(random, &Method::DELETE, &path, None)).await;
         let now = Instant::now();
         self.made().change(&hook.name, |hook| hook.deleted = Some(now));
     }
 
-    /// Makes a task, with a webhook if there is to be one, which may have no id yet; gives the task's id.
+    /// Makes a task, with a webhook if one is given, which may have no id yet; returns the task's id.
     pub(crate) async fn begin(
         &self,
         random: &mut Random,
@@ -295,12 +232,12 @@ impl Site {
             2 => ("stream", "12 60 4"),
             3 => ("slow", "700"),
             4 => ("ask", "start"),
-            _ => ("worker", "talk"),
+            _ => ("printing", "count"),
         };
         let inline = (random.below(4) > 0).then(|| {
             let is_old = random.below(4) == 0;
             let mut imagined = self.imagine(random, is_old);
-            // Without a name of its own it has its task's.
+            // Without an id of its own it has its task's.
             if random.below(3) == 0 {
                 imagined.0.id.clear();
             }
@@ -330,7 +267,7 @@ impl Site {
         }
     }
 
-    /// Deletes one of a task's webhooks; half of them are made again, with the same name and another URL.
+    /// Deletes one of a task's webhooks; half of them are made again, with the same id and another URL.
     async fn replace_one(&self, random: &mut Random, hooks: &[Hook]) {
         let hook = &hooks[random.index(hooks.len())];
         self.delete(random, hook).await;
@@ -341,7 +278,7 @@ impl Site {
         }
     }
 
-    /// Answers a question, and asks to be told of what follows.
+    /// Answers a question, with a webhook for what follows.
     async fn answer(&self, random: &mut Random, task: &str) {
         let mut message = message("second", "", "my answer");
         message["taskId"] = json!(task);
@@ -356,36 +293,17 @@ impl Site {
 
     async fn wait(&self, random: &mut Random, task: &str, wanted: impl Fn(&str) -> bool) {
         let path = format!("/a2a/tasks/{task}?historyLength=0");
-        while !wanted(state(&self.get(random, &path).await)) {
+        while !wanted(state(&self.client.get(random, &path).await)) {
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
     }
 
-    /// Follows a task to its end, from server to server.
+    /// Follows a task to its end, on any instance.
     async fn follow(&self, random: &mut Random, task: String) -> Followed {
-        let mut followed = Followed { task, frames: Vec::new(), cuts: 0 };
-        let path = format!("/a2a/tasks/{}:subscribe", followed.task);
-        let begun = Instant::now();
-        loop {
-            assert!(begun.elapsed() < PERSISTENCE, "{} does not end", followed.task);
-            let kills = self.kills.borrow().len();
-            let after = followed.frames.last().map_or(0, |frame| frame.id);
-            let request = self.new_request(&self.doors.any(random), Method::POST, &path, None);
-            let opened = request.header("Last-Event-ID", after.to_string()).timeout(PERSISTENCE).send().await;
-            if let Ok(response) = opened
-                && response.status().as_u16() == 200
-            {
-                let mut stream = Sse::of(response);
-                while let Some(frame) = stream.next_however_long().await {
-                    followed.frames.push(frame);
-                }
-                if followed.frames.last().is_some_and(Frame::is_end) {
-                    return followed;
-                }
-                followed.cuts += usize::from(self.kills.borrow().len() == kills);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let mut frames = Vec::new();
+        let cuts = self.client.follow(random, &task, &mut frames).await;
+        let cuts = cuts.unwrap_or_else(|what| panic!("{task}: {what}"));
+        Followed { task, frames, cuts }
     }
 }
 
@@ -395,12 +313,4 @@ pub(crate) fn message(id: &str, context: &str, text: &str) -> Value {
         message["contextId"] = json!(context);
     }
     message
-}
-
-fn call(method: &str, params: Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-}
-
-fn asking_for_chunks(request: RequestBuilder, chunks: bool) -> RequestBuilder {
-    if chunks { request.header("A2A-Extensions", "urn:switchboard:a2a:push-chunks:v1") } else { request }
 }

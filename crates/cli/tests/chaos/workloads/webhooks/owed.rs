@@ -1,29 +1,29 @@
-//! What a webhook is owed, by the log of its task. This is written from what is promised and not from how the server
-//! does it; the agents of the suite have no state that an attempt could resume from, so each start begins anew.
+//! The notifications that a webhook is owed, by the log of its task. This is written from what is promised and not from how
+//! the server does it; the agents of the workload keep no checkpoints, so each attempt begins anew.
 
 use serde_json::Value;
 use store::{Event, EventKind};
 
-/// A notification that is owed: where it stands in the log, and what it must say.
+/// A notification that is owed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Owed {
     /// The event, and which of its notifications from 1, or 0 if it has only one.
     pub(crate) place: (u64, u32),
     says: Says,
-    /// The task as it stood then, which is all that 0.3 tells.
+    /// The task at that time, which is what a notification of 0.3 says.
     state: String,
     result: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Says {
-    /// What stands in the log.
+    /// The body of the event.
     This(Value),
     /// A finished artifact: its id, and its text in one piece.
     Whole(String, String),
 }
 
-/// An artifact as far as it was made.
+/// An artifact so far.
 struct Made {
     id: String,
     text: String,
@@ -32,7 +32,7 @@ struct Made {
     is_new: bool,
 }
 
-/// Everything that the log of a task owes to a webhook, with or without chunks.
+/// All notifications that are owed by a log, with or without chunks.
 pub(crate) fn owed(log: &[Event], chunks: bool) -> Vec<Owed> {
     let mut made: Vec<Made> = Vec::new();
     let mut state = String::new();

@@ -1,30 +1,31 @@
-//! What publishers and workers asked for and were told. Times are milliseconds of the wall clock, which the servers share.
+//! Everything that publishers and workers sent and were answered. Times are milliseconds of the wall clock, which the servers
+//! share.
 
-use store::clock;
+use super::now;
 
 /// An entry that was acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     pub(crate) id: String,
-    /// What it belongs to, which no other entry has but one that repeats it.
+    /// Its context, which no other entry has but one that replays it.
     pub(crate) context: String,
-    /// Every worker fails on it.
+    /// Every worker fails at it.
     pub(crate) is_poisonous: bool,
-    /// When the request was sent that was answered, and whether others had been sent before.
+    /// When the request was sent that was answered, and whether one before may have arrived.
     pub(crate) sent: i64,
-    pub(crate) retried: bool,
-    /// The dead letter that it repeats.
+    pub(crate) is_doubtful: bool,
+    /// The dead letter that it replays.
     pub(crate) replays: Option<String>,
 }
 
-/// An entry in the hands of a worker.
+/// A lease of an entry, as its worker knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold {
     pub(crate) entry: String,
     pub(crate) worker: String,
     /// Each lease of an entry is an attempt of its own, so this tells them apart as the generation does inside.
     pub(crate) attempt: u32,
-    /// When the worker had it.
+    /// When the worker got it.
     pub(crate) got: i64,
     /// Until when the lease lasts at least, if it is not renewed.
     pub(crate) sure_until: i64,
@@ -32,13 +33,13 @@ pub(crate) struct Hold {
     pub(crate) writes: Vec<Write>,
 }
 
-/// Something that a worker told the queue about what it holds.
+/// A request about a lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) verb: Verb,
     /// The result of an ack, the error of a nack.
     pub(crate) says: String,
-    /// The worker had been shown that the lease is not its own any more.
+    /// The worker had seen that it had lost the lease.
     pub(crate) knew: bool,
     pub(crate) sent: i64,
     pub(crate) answered: i64,
@@ -54,30 +55,26 @@ pub(crate) enum Verb {
     Release,
 }
 
-/// What a worker knows of something that it wrote.
+/// What a worker knows of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Whoever was asked is gone, or the worker is.
+    /// The instance was killed before it answered, or the worker was.
     Unknown,
     Accepted,
-    /// The lease is lost, and was when this was said for the first time.
+    /// The lease is lost, and was when the first such request was sent.
     Refused,
 }
 
-/// All of it.
+/// All notes of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) published: Vec<Published>,
     pub(crate) holds: Vec<Hold>,
-    /// What nobody should ever be told.
+    /// Answers that no client should ever get.
     pub(crate) unexpected: Vec<String>,
-    /// Workers that were killed, and those that went away before their request for work was answered.
+    /// Workers that were killed, and those that hung up before their request for work was answered.
     pub(crate) killed: usize,
     pub(crate) hung_up: usize,
-}
-
-pub(crate) fn now() -> i64 {
-    clock::now().as_millis()
 }
 
 impl Verb {
@@ -89,14 +86,14 @@ impl Verb {
         }
     }
 
-    /// Whether the hold is over with it.
+    /// Whether it ends the attempt.
     pub(crate) fn is_end(self) -> bool {
         self != Self::Heartbeat
     }
 }
 
 impl Write {
-    /// One that is about to be sent.
+    /// A request that is about to be sent.
     pub(crate) fn new(verb: Verb, says: &str, knew: bool) -> Self {
         let sent = now();
         Self { verb, says: says.to_owned(), knew, sent, answered: sent, outcome: Outcome::Unknown }
@@ -104,7 +101,7 @@ impl Write {
 }
 
 impl Hold {
-    /// Whatever the server knows: this may have ended it.
+    /// Whether the server may have seen its end by then.
     pub(crate) fn may_have_ended_by(&self, at: i64) -> bool {
         let may_end = |write: &Write| write.verb.is_end() && write.outcome != Outcome::Refused && write.sent <= at;
         self.writes.iter().any(may_end)

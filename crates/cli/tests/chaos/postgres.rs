@@ -1,4 +1,4 @@
-//! A PostgreSQL that belongs to one test, to be killed, and one session of a client to ask a database about itself.
+//! A PostgreSQL server that belongs to one test and may be killed, and a session of a client.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use std::{
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
-/// A cluster of its own. It ends with this.
+/// A cluster of its own, which ends when this is dropped.
 pub(crate) struct Postgres {
     dir: TempDir,
     url: String,
@@ -18,12 +18,12 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one that syncs every commit.
+    /// Starts a server that syncs every commit.
     pub(crate) fn start() -> Self {
         Self::start_under(&[])
     }
 
-    /// Starts one under another program.
+    /// Starts a server that another program runs.
     pub(crate) fn start_under(under: &[String]) -> Self {
         // Its user has to get at it, and the path of its socket has to be short.
         let dir = tempfile::Builder::new().prefix("sb-scale.").tempdir_in("/tmp").expect("a directory can be made");
@@ -54,7 +54,7 @@ impl Postgres {
         &self.url
     }
 
-    /// Kill -9 of all its processes. Returns when they are gone.
+    /// Sends SIGKILL to all its processes, and returns when they have ended.
     pub(crate) fn kill9(&self) {
         let postmaster = self.postmaster();
         let mut all = vec![postmaster];
@@ -69,7 +69,7 @@ impl Postgres {
         }
     }
 
-    /// Asks it to end: sessions are told so, and what was committed is written out.
+    /// Stops it as an administrator does: sessions are ended, and a checkpoint is written.
     pub(crate) fn stop(&self) {
         self.control(&["stop", "--mode", "fast"]);
     }
