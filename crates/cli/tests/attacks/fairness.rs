@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{net::UdpSocket, time::Duration};
+use std::{io::ErrorKind, net::UdpSocket, time::Duration};
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -117,12 +117,15 @@ const LOOKUPS: usize = 40;
 /// Connecting may take as long.
 const CONNECTING: Duration = Duration::from_secs(10);
 
-/// A server of a machine whose name server never answers, and which knows `there.test` by itself. `None` where the user may not listen where
-/// name servers do.
-fn beside_a_silent_name_server(setup: Setup) -> Option<(UdpSocket, Setup)> {
-    let silent = UdpSocket::bind("127.0.0.153:53").ok()?;
+/// A server of a machine whose name server, at this address, never answers, and which knows `there.test` by itself. `None` where the user may
+/// not listen where name servers do.
+fn beside_a_silent_name_server(address: &str, setup: Setup) -> Option<(UdpSocket, Setup)> {
+    let silent = match UdpSocket::bind((address, 53)) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
+        bound => bound.unwrap(),
+    };
     let home = setup.home();
-    let names = home.write("resolv.conf", "nameserver 127.0.0.153\noptions timeout:30 attempts:1\n");
+    let names = home.write("resolv.conf", format!("nameserver {address}\noptions timeout:30 attempts:1\n"));
     let hosts = home.write("hosts", "127.0.0.1 localhost there.test\n");
     let switch = home.write("nsswitch.conf", "hosts: files dns\n");
     let mount = format!(
@@ -155,7 +158,7 @@ async fn names_of_remotes_that_one_tenant_waits_for_delay_no_call_of_another() {
     remote.says("message/send", Answer::Result(task_03("rt-1", "rc-1", "completed", "better")));
     let url = remote.agent().replace("127.0.0.1", "there.test");
     let there = format!("agents:\n  - {{name: there, url: \"{url}\"}}\n");
-    let Some((_silent, setup)) = beside_a_silent_name_server(Setup::new().yaml(&there)) else { return };
+    let Some((_silent, setup)) = beside_a_silent_name_server("127.0.0.153", Setup::new().yaml(&there)) else { return };
     let caller = setup.start().await;
     caller.home.add_tenant("other", "sb_other").await;
     caller.knows("there").await;
@@ -182,7 +185,7 @@ async fn names_of_providers_that_one_tenant_waits_for_delay_no_call_of_another()
     };
     let setup = Setup::new().file("models.toml", &models).env("GATEWAY_KEY", "sk-gateway-0123456789");
     let setup = setup.file("agents/silent.toml", &agent("silent")).file("agents/there.toml", &agent("there"));
-    let Some((_silent, setup)) = beside_a_silent_name_server(setup) else { return };
+    let Some((_silent, setup)) = beside_a_silent_name_server("127.0.0.154", setup) else { return };
     let caller = setup.start().await;
     caller.home.add_tenant("other", "sb_other").await;
     let waiting = vec!["silent".to_owned(); LOOKUPS];
