@@ -5,10 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod help;
-mod output;
-mod page;
-mod place;
-mod shell;
+pub(crate) mod output;
+pub(crate) mod page;
+pub(crate) mod place;
+pub(crate) mod shell;
 
 use std::{fs, path::PathBuf};
 
@@ -53,7 +53,7 @@ pages! {
 }
 
 /// The directory with README.md.
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap()
 }
 

@@ -1,5 +1,6 @@
 //! The verbs of the command line and the admin routes, against the built binary and over the wire: messages of every
-//! kind, conversations, agents of both protocol generations, administration, exit codes, the configuration, the doctor.
+//! kind, conversations, agents of both protocol generations, administration, exit codes, the configuration, the doctor. What is
+//! run and looked at is in transcripts, the pages beside the modules.
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
@@ -28,5 +29,6 @@ pub(crate) mod terminal;
 mod thinking;
 mod tmux;
 mod tokens;
+mod transcripts;
 mod transfer;
 mod working;

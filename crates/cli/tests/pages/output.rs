@@ -3,15 +3,36 @@
 
 /// Compares; an error says what was printed instead.
 pub(crate) fn compare(shown: &str, printed: &str) -> Result<(), String> {
-    let (shown_lines, printed_lines) = (lines(shown), lines(printed));
-    if fits(&shown_lines, &printed_lines) {
-        return Ok(());
-    }
-    Err(format!("prints something else.\n--- the page shows ---\n{shown}--- it prints ---\n{printed}---"))
+    let lines = |text: &str| masked(text, &mut |kind, _| kind.to_owned());
+    compare_lines(&lines(shown), &lines(printed))
 }
 
-fn lines(text: &str) -> Vec<String> {
-    text.trim_end().lines().map(masked).collect()
+/// Compares lines in which nothing differs from run to run.
+pub(crate) fn compare_lines(shown: &[String], printed: &[String]) -> Result<(), String> {
+    if fits(shown, printed) {
+        return Ok(());
+    }
+    Err(format!("prints something else:\n{}", difference(shown, printed)))
+}
+
+/// The lines of a text with words in place of what differs from run to run, and columns that are as wide as in any other
+/// run. `word` gives a word for something of a kind, from the kind and the text of it.
+pub(crate) fn masked(text: &str, word: &mut Word<'_>) -> Vec<String> {
+    text.trim_end().lines().map(|line| masked_line(line, word)).collect()
+}
+
+pub(crate) type Word<'a> = dyn FnMut(&'static str, &str) -> String + 'a;
+
+/// The lines that are shown behind `-` and those that are printed behind `+`, without those that begin and end both.
+fn difference(shown: &[String], printed: &[String]) -> String {
+    let same = |(shown, printed): &(&String, &String)| line_fits(shown, printed);
+    let begin = shown.iter().zip(printed).take_while(same).count();
+    let end = shown[begin..].iter().rev().zip(printed[begin..].iter().rev()).take_while(same).count();
+    let marked = |mark: char, lines: &[String]| lines.iter().map(|line| format!("{mark} {line}\n")).collect::<String>();
+    marked(' ', &shown[..begin])
+        + &marked('-', &shown[begin..shown.len() - end])
+        + &marked('+', &printed[begin..printed.len() - end])
+        + &marked(' ', &shown[shown.len() - end..])
 }
 
 /// A line that is `…` stands for any number of lines.
@@ -27,7 +48,7 @@ fn fits(shown: &[String], printed: &[String]) -> bool {
 }
 
 /// Inside of a line `…` stands for any text, or none.
-fn line_fits(shown: &str, printed: &str) -> bool {
+pub(crate) fn line_fits(shown: &str, printed: &str) -> bool {
     let Some((begin, rest)) = shown.split_once('…') else { return shown == printed };
     let Some(mut left) = printed.strip_prefix(begin) else { return false };
     let pieces: Vec<&str> = rest.split('…').collect();
@@ -39,16 +60,15 @@ fn line_fits(shown: &str, printed: &str) -> bool {
     left.ends_with(end)
 }
 
-/// A line with words in place of what differs from run to run, and columns that are as wide as in any other run.
-fn masked(line: &str) -> String {
+fn masked_line(line: &str, word: &mut Word<'_>) -> String {
     let mut masked = String::new();
     let mut rest = line.trim_end();
     let mut before = ' ';
     while let Some(next) = rest.chars().next() {
         let found = if before.is_alphanumeric() { None } else { MASKS.iter().find_map(|mask| mask(rest)) };
         let taken = match found {
-            Some((length, word)) => {
-                masked.push_str(word);
+            Some((length, kind)) => {
+                masked.push_str(&word(kind, &rest[..length]));
                 length
             }
             None if rest.starts_with("  ") => {
@@ -69,7 +89,7 @@ fn masked(line: &str) -> String {
 /// Finds something at the begin of a text: how long it is, and the word for it.
 type Mask = fn(&str) -> Option<(usize, &'static str)>;
 
-const MASKS: [Mask; 6] = [id, time, token, key, length_of_time, size];
+const MASKS: [Mask; 7] = [id, time, token, lease, key, length_of_time, size];
 
 /// A UUID, or its begin and `…`.
 fn id(text: &str) -> Option<(usize, &'static str)> {
@@ -87,7 +107,7 @@ fn time(text: &str) -> Option<(usize, &'static str)> {
 
 /// What a token or a secret begins with, and then itself or `…`.
 fn token(text: &str) -> Option<(usize, &'static str)> {
-    let prefix = ["sb_", "whsec_"].into_iter().find(|prefix| text.starts_with(prefix))?;
+    let prefix = ["sb_", "sba_", "whsec_"].into_iter().find(|prefix| text.starts_with(prefix))?;
     let secret = &text[prefix.len()..];
     if secret.starts_with('…') {
         return Some((prefix.len() + '…'.len_utf8(), "TOKEN"));
@@ -95,6 +115,13 @@ fn token(text: &str) -> Option<(usize, &'static str)> {
     let is_part = |character: char| character.is_ascii_alphanumeric() || "_-+/=".contains(character);
     let length = secret.find(|character| !is_part(character)).unwrap_or(secret.len());
     (length >= 20).then_some((prefix.len() + length, "TOKEN"))
+}
+
+/// The token of a lease, which is an object in base64.
+fn lease(text: &str) -> Option<(usize, &'static str)> {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
+    let length = text.find(|character| !is_part(character)).unwrap_or(text.len());
+    (text.starts_with("eyJ") && length > 100).then_some((length, "LEASE"))
 }
 
 /// The name of a key: 32 bytes in base64.

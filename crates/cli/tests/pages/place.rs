@@ -44,7 +44,8 @@ impl Place {
         for name in ["bin", "home", "work", "backup", "etc/ssl", "etc/switchboard", "var/lib"] {
             fs::create_dir_all(directory.path().join(name)).unwrap();
         }
-        symlink(env!("CARGO_BIN_EXE_sb"), directory.path().join("bin/sb")).unwrap();
+        let binary = env::var_os("SB_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_sb").into());
+        symlink(binary, directory.path().join("bin/sb")).unwrap();
         // An answer with an error is one of curl, too.
         fs::write(directory.path().join("home/.curlrc"), "fail\n").unwrap();
         let repository = repository.to_owned();
@@ -114,7 +115,16 @@ impl Place {
         printed.replace(self.path("home").to_str().unwrap(), "~")
     }
 
-    fn port(&self, index: usize) -> u16 {
+    /// What was printed, with the ports and directories as they are written in commands.
+    pub(crate) fn translate_back(&self, printed: &str) -> String {
+        let mut text = self.with_tilde(printed).replace(self.path("").to_str().unwrap(), "/");
+        for (index, port) in PORTS.iter().enumerate() {
+            text = replace_words(&text, &self.port(index).to_string(), port);
+        }
+        text
+    }
+
+    pub(crate) fn port(&self, index: usize) -> u16 {
         self.first_port + u16::try_from(index).unwrap()
     }
 

@@ -14,10 +14,13 @@ use std::{
 use super::place::Place;
 use crate::harness::{PATIENCE, eventually, text};
 
-/// One that leaves ends everything that it has started. `field NAME` is for what pages do not show: it prints the first
-/// member of that name of the JSON that it reads.
-const BEGIN: &str = r#"set -u; trap 'kill -KILL -- -$$' EXIT; exec 3>&1 >/dev/null 2>&1
+/// One that leaves ends everything that it has started. For what pages do not show, `field NAME` prints the first member of
+/// that name of the JSON that it reads. For transcripts, `soon COMMAND` waits until a command works, and `stop [SIGNAL]` ends
+/// the server with the server's exit code.
+const BEGIN: &str = r#"set -u; trap 'kill -KILL -- -$$' EXIT; exec 3>&1 >/dev/null 2>&1; SERVER=
 field() { grep -o "\"$1\": *\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
+soon() { for _ in {1..300}; do eval "$*" >/dev/null 2>&1 && return; sleep 0.05; done; echo "in vain: $*" >&2; return 1; }
+stop() { kill -s "${1-TERM}" "$SERVER"; wait "$SERVER" 2>/dev/null; set -- $?; SERVER=; return "$1"; }
 "#;
 
 /// What does not come to an end by itself.
@@ -47,8 +50,14 @@ struct Beside {
 
 impl Shell {
     pub(crate) fn open(place: &Place) -> Self {
+        Self::open_with(place, &[])
+    }
+
+    /// With more variables than a page has.
+    pub(crate) fn open_with(place: &Place, more: &[(&str, &str)]) -> Self {
         let mut command = Command::new("bash");
         command.args(["--noprofile", "--norc"]).current_dir(place.path("work")).env_clear().envs(place.environment());
+        command.envs(more.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
         let mut bash = command.spawn().expect("bash is installed");
         let mut orders = bash.stdin.take().unwrap();
@@ -66,7 +75,7 @@ impl Shell {
             self.await_end(command, exit)
         } else if begins(command, SERVER) {
             self.serve(command)
-        } else if begins(command, WORKER) && !command.contains(" --once ") {
+        } else if Self::goes_on(command) {
             self.work(command)
         } else {
             self.await_end(command, exit)
@@ -75,7 +84,10 @@ impl Shell {
     }
 
     /// What was begun and should still run does so.
-    pub(crate) fn close(self) -> Result<(), String> {
+    pub(crate) fn close(mut self) -> Result<(), String> {
+        if self.ask("echo \"$SERVER\" >&3").is_some_and(|pid| pid.is_empty()) {
+            self.server = None;
+        }
         for beside in self.server.iter().chain(&self.workers) {
             if !lives(&beside.pid) {
                 return Err(format!("has begun something that has ended:\n{}", beside.said()));
@@ -84,10 +96,26 @@ impl Shell {
         Ok(())
     }
 
+    /// Whether a command begins something that runs beside the shell.
+    pub(crate) fn goes_on(command: &str) -> bool {
+        begins(command, SERVER) || begins(command, WORKER) && !command.contains(" --once ")
+    }
+
     /// Runs a command to its end. Gives its exit code and what it printed.
     pub(crate) fn end_of(&mut self, command: &str) -> Result<(String, String), String> {
+        self.eval(command, "&1")
+    }
+
+    /// Runs a command to its end. Gives its exit code, and what it printed on standard output and on standard error.
+    pub(crate) fn end_apart(&mut self, command: &str) -> Result<(String, String, String), String> {
+        let (code, printed) = self.eval(command, "'$PLACE/errors'")?;
+        Ok((code, printed, text(&fs::read(self.directory.join("errors")).unwrap_or_default())))
+    }
+
+    fn eval(&mut self, command: &str, errors: &str) -> Result<(String, String), String> {
         fs::write(self.directory.join("command"), command).unwrap();
-        let ended = self.ask("eval \"$(<'$PLACE/command')\" >'$PLACE/printed' 2>&1 </dev/null; echo \"$?\" >&3");
+        let order = "eval \"$(<'$PLACE/command')\" >'$PLACE/printed' 2>ERRORS </dev/null; echo \"$?\" >&3";
+        let ended = self.ask(&order.replace("ERRORS", errors));
         let printed = text(&fs::read(self.directory.join("printed")).unwrap_or_default());
         ended.map(|code| (code, printed.clone())).ok_or_else(|| format!("does not come to an end:\n{printed}"))
     }
@@ -113,6 +141,7 @@ impl Shell {
         if !listens(&server) {
             return Err(format!("does not listen:\n{said}"));
         }
+        self.ask(&format!("SERVER={} LOG='{}'; echo >&3", server.pid, server.log.display()));
         self.server = Some(server);
         Ok(said)
     }
@@ -143,7 +172,7 @@ impl Shell {
         self.answers.recv_timeout(PATIENCE).ok()
     }
 
-    fn end_of_logs(&self) -> String {
+    pub(crate) fn end_of_logs(&self) -> String {
         let mut said = String::new();
         for beside in self.server.iter().chain(&self.workers) {
             let log = beside.said();
