@@ -1,10 +1,10 @@
-//! Programs of agents over restarts, of the server and of themselves, and what they wrote to standard error.
+//! Programs of agents over a restart of the server, and what a request tells them. `programs.md` has what their operator sees.
 
 use std::{fs, time::Duration};
 
 use serde_json::json;
 
-use super::rig::{Home, eventually, failed, text};
+use super::rig::{Home, eventually};
 
 /// Ends its process on the first two attempts at `die`; the third waits.
 const PROGRAM: &str = r#"
@@ -24,7 +24,6 @@ def work(turn):
         if turn["attempt"] < 3:
             os._exit(3)
         time.sleep(3600)
-    print("turn of", verb, file=sys.stderr, flush=True)
     say(turn, {"message": {"parts": [{"text": str(os.getpid())}]}})
 
 for line in sys.stdin:
@@ -82,155 +81,4 @@ fn a_program_that_stays_is_told_what_the_request_says_beside_its_message() {
     let told = answer.to_string();
     assert!(told.contains(r#""metadata":{"unit":"kelvin"}"#), "{told}");
     assert!(told.contains(r#""accepted_output_modes":["application/json"]"#), "{told}");
-}
-
-#[test]
-fn an_agent_is_restarted_by_a_verb_and_by_its_file() {
-    let home = Home::new();
-    add(&home, "");
-    let _server = home.serve();
-    let pid = || home.ok(&["send", "--agent", "it", "pid"]);
-    let first = pid();
-    assert_eq!(pid(), first);
-    let said = home.ok(&["agent", "restart", "it"]);
-    assert_eq!(said, "restarted agent it: new turns get a new process\n");
-    let second = pid();
-    assert_ne!(second, first);
-    let file = home.agents().join("it.toml");
-    let copy = home.path("it.toml");
-    fs::copy(&file, &copy).unwrap();
-    home.ok(&["agent", "add", copy.to_str().unwrap(), "--replace"]);
-    assert_ne!(pid(), second);
-    assert!(home.fails(&["agent", "restart", "nobody"], 2).contains("there is no agent file"));
-}
-
-#[test]
-fn what_programs_write_to_standard_error_is_shown_to_their_operator() {
-    let home = Home::new();
-    add(&home, "");
-    let fails = "kind = \"command\"\n[command]\nargv = [\"sh\", \"-c\", \"for n in 1 2 3 4 5 6 7; do echo line $n >&2; done; printf 'x\\\\033[2J\\\\n' >&2; exit 3\"]\n";
-    home.add_agent("fails.toml", fails);
-    assert!(home.fails(&["agent", "logs", "it"], 1).contains("there is no log"));
-    let server = home.serve();
-    let output = home.run(&["send", "--agent", "fails", "x"]);
-    let said = failed(&output, 1);
-    assert!(said.contains("stderr: line 7") && !said.contains("line 2") && !said.contains('\u{1b}'), "{said}");
-    let task = said.split("sb task logs ").nth(1).unwrap().split('`').next().unwrap().to_owned();
-    let record = home.ok(&["task", "logs", &task]);
-    assert!(record.starts_with("--- attempt 1\nline 1\n") && !record.contains('\u{1b}'), "{record}");
-    for name in ["last", &task[..13]] {
-        assert_eq!(home.ok(&["task", "logs", name]), record, "{name}");
-    }
-    let lines = home.json(&["agent", "logs", "fails"]);
-    assert_eq!(
-        (lines.len(), lines[0]["task"].as_str(), lines[6]["line"].as_str()),
-        (8, Some(task.as_str()), Some("line 7"))
-    );
-    assert!(lines[0]["time"].as_str().is_some_and(|time| time.starts_with("20") && time.ends_with('Z')), "{lines:?}");
-    assert_eq!(home.ok(&["agent", "logs", "fails", "-n", "2"]).lines().count(), 2);
-    let shown = text(&home.run(&["task", "get", "last"]).stderr);
-    assert!(shown.contains("stderr: line 7") && shown.contains(&format!("sb task logs {task}")), "{shown}");
-    let said = failed(&home.pipe(&["chat", "fails"], "x\n"), 1);
-    assert!(said.contains("stderr: line 7") && said.contains("sb task logs "), "{said}");
-    // What has no task is of a program that takes many; it is followed while it comes.
-    home.ok(&["send", "--agent", "it", "pid"]);
-    eventually("its line is there", || home.run(&["agent", "logs", "it"]).status.success());
-    let log = home.json(&["agent", "logs", "it"]);
-    assert_eq!((log[0]["task"].is_null(), log[0]["line"].as_str()), (true, Some("turn of pid")));
-    let followed = home.path("followed");
-    let mut command = home.command(&["agent", "logs", "it", "-f"]);
-    let mut follower = command.stdout(fs::File::create(&followed).unwrap()).spawn().unwrap();
-    let count = || fs::read_to_string(&followed).unwrap().lines().count();
-    eventually("what is there is printed", || count() == 1);
-    home.ok(&["send", "--agent", "it", "pid"]);
-    eventually("what comes is printed", || count() == 2);
-    follower.kill().unwrap();
-    follower.wait().unwrap();
-    // A caller from elsewhere is told nothing of it, and finds nothing.
-    let url = server.url.clone();
-    let token = home.token();
-    let elsewhere = Home::new();
-    let output =
-        elsewhere.command(&["send", "--url", &url, "--agent", "fails", "--token", &token, "x"]).output().unwrap();
-    let said = failed(&output, 1);
-    assert!(!said.contains("line 7") && !said.contains("sb task logs"), "{said}");
-    assert!(elsewhere.fails(&["task", "logs", &task], 1).contains("nothing is kept"));
-}
-
-#[test]
-fn a_check_sees_a_script_that_is_missing_and_keys_in_the_wrong_table() {
-    let home = Home::new();
-    let check = |text: &str| {
-        let file = home.write("checked/agent.toml", text);
-        let output = home.run(&["agent", "check", &file]);
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let said = check("kind = \"command\"\n[command]\nargv = [\"python3\", \"missing.py\"]\n");
-    assert!(
-        said.contains("ok, but tasks will fail: the script `") && said.contains("missing.py` is not there"),
-        "{said}"
-    );
-    home.write("checked/plain.txt", "not a program\n");
-    let said = check("kind = \"command\"\n[command]\nargv = [\"./plain.txt\"]\n");
-    assert!(said.contains("ok, but tasks will fail: the program `./plain.txt` is not executable"), "{said}");
-    for (text, wanted) in [
-        (
-            "kind = \"command\"\n[command]\nargv = [\"cat\"]\ntimeot = \"5s\"\n",
-            "line 4: unknown key `timeot`; did you mean `timeout`, which stands at the top of the file",
-        ),
-        (
-            "kind = \"command\"\ntimeot = \"5s\"\n[command]\nargv = [\"cat\"]\n",
-            "line 2: unknown key `timeot`; did you mean `timeout`?",
-        ),
-        (
-            "kind = \"command\"\nisolaton = \"strict\"\n[command]\nargv = [\"cat\"]\n",
-            "did you mean `isolation`, which stands in the table `[command]`?",
-        ),
-        (
-            "kind = \"command\"\nisolation = \"strict\"\n[command]\nargv = [\"cat\"]\n",
-            "line 2: `isolation` stands in the table `[command]`",
-        ),
-        ("kind = \"llm\"\n[llm]\nconcurency = 3\n", "did you mean `concurrency`, which stands at the top"),
-        ("kind = \"command\"\n[command]\nargv = [\"cat\"]\nlimits = { timeot = 3 }\n", "unknown key `timeot`;"),
-    ] {
-        let said = check(text);
-        assert!(said.contains(wanted), "{text}: {said}");
-    }
-}
-
-#[test]
-fn a_program_that_stays_and_dies_shows_its_owner_why() {
-    let home = Home::new();
-    let add = |name: &str, script: &str| {
-        let file = format!(
-            "kind = \"command\"\nmax_attempts = 1\n[command]\nargv = [\"sh\", \"-c\", {script:?}]\nmode = \"serve\"\n"
-        );
-        home.add_agent(name, &file);
-    };
-    add("dies.toml", "echo 'No module named requests_nix' >&2; exit 1");
-    add("chatty.toml", "read line; echo debug; sleep 60");
-    let _server = home.serve();
-    let task_of = |said: &str| said.split("sb task logs ").nth(1).unwrap().split('`').next().unwrap().to_owned();
-
-    let said = home.fails(&["send", "--agent", "dies", "x"], 1);
-    assert!(said.contains("stderr: No module named requests_nix"), "{said}");
-    assert!(!said.contains("--- attempt"), "{said}");
-    let record = home.ok(&["task", "logs", &task_of(&said)]);
-    assert_eq!(record, "--- attempt 1\nNo module named requests_nix\n");
-
-    let said = home.fails(&["send", "--agent", "chatty", "x"], 1);
-    let why = "line 1: not an object in JSON: debug";
-    assert!(said.contains("stderr: ") && said.contains(why), "{said}");
-    assert!(home.ok(&["task", "logs", &task_of(&said)]).contains(why));
-    assert!(home.ok(&["agent", "logs", "chatty"]).contains(why));
-}
-
-#[test]
-fn a_task_without_a_record_names_the_log_of_its_agent() {
-    let home = Home::new();
-    add(&home, "");
-    let _server = home.serve();
-    home.ok(&["send", "--agent", "it", "pid"]);
-    let said = home.fails(&["task", "logs", "last"], 1);
-    assert!(said.contains("`sb agent logs it`"), "{said}");
 }

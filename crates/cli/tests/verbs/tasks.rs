@@ -1,11 +1,11 @@
-//! `sb task`: looked at, listed, canceled and followed, over a crash as well.
+//! `sb task` on a terminal, and over a crash. `tasks.md` has what else it does.
 
 use std::{process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 
 use super::{
-    rig::{Home, Server, eventually, failed, text, worked},
+    rig::{Home, Server, eventually, failed, text},
     terminal::Terminal,
 };
 
@@ -23,134 +23,6 @@ fn begin(home: &Home, server: &Server, agent: &str, says: &str) -> String {
 
 fn objects(output: &[u8]) -> Vec<Value> {
     text(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-#[test]
-fn a_task_is_shown() {
-    let home = Home::new();
-    let server = home.serve();
-    let id = begin(&home, &server, "echo", "hello");
-    eventually("it completes", || home.json(&["task", "get", &id])[0]["status"]["state"] == "TASK_STATE_COMPLETED");
-    let shown = home.ok(&["task", "get", &id]);
-    assert!(shown.starts_with(&format!("task:     {id}\n")) && shown.ends_with("\n\nhello\n"), "{shown}");
-    for field in ["agent:    echo\n", "input:    hello\n", "started:  ", "duration: ", "attempts: 1\n"] {
-        assert!(shown.contains(field), "{field:?} in {shown}");
-    }
-    assert_eq!(home.ok(&["task", "show", &id]), shown);
-    let told = home.json(&["task", "get", &id]).remove(0);
-    assert_eq!(told["usage"], json!({"inputTokens": 0, "outputTokens": 0}));
-    assert_eq!((&told["agent"], &told["attempts"], &told["children"]), (&json!("echo"), &json!(1), &json!([])));
-    let cut = home.json(&["task", "get", &id, "--history", "0"]).remove(0);
-    assert!(cut.get("history").is_none(), "{cut}");
-    home.ok(&["task", "get", &id, "--agent", "echo"]);
-    home.ok(&["task", "get", &id, "--url", &server.url]);
-    home.fails(&["task", "get", &id, "--agent", "slow"], 1);
-    home.fails(&["task", "get", "nothing"], 1);
-    home.fails(&["task", "get", &id, "--token", "sb_wrong"], 4);
-    let failed_task = begin(&home, &server, "fail", "x");
-    eventually("it fails", || home.ok(&["task", "get", &failed_task]).contains("state:    failed"));
-}
-
-#[test]
-fn tasks_are_listed() {
-    let home = Home::new();
-    let server = home.serve();
-    for n in 0..5 {
-        home.ok(&["send", "--context", "c-1", &format!("hello {n}")]);
-    }
-    let slow = begin(&home, &server, "slow", "60000");
-    assert_eq!(home.json(&["task", "list"]).len(), 6);
-    let limited = home.run(&["task", "list", "--limit", "2"]);
-    assert_eq!(text(&limited.stdout).lines().count(), 3);
-    assert!(text(&limited.stderr).contains("2 of 6 tasks"));
-    assert_eq!(home.json(&["task", "list", "--context", "c-1"]).len(), 5);
-    eventually("it works", || home.json(&["task", "list", "--state", "working"]).len() == 1);
-    let working = home.ok(&["task", "list", "--state", "working", "--agent", "slow"]);
-    assert!(working.starts_with("TASK ") && working.contains(&slow), "{working}");
-    // Whose they are, and what they were begun with.
-    let shown = home.ok(&["task", "list"]);
-    let line = shown.lines().find(|line| line.starts_with(&slow)).unwrap();
-    let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!((words[1], words[2], words[5]), ("slow", "working", "60000"), "{line}");
-    assert!(shown.lines().filter(|line| line.contains(" echo ") && line.contains("hello ")).count() == 5, "{shown}");
-    let agents: Vec<Value> = home.json(&["task", "list"]).iter().map(|task| task["agent"].clone()).collect();
-    assert_eq!(agents.iter().filter(|agent| *agent == "echo").count(), 5, "{agents:?}");
-    assert_eq!(home.json(&["task", "list", "--state", "working"])[0]["agent"], "slow");
-    assert_eq!(home.json(&["task", "list", "--agent", "echo"]).len(), 5);
-    assert!(home.json(&["task", "list", "--artifacts", "--limit", "1", "--agent", "echo"])[0]["artifacts"].is_array());
-    assert_eq!(home.run(&["task", "list", "--state", "done"]).status.code(), Some(2));
-}
-
-#[test]
-fn tasks_and_contexts_have_short_names() {
-    let home = Home::new();
-    let server = home.serve();
-    let first = begin(&home, &server, "echo", "first");
-    // Ids begin with the time, and the first twelve digits are milliseconds.
-    std::thread::sleep(Duration::from_millis(5));
-    let sent = home.json(&["send", "--agent", "slow", "--detach", "60000"]).remove(0);
-    let (id, context) = (sent["task"]["id"].as_str().unwrap(), sent["task"]["contextId"].as_str().unwrap());
-    let shown = |name: &str| home.json(&["task", "get", name])[0]["id"].clone();
-    assert_eq!(
-        (shown("last"), shown(&first[..13]), shown(&format!("{}…", &id[..20]))),
-        (json!(id), json!(first), json!(id))
-    );
-    let said = home.fails(&["task", "get", &id[..6]], 2);
-    assert!(said.contains("2 tasks begin with") && said.contains(&first) && said.contains(id), "{said}");
-    home.fails(&["task", "get", "ffff"], 1);
-    assert_eq!(home.json(&["task", "list", "--context", &context[..18]]).len(), 1);
-    let listed = home.ok(&["context", "list"]);
-    assert!(listed.lines().nth(1).unwrap().starts_with(context) && listed.lines().count() == 3, "{listed}");
-    let listed = home.json(&["context", "list"]);
-    assert_eq!(
-        (&listed[0]["contextId"], &listed[0]["tasks"], &listed[0]["lastTask"]),
-        (&json!(context), &json!(1), &json!(id))
-    );
-    // A name that a caller has chosen is never taken for the begin of another.
-    home.ok(&["send", "--context", "cafe-1", "x"]);
-    assert_eq!(home.json(&["send", "--context", "cafe", "x"])[0]["task"]["contextId"], "cafe");
-    assert!(home.ok(&["task", "cancel", &id[..13]]).contains(id));
-    assert!(home.ok(&["context", "delete", &context[..18], "--yes"]).contains(context));
-    assert!(home.ok(&["task", "delete", &first[..13]]).contains(&first));
-}
-
-#[test]
-fn tab_completes_tasks_and_contexts() {
-    let home = Home::new();
-    let server = home.serve();
-    let sent = home.json(&["send", "--context", "chat-17", "hello"]).remove(0);
-    let id = sent["task"]["id"].as_str().unwrap();
-    let offered = |words: &[&str]| {
-        let line = [&["--", "sb"], words].concat();
-        let shown = worked(&home.command(&line).env("SB_COMPLETE", "fish").output().unwrap());
-        shown.lines().filter_map(|line| line.split('\t').next()).map(str::to_owned).collect::<Vec<_>>()
-    };
-    for verb in ["get", "cancel", "subscribe", "download", "logs", "delete"] {
-        assert_eq!(offered(&["task", verb, &id[..8]]), [id], "{verb}");
-    }
-    assert_eq!(offered(&["push", "show", &id[..8]]), [id]);
-    assert_eq!(offered(&["context", "delete", "chat"]), ["chat-17"]);
-    assert!(offered(&["task", "get", "ffff"]).is_empty());
-    assert_eq!(offered(&["task", "logs", &id[..2]]), [id]);
-    assert_eq!(offered(&["task", "cancel", "la"]), ["last"]);
-    for verb in ["delete", "disable", "enable", "rotate"] {
-        assert_eq!(offered(&["tenant", verb, "def"]), ["default"], "{verb}");
-    }
-    assert_eq!(offered(&["token", "list", "--tenant", "def"]), ["default"]);
-    drop(server);
-}
-
-#[test]
-fn entries_of_the_queue_have_short_names() {
-    let home = Home::new();
-    let _server = home.serve();
-    let id = home.ok(&["a2a", "publish", "planner", "researcher", "look"]).trim().to_owned();
-    for name in ["last", &id[..13]] {
-        assert!(home.ok(&["a2a", "show", name]).contains(&id), "{name}");
-    }
-    home.ok(&["a2a", "claim", &id[..13]]);
-    home.ok(&["a2a", "ack", "last"]);
-    assert!(home.ok(&["task", "get", &id]).contains("completed"));
 }
 
 #[test]
@@ -220,41 +92,6 @@ fn states_have_colors_on_a_terminal_that_shows_them() {
 }
 
 #[test]
-fn a_task_is_canceled_once() {
-    let home = Home::new();
-    let server = home.serve();
-    let id = begin(&home, &server, "slow", "60000");
-    assert_eq!(home.ok(&["task", "cancel", &id]), format!("task {id} is canceled\n"));
-    let other = begin(&home, &server, "slow", "60000");
-    assert_eq!(home.json(&["task", "cancel", &other])[0]["status"]["state"], "TASK_STATE_CANCELED");
-    let done = begin(&home, &server, "echo", "x");
-    eventually("it completes", || home.ok(&["task", "get", &done]).contains("completed"));
-    home.fails(&["task", "cancel", &done], 1);
-    home.fails(&["task", "cancel", "nothing"], 1);
-}
-
-#[test]
-fn a_task_is_followed_to_its_end() {
-    let home = Home::new();
-    let server = home.serve();
-    let id = begin(&home, &server, "stream", "5 chunks, 100 ms apart");
-    let followed = home.ok(&["task", "subscribe", &id]);
-    assert!(followed.ends_with("chunk 5 of 5\n"), "{followed}");
-    // An ended task: what came of it, or the whole log.
-    assert!(home.ok(&["task", "subscribe", &id]).contains("chunk 1 of 5"));
-    assert!(home.json(&["task", "subscribe", &id])[0]["task"].is_object());
-    let log = home.json(&["task", "subscribe", &id, "--after", "0"]);
-    assert!(log.len() > 5 && log[0]["task"].is_object());
-    let rest = home.json(&["task", "subscribe", &id, "--after", "2"]);
-    assert_eq!(rest.as_slice(), &log[2..]);
-    let end = (log.len()).to_string();
-    assert_eq!(home.ok(&["task", "subscribe", &id, "--after", &end]), "");
-    let bad = begin(&home, &server, "fail", "x");
-    assert!(home.fails(&["task", "subscribe", &bad, "--after", "0"], 1).contains("the task failed"));
-    home.fails(&["task", "subscribe", "nothing"], 1);
-}
-
-#[test]
 fn following_goes_on_over_a_kill_and_a_restart() {
     let home = Home::new();
     let server = home.serve();
@@ -316,82 +153,4 @@ fn a_long_list_fits_its_terminal() {
     assert!(line.chars().count() <= 90 && line.contains("many words") && line.ends_with('…'), "{screen}");
     let line = home.ok(&["task", "list"]).lines().find(|line| line.contains(" echo ")).unwrap().to_owned();
     assert!(line.chars().count() > 90, "{line}");
-}
-
-#[test]
-fn what_changes_is_watched() {
-    let home = Home::new();
-    let server = home.serve();
-    let id = begin(&home, &server, "slow", "3000");
-    let mut command = home.command(&["task", "list", "--watch", "--poll-interval", "200ms", "-o", "json"]);
-    let watcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let shown = home.run(&["task", "get", "--watch", "--poll-interval", "200ms", &id]);
-    let shown = text(&shown.stdout);
-    assert!(shown.contains("working") && shown.ends_with("done after 3000 ms\n"), "{shown}");
-    // Another one is seen as well.
-    home.ok(&["send", "--agent", "echo", "later"]);
-    std::thread::sleep(Duration::from_millis(800));
-    let interrupted = std::process::Command::new("kill").args(["-INT", &watcher.id().to_string()]).status();
-    assert!(interrupted.unwrap().success());
-    let output = watcher.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let seen = objects(&output.stdout);
-    let states: Vec<&str> = seen
-        .iter()
-        .filter(|task| task["id"] == id.as_str())
-        .map(|task| task["status"]["state"].as_str().unwrap())
-        .collect();
-    assert_eq!(states.last(), Some(&"TASK_STATE_COMPLETED"), "{seen:#?}");
-    assert!(states.contains(&"TASK_STATE_WORKING") && seen.iter().any(|task| task["agent"] == "echo"), "{seen:#?}");
-}
-
-#[test]
-fn a_subscription_begins_with_what_is_there() {
-    let home = Home::new();
-    let server = home.serve();
-    let id = begin(&home, &server, "stream", "10 chunks, 150 ms apart");
-    eventually("some of it is there", || home.ok(&["task", "get", &id]).contains("chunk 3 of 10"));
-    let followed = home.ok(&["task", "subscribe", &id]);
-    let whole: Vec<String> = (1..=10).map(|n| format!("chunk {n} of 10")).collect();
-    assert_eq!(followed.lines().collect::<Vec<_>>(), whole);
-}
-
-#[test]
-fn files_of_a_task_are_saved() {
-    let home = Home::new();
-    let _server = home.serve();
-    let picture = home.write("a picture.png", [0x89, b'P', 0, 1]);
-    let notes = home.write("in/notes.md", "# Notes\n");
-    let args =
-        ["send", "--agent", "echo", "--file", &picture, "--file", &notes, "--file", "https://h.example/x", "look"];
-    let id = home.json(&args).remove(0)["task"]["id"].as_str().unwrap().to_owned();
-    let out = home.path("out");
-    let dir = out.to_str().unwrap();
-    let saved = home.run(&["task", "download", &id, "--dir", dir]);
-    let paths = format!("{}\n{}\n", out.join("a picture.png").display(), out.join("notes.md").display());
-    assert_eq!(text(&saved.stdout), paths, "{}", text(&saved.stderr));
-    assert!(text(&saved.stderr).contains("not fetched: https://h.example/x"), "{}", text(&saved.stderr));
-    assert_eq!(std::fs::read(out.join("a picture.png")).unwrap(), [0x89, b'P', 0, 1]);
-    assert_eq!(std::fs::read(out.join("notes.md")).unwrap(), b"# Notes\n");
-    // Nothing is replaced unless somebody says so, and then everything is there anew.
-    std::fs::write(out.join("notes.md"), "mine").unwrap();
-    assert!(home.fails(&["task", "download", &id, "--dir", dir], 1).contains("--force"));
-    assert_eq!(std::fs::read(out.join("notes.md")).unwrap(), b"mine");
-    let objects = home.json(&["task", "download", &id, "--dir", dir, "--force", "--all"]);
-    assert_eq!(std::fs::read(out.join("notes.md")).unwrap(), b"# Notes\n");
-    assert_eq!(std::fs::read(out.join("echo.txt")).unwrap(), b"look");
-    assert_eq!(objects.len(), 4);
-    assert_eq!((&objects[1]["bytes"], &objects[1]["mediaType"]), (&json!(4), &json!("image/png")));
-}
-
-#[test]
-fn a_task_that_nobody_took_has_not_started() {
-    let home = Home::new();
-    let _server = home.serve();
-    let id = home.ok(&["a2a", "publish", "planner", "researcher", "look"]).trim().to_owned();
-    let shown = home.ok(&["task", "get", &id]);
-    assert!(!shown.contains("started:") && !shown.contains("duration:"), "{shown}");
-    home.ok(&["a2a", "claim", &id]);
-    let shown = home.ok(&["task", "get", &id]);
-    assert!(shown.contains("started:") && shown.contains("duration:"), "{shown}");
 }
