@@ -1,13 +1,13 @@
-//! What the gRPC surfaces promise, proven against the built binary: the protocol's service and the one with Struct.
+//! What the gRPC surfaces promise beside their operations, proven against the built binary. The operations are proven in
+//! `crates/server/tests/protocol`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-mod equivalence;
 mod health;
 mod hostile;
-mod rows;
+mod process;
+mod rig;
 mod said_beside;
-mod streams;
 mod verbs;
 
 use crate::harness::{self, grpc, http};

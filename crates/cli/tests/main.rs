@@ -7,6 +7,7 @@ mod bench;
 mod chaos;
 mod cli;
 mod grpc;
+#[allow(dead_code, reason = "the suites of the server use the rest")]
 mod harness;
 mod hostile;
 mod limits;

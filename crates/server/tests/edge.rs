@@ -2,14 +2,10 @@
 
 mod agents;
 mod auth;
-mod cards;
 mod connections;
 mod limits;
-mod rest;
-mod rpc;
-mod streams;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 mod support;
 mod surfaces;
 #[expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-mod wire;
+pub(crate) mod wire;

@@ -3,6 +3,9 @@
 
 mod decoders;
 mod edge;
+mod protocol;
+mod queue;
+mod seeds;
 
 // The decoder of headers names it so.
 use decoders::query;

@@ -1,179 +1,80 @@
-//! The queue over HTTP: what is published is a task, workers in any language get it by leases, and what they report is what
-//! callers see.
-//!
-//! Workers here are this test: they hold an entry for as long as a step takes. Those that are programs are in `verbs/working.rs`.
+//! The queue when its server dies or stops. All else about it is proven in `crates/server/tests/queue`.
 
-mod agents;
-mod input;
-mod leases;
-mod projection;
-mod tenants;
-mod verbs;
-mod waiting;
+#[expect(dead_code, reason = "the suite of the server uses the rest")]
+#[path = "../../../server/tests/queue/hand.rs"]
+mod hand;
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use hand::Hand;
+use serde_json::json;
 
 use super::{
-    grpc,
-    http::{self, Api, Reply, array, reason, state, text},
+    http::{self, artifact_text, text},
     rig::{PATIENCE, Rig},
-    sse,
 };
 
-/// An id that nobody has.
-const UNKNOWN: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
-
-/// Somebody who publishes, works or looks.
-#[derive(Clone)]
-struct Hand {
-    api: Api,
+/// Whoever has the token of the tenant `default`.
+fn hand_of(rig: &Rig) -> Hand {
+    Hand { api: rig.api() }
 }
 
-/// An entry in a worker's hands.
-#[derive(Debug, Clone)]
-struct Held {
-    id: String,
-    lease: String,
-    /// As it was handed out.
-    entry: Value,
+#[tokio::test]
+async fn s3_1_s3_11_what_was_published_survives_kill_9_and_waits() {
+    let mut rig = Rig::start().await;
+    let hand = hand_of(&rig);
+    let entry = hand
+        .publish_all(
+            &json!({"from": "planner", "to": "researcher", "text": "Summarize", "payload": {"topic": "notes"}}),
+        )
+        .await;
+    let id = text(&entry, "/id").to_owned();
+    assert_eq!((text(&entry, "/status"), text(&entry, "/messageId")), ("pending", id.as_str()));
+    assert_eq!(hand.api.get("/v1/queue/status").await.ok()["pending"], 1);
+    rig.kill9();
+    rig.restart().await;
+    let hand = hand_of(&rig);
+    assert_eq!(hand.stands(&id).await, ("pending".to_owned(), "SUBMITTED".to_owned()));
+    assert_eq!(hand.api.get("/v1/queue/status").await.ok()["pending"], 1);
+    let held = hand.take("researcher").await;
+    assert_eq!(held.id, id);
+    for (name, value) in [("from", json!("planner")), ("to", json!("researcher")), ("text", json!("Summarize"))] {
+        assert_eq!(held.entry[name], value, "{name}");
+    }
+    assert_eq!(held.entry["payload"], json!({"topic": "notes"}));
+    // What a worker holds survives as well, and so does its lease.
+    rig.kill9();
+    rig.restart().await;
+    let hand = hand_of(&rig);
+    assert_eq!(hand.stands(&id).await.0, "in_progress");
+    assert_eq!(hand.under(&held, "ack", &json!({})).await.ok()["status"], "acked");
 }
 
-impl Rig {
-    /// Whoever has the token of the tenant `default`.
-    fn hand(&self) -> Hand {
-        Hand { api: self.api() }
-    }
-
-    /// All that an entry is made of. Nobody writes to it when that is the same as before.
-    fn rows(&self) -> Vec<Vec<Vec<Option<String>>>> {
-        let mut tables = self.look(&[
-            "SELECT task_id, state, seq, turn, waiting, attempt, generation, owner, due_at, cancel_mark, dead, errors FROM a2a_tasks",
-            "SELECT * FROM a2a_events",
-            "SELECT * FROM messages",
-            "SELECT * FROM a2a_artifacts",
-            "SELECT * FROM idempotency",
-        ]);
-        // The order in which a table is read is its own business.
-        tables.iter_mut().for_each(|rows| rows.sort());
-        tables
-    }
+#[tokio::test]
+async fn a_worker_outlives_the_instance_that_it_got_its_work_from() {
+    let mut rig = Rig::start().await;
+    let second = rig.second().await;
+    let (a, b) = (hand_of(&rig), Hand { api: second.api() });
+    let id = a.publish("researcher", "x").await;
+    let held = a.take("researcher").await;
+    rig.kill9();
+    assert_eq!(b.under(&held, "ack", &json!({"result": "after all"})).await.ok()["status"], "acked");
+    assert_eq!(artifact_text(&b.api.task(&id).await), "after all");
 }
 
-impl Hand {
-    /// The same server with another token.
-    fn with_token(&self, token: &str) -> Self {
-        Self { api: self.api.with_token(Some(token)) }
+#[tokio::test]
+async fn a_server_that_stops_sends_those_who_wait_away() {
+    let mut rig = Rig::start().await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let hand = hand_of(&rig);
+        waiting.spawn(async move { hand.consume("researcher", &json!({"wait": 30, "lease": 60})).await });
     }
-
-    /// A new entry; gives its id.
-    async fn publish(&self, to: &str, says: &str) -> String {
-        let entry = self.publish_all(&json!({"from": "planner", "to": to, "text": says})).await;
-        text(&entry, "/id").to_owned()
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let begun = Instant::now();
+    assert!(rig.server.ends_well().await);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    for held in waiting.join_all().await {
+        assert!(held.is_empty());
     }
-
-    /// A new entry of which everything is said; gives it as it is shown.
-    async fn publish_all(&self, body: &Value) -> Value {
-        let reply = self.api.post("/v1/queue/publish", body).await;
-        assert_eq!(reply.status, 201, "{}", reply.shown());
-        reply.json()
-    }
-
-    /// What there is of an agent's, with these wishes.
-    async fn consume(&self, agent: &str, wishes: &Value) -> Vec<Held> {
-        let handed = self.api.post(&format!("/v1/queue/{agent}/consume"), wishes).await.ok();
-        array(&handed, "/messages").iter().map(Held::of).collect()
-    }
-
-    /// The one entry that there is.
-    async fn take(&self, agent: &str) -> Held {
-        self.take_for(agent, 60.0).await
-    }
-
-    /// The same, for so many seconds.
-    async fn take_for(&self, agent: &str, seconds: f64) -> Held {
-        let mut handed = self.consume(agent, &json!({"lease": seconds, "worker": "tests"})).await;
-        assert_eq!(handed.len(), 1, "{handed:?}");
-        handed.remove(0)
-    }
-
-    /// A verb on an entry.
-    async fn on(&self, id: &str, verb: &str, body: &Value) -> Reply {
-        self.api.post(&format!("/v1/queue/messages/{id}/{verb}"), body).await
-    }
-
-    /// A verb on an entry under its lease.
-    async fn under(&self, held: &Held, verb: &str, body: &Value) -> Reply {
-        let mut body = body.clone();
-        body["lease"] = json!(held.lease);
-        self.on(&held.id, verb, &body).await
-    }
-
-    /// Reports events.
-    async fn report(&self, held: &Held, events: &[Value]) -> Value {
-        self.under(held, "progress", &json!({"events": events})).await.ok()
-    }
-
-    /// The entry as the queue shows it.
-    async fn entry(&self, id: &str) -> Value {
-        self.api.get(&format!("/v1/queue/messages/{id}")).await.ok()
-    }
-
-    /// How the queue and the protocol call where an entry stands.
-    async fn stands(&self, id: &str) -> (String, String) {
-        let (entry, task) = (self.entry(id).await, self.api.task(id).await);
-        (text(&entry, "/status").to_owned(), state(&task).to_owned())
-    }
-
-    /// Waits until an entry has this status.
-    async fn becomes(&self, id: &str, status: &str) -> Value {
-        let begun = Instant::now();
-        loop {
-            let entry = self.entry(id).await;
-            if entry["status"] == status {
-                return entry;
-            }
-            assert!(begun.elapsed() < PATIENCE, "still {entry:#}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn letters(&self) -> Vec<Value> {
-        array(&self.api.get("/v1/queue/dlq").await.ok(), "/messages").clone()
-    }
-
-    /// A dead letter.
-    async fn letter(&self, agent: &str, says: &str) -> String {
-        let body = json!({"from": "planner", "to": agent, "text": says, "maxAttempts": 1});
-        let id = text(&self.publish_all(&body).await, "/id").to_owned();
-        let held = self.take(agent).await;
-        assert_eq!(held.id, id);
-        let entry = self.under(&held, "nack", &json!({"error": "no"})).await.ok();
-        assert_eq!(entry["status"], "dlq", "{entry:#}");
-        id
-    }
-}
-
-impl Held {
-    fn of(entry: &Value) -> Self {
-        Self { id: text(entry, "/id").to_owned(), lease: text(entry, "/lease").to_owned(), entry: entry.clone() }
-    }
-}
-
-/// A status as workers report it.
-fn status(state: &str, says: &str) -> Value {
-    let message = json!({"parts": [{"text": says}]});
-    json!({"statusUpdate": {"status": {"state": format!("TASK_STATE_{state}"), "message": message}}})
-}
-
-/// A piece of text as workers report it.
-fn piece(says: &str, append: bool) -> Value {
-    json!({"artifactUpdate": {"artifact": {"parts": [{"text": says}]}, "append": append}})
-}
-
-/// Checks that a reply says the lease is lost.
-#[track_caller]
-fn is_lost(reply: &Reply) {
-    assert_eq!(reason(&reply.error(409)), "LEASE_LOST", "{}", reply.shown());
 }

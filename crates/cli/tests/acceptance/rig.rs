@@ -3,7 +3,6 @@
 use std::{path::PathBuf, process::Command, sync::Arc};
 
 use store::Store;
-use testkit::temp_store::Rows;
 
 use crate::harness::{Home, Server, http::Api};
 pub(crate) use crate::harness::{PATIENCE, TOKEN};
@@ -35,7 +34,8 @@ impl Rig {
         for (name, text) in agents {
             home.add_agent(name, &text.replace("$DIR", &home.agents().display().to_string()));
         }
-        let mut command = serve(&home, &[]);
+        let mut command = home.serving(&[], &[]);
+        command.env("SB_BOOTSTRAP_TOKEN", TOKEN);
         command.envs(fault.map(|fault| ("SB_FAULT", fault)));
         Self { server: home.start(&mut command).await, home, command }
     }
@@ -60,43 +60,13 @@ impl Rig {
         self.server = self.second().await;
     }
 
-    /// Starts a server on the same data directory with another configuration.
-    pub(crate) async fn restart_with(&mut self, config: &str, arguments: &[&str]) {
-        self.home.configure(config);
-        self.command = serve(&self.home, arguments);
-        self.restart().await;
-    }
-
     /// One more server on the same data directory.
     pub(crate) async fn second(&mut self) -> Server {
         self.home.start(&mut self.command).await
-    }
-
-    /// Makes another tenant in the running server's journal and gives its token.
-    pub(crate) async fn add_tenant(&self, name: &str) -> String {
-        let token = format!("sb_test-token-of-the-tenant-{name}-00");
-        self.home.add_tenant(name, &token).await;
-        token
-    }
-
-    /// The administrator's token.
-    pub(crate) fn admin_token(&self) -> String {
-        self.home.admin_token()
-    }
-
-    /// What the tables hold.
-    pub(crate) fn look(&self, queries: &[&str]) -> Vec<Rows> {
-        self.home.scratch.look(queries)
     }
 
     /// The journal itself, opened beside the server.
     pub(crate) async fn journal(&self) -> Arc<dyn Store> {
         self.home.scratch.open().await
     }
-}
-
-fn serve(home: &Home, arguments: &[&str]) -> Command {
-    let mut command = home.serving(&[], arguments);
-    command.env("SB_BOOTSTRAP_TOKEN", TOKEN);
-    command
 }

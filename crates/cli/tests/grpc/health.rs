@@ -5,7 +5,7 @@ use prost_reflect::{DescriptorPool, prost::Message};
 use super::{
     grpc::{Answer, Grpc, Messages, framed},
     http::reason,
-    rows::Rig,
+    rig::Rig,
 };
 
 const CHECK: &str = "grpc.health.v1.Health/Check";

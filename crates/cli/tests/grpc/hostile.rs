@@ -11,7 +11,7 @@ use super::{
     grpc::{A2A, Answer, GATEWAY, Grpc, Messages, encoded, framed},
     harness::{Home, PATIENCE},
     http::{reason, to},
-    rows::Rig,
+    rig::Rig,
 };
 
 async fn raw(grpc: &Grpc, service: &str, body: Vec<u8>) -> Answer {

@@ -6,7 +6,7 @@
 use std::{fs, path::PathBuf};
 
 use serde_json::Value;
-use store::scratch::Scratch;
+use testkit::temp_store::TempStore;
 
 use crate::pages::{
     output,
@@ -69,7 +69,7 @@ fn check(name: &str) {
     every_heading_has_commands(&text, &steps).unwrap_or_else(|wrong| panic!("{}:{wrong}", file.display()));
     let place = Place::new(&repository());
     let data = place.path("home/.local/share/switchboard");
-    let journal = if name.ends_with("_on_sqlite") { Scratch::file(&data) } else { Scratch::new(&data) };
+    let journal = if name.ends_with("_on_sqlite") { TempStore::file(&data) } else { TempStore::new(&data) };
     let variables: Vec<_> = journal.url().map(|url| ("SB_STORE", url)).into_iter().collect();
     let mut session = Session { shell: Shell::open_with(&place, &variables), place, names: Vec::new() };
     session.shell.run("set -o pipefail", 0).unwrap();

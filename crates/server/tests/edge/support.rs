@@ -65,7 +65,6 @@ impl Agent for Direct {
 
 pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
-    pub(crate) base_url: String,
     pub(crate) exchange: Exchange,
     pub(crate) alice: TenantId,
     pub(crate) stop: CancellationToken,
@@ -117,10 +116,9 @@ impl Fixture {
         let host = if options.auth { "odd.example" } else { "localhost" };
         let server = Server::bind(exchange.clone(), options).await.unwrap();
         let address = server.local_addr();
-        let base_url = server.base_url().to_owned();
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(stop.clone()));
-        Self { address, base_url, exchange, alice, stop, running, scratch, _directory: directory, host }
+        Self { address, exchange, alice, stop, running, scratch, _directory: directory, host }
     }
 
     /// A request of alice, in 1.0.

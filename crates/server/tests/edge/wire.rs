@@ -104,16 +104,4 @@ impl Reply {
         assert!(body["error"]["status"].is_string() && body["error"]["message"].is_string(), "{self:?}");
         body["error"]["details"][0]["reason"].as_str().unwrap().to_owned()
     }
-
-    /// The events of a stream, as numbers and bodies.
-    pub(crate) fn events(&self) -> Vec<(u64, Value)> {
-        assert_eq!(self.header("content-type"), Some("text/event-stream"), "{self:?}");
-        let mut events = Vec::new();
-        for event in self.body.split_terminator("\n\n").filter(|event| !event.starts_with(':')) {
-            let (id, data) = event.split_once('\n').unwrap();
-            let data = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
-            events.push((id.strip_prefix("id: ").unwrap().parse().unwrap(), data));
-        }
-        events
-    }
 }
