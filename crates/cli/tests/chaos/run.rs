@@ -36,7 +36,7 @@ pub(crate) trait Workload {
     /// Starts clients, which go on by themselves.
     async fn start(&mut self, instances: &Instances, random: &mut Random);
 
-    /// Whether clients have nothing more to begin, which ends the plan.
+    /// Whether clients have nothing more to begin, which ends the plan when there were enough faults.
     fn is_over(&self) -> bool {
         false
     }
@@ -61,7 +61,7 @@ impl Plan {
         loop {
             let pause = self.every.0 + random.below(self.every.1 - self.every.0 + 1);
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            if is_over() || (begun.elapsed() > self.lasts && faults >= self.at_least) {
+            if faults >= self.at_least && (is_over() || begun.elapsed() > self.lasts) {
                 return faults;
             }
             let victim = random.index(instances.len());
