@@ -193,6 +193,37 @@ fn when_all_are_busy_operators_still_get_in() {
     }
 }
 
+/// The allocator is set up for this in `.cargo/config.toml`. It looks for memory to give back when something is freed, so it is given
+/// something to do. `SB_LONG=1` opens 10,000 streams.
+#[test]
+fn streams_that_have_ended_give_their_memory_back() {
+    let streams = if std::env::var_os("SB_LONG").is_some() { 10_000 } else { 700 };
+    let limits = [("SB_LIMITS_STREAMS", "0"), ("SB_LIMITS_CONNECTIONS", "40000")];
+    let rig = Rig::start(&[], &[&limits[..], &[("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "20000")]].concat());
+    let task = slow_task(&rig);
+    let open = |count| (0..count).map(|_| subscribed(rig.connect(), &task, "")).collect::<Vec<_>>();
+    drop(open(20));
+    for round in 0..2 {
+        let before = rig.resident_bytes();
+        let streams = open(streams);
+        let taken = rig.resident_bytes().saturating_sub(before);
+        let each = taken / streams.len() as u64;
+        assert!(each > 8 << 10, "{each} bytes each: too little to see whether they are given back");
+        drop(streams);
+        let since = Instant::now();
+        let left = loop {
+            assert_eq!(rig.echo(), Ok(()));
+            let left = rig.resident_bytes().saturating_sub(before);
+            if left < taken / 3 || since.elapsed() > PATIENCE {
+                break left;
+            }
+            thread::sleep(Duration::from_millis(200));
+        };
+        println!("{round}: {} KiB a stream, {} of {} MiB kept", each >> 10, left >> 20, taken >> 20);
+        assert!(left < taken / 3, "round {round}: {left} of {taken} bytes are kept");
+    }
+}
+
 /// A connection from another address of this machine.
 fn from(source: &str, rig: &Rig) -> TcpStream {
     let stream = wait_for(async {
