@@ -99,11 +99,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let length = buffer.remaining().min(TURN);
-            let mut piece = ReadBuf::new(buffer.initialize_unfilled_to(length));
-            let outcome = Pin::new(&mut this.stream).poll_read(context, &mut piece);
-            let read = piece.filled().len();
-            buffer.advance(read);
+            let before = buffer.filled().len();
+            let outcome = if buffer.remaining() <= TURN {
+                // Memory that nothing is read into stays untouched: each idle connection has 8 KiB of it.
+                Pin::new(&mut this.stream).poll_read(context, buffer)
+            } else {
+                let mut piece = ReadBuf::new(buffer.initialize_unfilled_to(TURN));
+                let outcome = Pin::new(&mut this.stream).poll_read(context, &mut piece);
+                let read = piece.filled().len();
+                buffer.advance(read);
+                outcome
+            };
+            let read = buffer.filled().len() - before;
             this.turn = if outcome.is_ready() { this.turn + read } else { 0 };
             return outcome;
         }
@@ -144,7 +151,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
+    use std::{future::poll_fn, mem::MaybeUninit, pin::pin};
 
     use futures_util::poll;
     use tokio::{
@@ -203,6 +210,17 @@ mod tests {
             }
         }
         assert!((6..=9).contains(&others), "{others}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_waits_does_not_touch_its_buffer() {
+        let (_client, server) = duplex(64);
+        let mut connection = connection(server);
+        let mut memory = [const { MaybeUninit::uninit() }; 8192];
+        let mut buffer = ReadBuf::uninit(&mut memory);
+        let read = poll_fn(|context| Poll::Ready(Pin::new(&mut connection).poll_read(context, &mut buffer))).await;
+        assert!(read.is_pending());
+        assert_eq!(buffer.initialized().len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
