@@ -75,7 +75,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
 
+    // What is wrong with a file is said before anything is made: the next start is still the first one.
     config.check_certificate()?;
+    let push = courier::options(&config)?;
     // A migration may have to wait for others.
     let store = tokio::select! {
         opened = journal::open(&config.location, config.open.clone()) => opened?,
@@ -112,7 +114,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     warn_of_default(&config, &agents);
 
     let options = exchange::Options {
-        push: courier::options(&config)?,
+        push,
         relay: relay::start(&config)?,
         remotes: Some(exchange::remotes::Known(Arc::new(remotes))),
         maker: Some(MadeBy(Arc::new(maker))),

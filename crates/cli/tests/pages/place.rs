@@ -124,7 +124,7 @@ impl Place {
         text
     }
 
-    pub(crate) fn port(&self, index: usize) -> u16 {
+    fn port(&self, index: usize) -> u16 {
         self.first_port + u16::try_from(index).unwrap()
     }
 

@@ -39,6 +39,7 @@ transcripts! {
     registry
     retaining
     sending
+    serving
     signing
     tasks
     tenants
