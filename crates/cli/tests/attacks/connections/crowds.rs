@@ -197,12 +197,12 @@ fn when_all_are_busy_operators_still_get_in() {
 /// something to do. `SB_LONG=1` opens 10,000 streams.
 #[test]
 fn streams_that_have_ended_give_their_memory_back() {
-    let streams = if std::env::var_os("SB_LONG").is_some() { 10_000 } else { 700 };
+    let streams = if std::env::var_os("SB_LONG").is_some() { 10_000 } else { 900 };
     let limits = [("SB_LIMITS_STREAMS", "0"), ("SB_LIMITS_CONNECTIONS", "40000")];
     let rig = Rig::start(&[], &[&limits[..], &[("SB_LIMITS_CONNECTIONS_PER_ADDRESS", "20000")]].concat());
     let task = slow_task(&rig);
     let open = |count| (0..count).map(|_| subscribed(rig.connect(), &task, "")).collect::<Vec<_>>();
-    drop(open(20));
+    drop(open(100));
     for round in 0..2 {
         let before = rig.resident_bytes();
         let streams = open(streams);
