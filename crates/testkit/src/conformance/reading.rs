@@ -600,6 +600,16 @@ pub(super) async fn others_tasks_do_not_exist(store: Arc<dyn Store>) {
     let context = store.context_history(tenant, &other.agent, CONTEXT, TaskId::mint(), 10, u64::MAX).await.unwrap();
     assert!(context.is_empty());
 
+    // Each has a task of the same agent, in a context of the same name and in the same state.
+    let (own, _lease) = other.running("own").await;
+    for (of, task) in [(&world, task), (&other, own)] {
+        for context in [None, Some(CONTEXT.to_owned())] {
+            let page = store.list(of.tenant, Filter { context, ..everything() }).await.unwrap();
+            let tasks: Vec<TaskId> = page.tasks.iter().map(|found| found.task).collect();
+            assert_eq!((tasks, page.total), (vec![task], 1));
+        }
+    }
+
     assert_eq!((world.task(task).await, world.events(task).await), before);
     world.end(&lease, Completed, None).await.unwrap();
 }
