@@ -609,6 +609,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_said_is_logged_in_that_order() {
+        let mut scribe = scribe();
+        scribe.take(chunk("a", false));
+        scribe.take(Said::Status { auth_required: false, message: None, metadata: None });
+        scribe.take(chunk("b", true));
+        assert_eq!(texts(&scribe), ["a", "", "b"], "a status has no text");
+    }
+
+    #[test]
     fn a_new_artifact_is_not_joined() {
         let mut scribe = scribe();
         scribe.take(chunk("a", false));
