@@ -354,6 +354,29 @@ async fn what_a_token_is_not_bound_to_is_not_there() {
 }
 
 #[tokio::test]
+async fn a_lease_of_another_agents_entry_is_no_use_to_a_bound_token() {
+    let site = Site::start().await;
+    let published = json!({"from": "planner", "to": "researcher", "text": "x"});
+    let published = site.api.post("/v1/queue/publish", &published).await;
+    assert_eq!(published.status, 201, "{}", published.shown());
+    let handed = site.api.post("/v1/queue/researcher/consume", &json!({"lease": 60})).await.ok();
+    let (id, lease) = (text(&handed, "/messages/0/id"), text(&handed, "/messages/0/lease"));
+    let (_, bound) = site.token(json!({"agents": ["echo"]})).await;
+    for (verb, report) in [
+        ("heartbeat", json!({"lease": lease})),
+        ("progress", json!({"lease": lease, "text": "x"})),
+        ("ack", json!({"lease": lease, "result": 1})),
+        ("nack", json!({"lease": lease, "error": "x"})),
+    ] {
+        let refused = bound.post(&format!("/v1/queue/messages/{id}/{verb}"), &report).await;
+        assert_eq!((refused.status, reason(&refused.error(404))), (404, "TASK_NOT_FOUND"), "{verb}");
+    }
+    let entry = site.api.get(&format!("/v1/queue/messages/{id}")).await.ok();
+    assert_eq!(entry["status"], "in_progress", "{entry:#}");
+    site.api.post(&format!("/v1/queue/messages/{id}/ack"), &json!({"lease": lease})).await.ok();
+}
+
+#[tokio::test]
 async fn a_token_anywhere_but_in_its_header_is_none() {
     let site = Site::start().await;
     let bare = |path: &str| site.api.bare(Method::GET, path).header("A2A-Version", "1.0");
