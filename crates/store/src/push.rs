@@ -421,3 +421,19 @@ impl PushColumns {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_the_newest_attempts_and_no_more() {
+        let mut record = PushRecord::default();
+        for seq in 1..=70 {
+            let place = Place { seq, part: 0 };
+            record.remember(Attempt { place, at: 0, ms: 0, status: Some(500), outcome: "put off".into() });
+        }
+        let remembered: Vec<u64> = record.attempts.iter().map(|attempt| attempt.place.seq).collect();
+        assert_eq!(remembered, (21..=70).collect::<Vec<_>>());
+    }
+}
