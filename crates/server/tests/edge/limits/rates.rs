@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use a2a::Timestamp;
+use futures_util::future::join_all;
 use serde_json::json;
 use server::Rate;
 use tokio::time::sleep;
@@ -87,6 +88,18 @@ async fn failed_authentications_are_limited_and_the_rest_is_not() {
     assert_eq!(rig.ask_as(OTHER_TOKEN, "GET", "/a2a/tasks").send().await.status, 200);
     sleep(Duration::from_millis(1100)).await;
     assert_eq!(rig.ask_as("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
+}
+
+#[tokio::test]
+async fn an_address_that_fails_too_often_has_few_tokens_looked_up() {
+    let rig = Fixture::with(|options| options.failed_auth_rate = Rate { per_second: 1, burst: 1 }).await;
+    assert_eq!(rig.ask_as("sb_wrong", "GET", "/a2a/tasks").send().await.status, 401);
+    // Each is one that nobody has seen: a token that was refused a moment ago is not looked up again.
+    let wrong = (0..60).map(|n| rig.ask_as(&format!("sb_wrong_{n}"), "GET", "/a2a/tasks").send());
+    let replies = join_all(wrong).await;
+    // The bound that refuses a token tells whether it was looked up: that of failures comes after the look, that of looks before it.
+    let not_looked_up = replies.iter().filter(|reply| reply.body.contains(r#""limitPerSecond":"5""#)).count();
+    assert!(not_looked_up > 0, "{}", replies[0].body);
 }
 
 #[tokio::test]
