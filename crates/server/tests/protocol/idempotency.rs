@@ -104,6 +104,7 @@ async fn s3_79_x_24_idempotent_across_bindings_and_restart() {
 
 #[tokio::test]
 async fn s3_80_without_a_context_the_header_is_the_key() {
+    let server = TestServer::start().await;
     let with_key = |text: &str, key| send("echo", text).with("idempotency-key", key);
     let steps = [
         with_key("hello", "k").keep("first", "/task"),
@@ -116,9 +117,8 @@ async fn s3_80_without_a_context_the_header_is_the_key() {
         send("echo", "hello"),
         list(json!({})).is("/totalSize", 4),
     ];
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
     // One key means the same over every binding.
-    let server = TestServer::start().await;
     let request = message("echo", fresh_message("once"));
     let first = server.grpc().with("idempotency-key", "k-1").ok(super::grpc::A2A, "SendMessage", &request).await;
     let head = "POST /a2a/message:send\nIdempotency-Key: k-1\nContent-Type: application/json";
@@ -161,6 +161,7 @@ async fn s3_81_repeated_continuations_are_not_duplicated() {
 
 #[tokio::test]
 async fn x_19_a_direct_reply_is_given_again() {
+    let server = TestServer::start().await;
     let request = || keyed("message", "c", "m", "hello");
     let steps = [
         request().has("/message").keep("first", ""),
@@ -169,7 +170,7 @@ async fn x_19_a_direct_reply_is_given_again() {
         send("message", "hello").check(|_| {}).keep("fresh", "/message/messageId"),
         request().answers("$first").check(|_| {}),
     ];
-    play_on(&TestServer::start().await, &EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
     let fresh = stream("message", "hello").has("/0/message").lacks("/1");
-    play(&CURRENT, [fresh]).await;
+    play_on(&server, &CURRENT, [fresh]).await;
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     http::{array, text, violations},
-    player::play,
+    player::{play, play_on},
     raw,
     scenario::{Binding, CURRENT, UNTYPED, answer, get_with, list, message, said, send, stream},
     server::{Setup, TestServer},
@@ -90,6 +90,7 @@ async fn s3_52_queries_are_read_in_every_spelling() {
 
 #[tokio::test]
 async fn s3_53_bad_queries_are_refused() {
+    let server = TestServer::start().await;
     let typed = [
         (json!({"pageSize": 0}), "pageSize"),
         (json!({"pageSize": 101}), "pageSize"),
@@ -98,14 +99,18 @@ async fn s3_53_bad_queries_are_refused() {
         (json!({"pageToken": "nonsense"}), "pageToken"),
     ];
     let refused = |(request, field): (Value, &'static str)| list(request).wrong(field);
-    play(
+    play_on(
+        &server,
         &CURRENT,
         typed.into_iter().map(refused).chain([list(json!({"tenant": "nobody"})).refused("AGENT_NOT_FOUND")]),
     )
     .await;
-    play(&UNTYPED, [list(json!({"status": "FOO"})).wrong("status"), list(json!({"pageSize": "x"})).wrong("pageSize")])
-        .await;
-    let server = TestServer::start().await;
+    play_on(
+        &server,
+        &UNTYPED,
+        [list(json!({"status": "FOO"})).wrong("status"), list(json!({"pageSize": "x"})).wrong("pageSize")],
+    )
+    .await;
     let queries = [
         ("pageSize=99999999999999999999", "pageSize"),
         ("status=99", "status"),

@@ -56,10 +56,14 @@ async fn play_all(server: &TestServer, bindings: &[Binding], steps: &[Step]) {
     let mut players = Vec::new();
     for binding in bindings {
         let name = format!("{binding:?}-{}", super::http::fresh()).to_lowercase();
-        let (own, other) = (server.add_tenant(&name).await, server.add_tenant(&format!("other-{name}")).await);
+        let own = server.add_tenant(&name).await;
+        let other = match steps.iter().any(|step| step.who == Who::Other) {
+            true => Some(server.add_tenant(&format!("other-{name}")).await),
+            false => None,
+        };
         players.push(Player {
             own: Caller::new(server, *binding, Some(&own)),
-            other: Caller::new(server, *binding, Some(&other)),
+            other: Caller::new(server, *binding, other.as_deref()),
             nobody: Caller::new(server, *binding, None),
             known: BTreeMap::new(),
             aside: BTreeMap::new(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     http::{Api, array, reason, text, violations, with_json},
-    player::play,
+    player::{play, play_on},
     raw,
     scenario::{
         Binding, CREATE_PUSH, CURRENT, DELETE_PUSH, EVERY, GET_PUSH, LIST_PUSH, Step, UNKNOWN, Who, get, message, said,
@@ -39,6 +39,7 @@ fn open_task() -> Step {
 
 #[tokio::test]
 async fn s3_57_s3_58_s3_59_s3_60_x_4_a_webhook_is_made_read_listed_and_deleted() {
+    let server = TestServer::start().await;
     let one = |answer: &Value| assert_eq!(array(answer, "/configs").len(), 1, "{answer:#}");
     let steps = |second: Value| {
         [
@@ -65,13 +66,14 @@ async fn s3_57_s3_58_s3_59_s3_60_x_4_a_webhook_is_made_read_listed_and_deleted()
         ]
     };
     let url = format!("{HOOK}/2");
-    play(&CURRENT, steps(json!({"url": url}))).await;
+    play_on(&server, &CURRENT, steps(json!({"url": url}))).await;
     // Without an id, 0.3 means the one that has its task's.
-    play(&[Binding::V03], steps(json!({"url": url, "id": "second"}))).await;
+    play_on(&server, &[Binding::V03], steps(json!({"url": url, "id": "second"}))).await;
 }
 
 #[tokio::test]
 async fn s3_57_s3_60_what_is_wrong_with_a_webhook_is_said() {
+    let server = TestServer::start().await;
     let mut steps = vec![open_task()];
     for url in ["", "nonsense", "/hook", "ftp://example.com/", "http://", "javascript:alert(1)"] {
         steps.push(create(json!({"url": url})).wrong("url"));
@@ -85,7 +87,7 @@ async fn s3_57_s3_60_what_is_wrong_with_a_webhook_is_said() {
         steps.push(step(LIST_PUSH, json!({"taskId": unknown})).refused("TASK_NOT_FOUND"));
     }
     steps.push(list_all().answers(json!({"configs": []})));
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
     let steps = [
         open_task(),
         step(CREATE_PUSH, json!({"taskId": "$task"})).wrong("url"),
@@ -99,9 +101,8 @@ async fn s3_57_s3_60_what_is_wrong_with_a_webhook_is_said() {
         list_all().by(Who::Nobody).refused("UNAUTHENTICATED"),
         list_all().answers(json!({"configs": []})),
     ];
-    play(&CURRENT, steps).await;
+    play_on(&server, &CURRENT, steps).await;
     // A method is named, and so is what it lacks.
-    let server = TestServer::start().await;
     for (method, params, field) in [
         (CREATE_PUSH, json!({"url": HOOK}), "taskId"),
         (GET_PUSH, json!({"taskId": UNKNOWN}), "id"),
@@ -161,7 +162,8 @@ async fn whoever_asks_for_chunks_is_told_that_they_come() {
         let reply = raw::call(&api, &head, json!({"url": HOOK}).to_string()).await;
         assert_eq!((reply.status, reply.header("a2a-extensions")), (200, told), "{}", reply.shown());
     }
-    play(&CURRENT, [open_task(), create(json!({"id": "c"})).with("a2a-extensions", a2a::PUSH_CHUNKS)]).await;
+    play_on(&server, &CURRENT, [open_task(), create(json!({"id": "c"})).with("a2a-extensions", a2a::PUSH_CHUNKS)])
+        .await;
 }
 
 async fn delete(api: &Api, path: &str) -> super::http::Reply {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     player::{play, play_on},
     scenario::{Binding, CURRENT, EVERY, UNTYPED, begin, get, list, message, said, send, step, stream},
-    server::Setup,
+    server::{Setup, TestServer},
 };
 
 /// `2026-01-02T03:04:05.678Z`.
@@ -35,6 +35,7 @@ async fn s3_47_s3_9_s3_101_x_10_send_answers_with_the_task_and_its_history_holds
 
 #[tokio::test]
 async fn s3_48_messages_are_validated() {
+    let server = TestServer::start().await;
     let with = |field: &str, value: Value| {
         let mut message = said("hello");
         message[field] = value;
@@ -69,24 +70,25 @@ async fn s3_48_messages_are_validated() {
         ["SendMessage", "SendStreamingMessage"].map(|method| step(method, request.clone()).wrong(field))
     };
     let nothing = || [list(json!({})).is("/totalSize", 0)];
-    play(&CURRENT, typed.iter().flat_map(refused).chain(nothing())).await;
-    play(&UNTYPED, untyped.iter().flat_map(refused).chain(nothing())).await;
+    play_on(&server, &CURRENT, typed.iter().flat_map(refused).chain(nothing())).await;
+    play_on(&server, &UNTYPED, untyped.iter().flat_map(refused).chain(nothing())).await;
 }
 
 #[tokio::test]
 async fn s3_49_send_blocks_unless_told_otherwise() {
+    let server = TestServer::start().await;
     let begun = Instant::now();
-    play(&EVERY, [send("slow", "600").state("COMPLETED")]).await;
+    play_on(&server, &EVERY, [send("slow", "600").state("COMPLETED")]).await;
     assert!(begun.elapsed() >= Duration::from_millis(550), "{:?}", begun.elapsed());
     let is_begun = |sent: &Value| {
         let state = sent["task"]["status"]["state"].as_str().unwrap();
         assert!(["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"].contains(&state), "{sent:#}");
     };
     let done = get().until("/status/state", "TASK_STATE_COMPLETED").has("/artifacts/0/parts/0/text");
-    play(&EVERY, [begin("slow", "600").check(is_begun).varies(), done]).await;
+    play_on(&server, &EVERY, [begin("slow", "600").check(is_begun).varies(), done]).await;
     // In either spelling.
     let snake = send("slow", "600").and(json!({"configuration": {"return_immediately": true}}));
-    play(&[Binding::JsonRpc, Binding::Rest], [snake.check(is_begun).varies()]).await;
+    play_on(&server, &[Binding::JsonRpc, Binding::Rest], [snake.check(is_begun).varies()]).await;
 }
 
 #[tokio::test]
@@ -122,6 +124,7 @@ async fn s3_19_auth_is_auth_required() {
 
 #[tokio::test]
 async fn s3_108_x_11_typed_parts_survive() {
+    let server = TestServer::start().await;
     let read = |parts: &Value, more: Value| {
         let sent = send("echo", "typed").and(json!({"message": {"parts": parts}})).and(json!({"message": more}));
         let got = get().is("/artifacts/0/parts", parts.clone()).is("/history/0/parts", parts.clone());
@@ -149,7 +152,7 @@ async fn s3_108_x_11_typed_parts_survive() {
         {"data": {"whole": 12_345_678, "half": 0.5, "null": null}},
         {"data": null},
     ]);
-    play(&CURRENT, read(&parts, more.clone())).await;
+    play_on(&server, &CURRENT, read(&parts, more.clone())).await;
     // Numbers beyond f64, key order and unusual characters have to come back as they were sent, where JSON carries them.
     let parts = json!([
         {"text": "plain \u{1F600} \u{0}\n", "mediaType": "text/plain", "metadata": {"n": 9007199254740993i64}},
@@ -165,10 +168,10 @@ async fn s3_108_x_11_typed_parts_survive() {
     let exact = parts.to_string();
     let as_sent = get().check(move |task| assert_eq!(task["artifacts"][0]["parts"].to_string(), exact));
     let steps = read(&parts, more).into_iter().chain([as_sent]);
-    play(&[Binding::JsonRpc, Binding::Rest], steps).await;
+    play_on(&server, &[Binding::JsonRpc, Binding::Rest], steps).await;
     // base64url without padding is read, base64 is written.
     let url = send("echo", "url").and(json!({"message": {"parts": [{"raw": "AAECAwT__g"}]}}));
-    play(&UNTYPED, [url.is("/task/artifacts/0/parts/0/raw", "AAECAwT//g==")]).await;
+    play_on(&server, &UNTYPED, [url.is("/task/artifacts/0/parts/0/raw", "AAECAwT//g==")]).await;
 }
 
 /// All numbers of a value, in order.
@@ -183,6 +186,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 
 #[tokio::test]
 async fn x_11_media_types_are_checked_against_the_agent() {
+    let server = TestServer::start().await;
     let refused = |agent: &str, part: Value| {
         let request = message(agent, said("x"));
         let step = step("SendMessage", request).and(json!({"message": {"parts": [part]}}));
@@ -191,8 +195,8 @@ async fn x_11_media_types_are_checked_against_the_agent() {
     let picture = || refused("stream", json!({"raw": "AAEC", "mediaType": "image/png"}));
     let page = refused("slow", json!({"text": "x", "mediaType": "text/html"}));
     let nothing = || list(json!({})).is("/totalSize", 0);
-    play(&CURRENT, [picture(), page, nothing()]).await;
-    play(&[Binding::V03], [picture(), nothing()]).await;
+    play_on(&server, &CURRENT, [picture(), page, nothing()]).await;
+    play_on(&server, &[Binding::V03], [picture(), nothing()]).await;
 }
 
 #[tokio::test]
@@ -211,16 +215,17 @@ async fn x_4_nothing_is_pushed_where_that_is_switched_off() {
 
 #[tokio::test]
 async fn x_33_an_unknown_agent_a_version_and_a_caller_are_refused_alike() {
+    let server = TestServer::start().await;
     let steps = [
         send("nobody", "x").refused("AGENT_NOT_FOUND"),
         stream("nobody", "x").refused("AGENT_NOT_FOUND"),
         send("echo", "x").by(super::scenario::Who::Nobody).refused("UNAUTHENTICATED"),
         list(json!({})).is("/totalSize", 0),
     ];
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
     let steps =
         ["0.9", ""].map(|version| send("echo", "x").with("a2a-version", version).refused("VERSION_NOT_SUPPORTED"));
-    play(&CURRENT, steps).await;
+    play_on(&server, &CURRENT, steps).await;
 }
 
 const STRICT: &str = r#"

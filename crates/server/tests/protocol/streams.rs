@@ -360,14 +360,15 @@ async fn x_10_the_last_chunk_of_data_and_files_says_so_on_every_surface_live_and
 
 #[tokio::test]
 async fn an_error_before_the_stream_is_no_stream_unless_events_are_read() {
+    let server = TestServer::start().await;
     let bad = |agent| stream(agent, "x").and(json!({"message": {"parts": []}}));
     let steps = [bad("echo").wrong("message.parts"), subscribe().and(json!({"id": "nope"})).refused("TASK_NOT_FOUND")];
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
     // Several steps of one stream, in one stream.
     let steps = [
         begin("slow", "60000").varies(),
         send("echo", "x").keep("task", "/task/id"),
         cancel().refused("TASK_NOT_CANCELABLE"),
     ];
-    play(&UNTYPED, steps).await;
+    play_on(&server, &UNTYPED, steps).await;
 }

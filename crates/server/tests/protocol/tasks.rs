@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     http::{state, text},
-    player::play,
+    player::{play, play_on},
     raw,
     scenario::{
         Binding, CURRENT, EVERY, UNKNOWN, begin, cancel, get, get_with, join, list, send, step, stream, subscribe,
@@ -14,6 +14,7 @@ use super::{
 
 #[tokio::test]
 async fn s3_54_get_gives_the_bare_task() {
+    let server = TestServer::start().await;
     let mut steps = vec![
         send("echo", "hello").keep("sent", "/task"),
         get().answers("$sent"),
@@ -24,14 +25,15 @@ async fn s3_54_get_gives_the_bare_task() {
         steps.extend([UNKNOWN, "nonsense"].map(|id| step(method, json!({"id": id})).refused("TASK_NOT_FOUND")));
     }
     steps.extend(["a/b", "a b"].map(|id| step("GetTask", json!({"id": id})).refused("TASK_NOT_FOUND")));
-    play(&CURRENT, steps).await;
+    play_on(&server, &CURRENT, steps).await;
     // Nobody is named.
     let nobody = ["GetTask", "CancelTask", "SubscribeToTask"].map(|method| step(method, json!({})).wrong("id"));
-    play(&[Binding::JsonRpc, Binding::Grpc, Binding::Struct], nobody).await;
+    play_on(&server, &[Binding::JsonRpc, Binding::Grpc, Binding::Struct], nobody).await;
 }
 
 #[tokio::test]
 async fn s3_16_s3_55_x_35_x_41_cancel() {
+    let server = TestServer::start().await;
     let running = begin("slow", "20000").varies().keep("id", "/task/id");
     let steps = [
         running,
@@ -46,7 +48,7 @@ async fn s3_16_s3_55_x_35_x_41_cancel() {
         cancel().state("CANCELED"),
         get().state("CANCELED"),
     ];
-    play(&super::scenario::UNTYPED, steps).await;
+    play_on(&server, &super::scenario::UNTYPED, steps).await;
     let mut steps = Vec::new();
     for agent in ["echo", "fail", "reject"] {
         steps.push(send(agent, "hello").keep("done", "/task"));
@@ -54,7 +56,7 @@ async fn s3_16_s3_55_x_35_x_41_cancel() {
         steps.push(get().answers("$done"));
     }
     steps.extend([begin("slow", "20000").varies(), cancel().state("CANCELED"), cancel().state("CANCELED")]);
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
 }
 
 #[tokio::test]

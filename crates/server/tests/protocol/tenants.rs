@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     http::{reason, state},
-    player::play,
+    player::play_on,
     scenario::{
         CREATE_PUSH, DELETE_PUSH, EVERY, GET_PUSH, LIST_PUSH, Step, UNKNOWN, Who, answer, begin, cancel, get, list,
         resume, send, step, subscribe,
@@ -14,6 +14,7 @@ use super::{
 
 #[tokio::test]
 async fn x_8_another_tenants_task_does_not_exist() {
+    let server = TestServer::start().await;
     let theirs = |step: Step| step.by(Who::Other).refused("TASK_NOT_FOUND");
     let config = json!({"taskId": "$task", "id": "c", "url": "https://example.com/hook"});
     let named = json!({"taskId": "$task", "id": "c"});
@@ -35,7 +36,7 @@ async fn x_8_another_tenants_task_does_not_exist() {
         send("other", "hello").by(Who::Other).refused("AGENT_NOT_FOUND"),
         send("echo", "hello").by(Who::Other).state("COMPLETED"),
     ];
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
     // It is as it was.
     let steps = [
         begin("slow", "20000").varies().keep("id", "/task/id"),
@@ -44,7 +45,7 @@ async fn x_8_another_tenants_task_does_not_exist() {
         get().until("/status/state", "TASK_STATE_WORKING"),
         cancel().state("CANCELED").is("/id", "$id"),
     ];
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
 }
 
 #[tokio::test]

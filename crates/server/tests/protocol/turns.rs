@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    player::play,
+    player::{play, play_on},
     scenario::{CURRENT, EVERY, UNKNOWN, answer, begin, cancel, get, join, list, resume, send, step, stream},
+    server::TestServer,
 };
 
 #[tokio::test]
@@ -115,6 +116,7 @@ async fn a_direct_reply_is_a_message_and_no_task() {
 
 #[tokio::test]
 async fn a_context_is_kept_and_may_be_chosen() {
+    let server = TestServer::start().await;
     let own = "mein Kontext \u{1F50C} /?#";
     let at = |text: &str, context: &str| send("echo", text).and(json!({"message": {"contextId": context}}));
     let another = |sent: &Value| assert_ne!(sent["task"]["id"], sent["task"]["contextId"]);
@@ -125,7 +127,11 @@ async fn a_context_is_kept_and_may_be_chosen() {
         at("three", own).is("/task/contextId", own),
         step("ListTasks", json!({"contextId": own})).is("/totalSize", 1),
     ];
-    play(&EVERY, steps).await;
-    play(&CURRENT, [send("ask", "start").and(json!({"configuration": {"historyLength": 0}})).lacks("/task/history")])
-        .await;
+    play_on(&server, &EVERY, steps).await;
+    play_on(
+        &server,
+        &CURRENT,
+        [send("ask", "start").and(json!({"configuration": {"historyLength": 0}})).lacks("/task/history")],
+    )
+    .await;
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::protocol::{
     grpc::{self, GATEWAY},
     http::{reason, state, text, violations},
-    player::play,
+    player::play_on,
     raw,
     scenario::{Binding, GET_PUSH, LIST_PUSH, begin, message, said},
     server::TestServer,
@@ -167,5 +167,5 @@ async fn s3_100_x_29_the_struct_service_has_the_methods_of_its_card() {
     let extended = anybody.ok(GATEWAY, "GetExtendedAgentCard", &json!({})).await;
     assert!(extended["skills"].as_array().unwrap().iter().any(|skill| skill["id"] == "echo"), "{extended:#}");
     // All others are those of 1.0: what is proven over every binding is proven over this one.
-    play(&[Binding::Struct], [crate::protocol::scenario::send("echo", "hello").state("COMPLETED")]).await;
+    play_on(&server, &[Binding::Struct], [crate::protocol::scenario::send("echo", "hello").state("COMPLETED")]).await;
 }

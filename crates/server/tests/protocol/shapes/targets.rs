@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::protocol::{
     http::{artifact_text, is_terminal, reason, state, text, violations},
-    player::play,
+    player::play_on,
     scenario::{EVERY, UNTYPED, begin, cancel, get, list, message, said, send, stream},
     server::{Setup, TestServer},
 };
@@ -62,6 +62,7 @@ async fn s3_67_agent_scoped_tasks() {
 
 #[tokio::test]
 async fn s3_70_x_8_the_gateway_selects_by_tenant() {
+    let server = TestServer::start().await;
     let of_ask = || json!({"tenant": "ask"});
     let steps = [
         send("ask", "what").state("INPUT_REQUIRED").keep("asked", "/task"),
@@ -77,10 +78,10 @@ async fn s3_70_x_8_the_gateway_selects_by_tenant() {
         get().and(of_ask()).answers("$more"),
         cancel().and(of_ask()).state("CANCELED"),
     ];
-    play(&EVERY, steps).await;
+    play_on(&server, &EVERY, steps).await;
     let steps = ["nobody", "not a name", "agents", "../echo", "ECHO"];
-    play(&UNTYPED, steps.map(|unknown| send(unknown, "hello").refused("AGENT_NOT_FOUND"))).await;
-    play(&UNTYPED, [list(json!({"tenant": "nobody"})).refused("AGENT_NOT_FOUND")]).await;
+    play_on(&server, &UNTYPED, steps.map(|unknown| send(unknown, "hello").refused("AGENT_NOT_FOUND"))).await;
+    play_on(&server, &UNTYPED, [list(json!({"tenant": "nobody"})).refused("AGENT_NOT_FOUND")]).await;
 }
 
 #[tokio::test]
