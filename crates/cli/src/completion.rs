@@ -230,7 +230,8 @@ fn fitting(begun: &OsStr, known: impl IntoIterator<Item = (String, Option<String
 /// Whether a value means nothing but itself in every shell, and is no flag.
 fn is_plain(value: &str) -> bool {
     let is_plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
-    (1..=64).contains(&value.len()) && !value.starts_with('-') && value.bytes().all(is_plain)
+    let is_path = matches!(value, "." | "..");
+    (1..=64).contains(&value.len()) && !value.starts_with('-') && !is_path && value.bytes().all(is_plain)
 }
 
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {

@@ -2,7 +2,8 @@
 //!
 //! A flag belongs to the target of its command, a profile's token to the origin of the profile, and the stored token to the
 //! servers of the data directory. A variable belongs to the origin of SB_URL, and where SB_URL is not set to the servers of
-//! the data directory, and is never sent to fetch a card. Nothing is sent anywhere else.
+//! the data directory, and is never sent to fetch a card. Nothing is sent anywhere else, except with `--allow-other-origin` to the origin that the card
+//! names.
 //!
 //! Two loopback addresses are two origins: another user of this machine may listen on one of them at the same port. URLs are
 //! compared after [`Servers::resolve`], which leads `localhost` to a server of the data directory.

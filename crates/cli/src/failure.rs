@@ -185,7 +185,7 @@ impl From<client::Error> for Failure {
                 failure.hint("name one with --agent; `sb agent list` shows those that there are")
             }
             (_, client::Error::ForeignInterface { .. }) => {
-                failure.hint("if you trust the card, follow it with --allow-other-origin")
+                failure.hint("if you trust the card, follow it with --allow-other-origin; your token is sent there too")
             }
             (_, client::Error::Stream { .. }) => failure.hint(
                 "the URL, or the one on the agent's card, leads to an endpoint that only streams: try `sb send --stream`, or \

@@ -251,6 +251,7 @@ fn a_shell_is_offered_plain_ids_only() {
         "--help",
         "é",
         "",
+        "..",
         "a\u{202e}b",
         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
     ];
