@@ -23,6 +23,11 @@ const AT_ONCE: usize = 16;
 const TIME: Duration = Duration::from_secs(20);
 /// After so long of trying, by the steady clock of one instance, whoever works on it is not told any more.
 const GIVE_UP: Duration = Duration::from_secs(86_400);
+/// For so long a cancel that cannot be passed on is tried at short intervals: a message that was not answered may still arrive for a minute,
+/// and its work is to end soon after that.
+const EARLY: Duration = Duration::from_secs(120);
+/// Maximum interval in that time.
+const EARLY_INTERVAL: Duration = Duration::from_secs(5);
 /// So many are looked at to know which agents owe anything.
 const LOOK: usize = 256;
 /// How often is looked, where nobody says that there is something.
@@ -134,7 +139,7 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
         match told {
             Err(error) if first.elapsed() <= GIVE_UP => {
                 tracing::info!(task.id = %owed.task, agent.name = %id, error, "a cancel cannot be passed on yet");
-                let next = Instant::now() + attempts::backoff(owed.task, count);
+                let next = Instant::now() + interval(owed.task, count, first.elapsed());
                 tried.insert(owed.task, Attempts { count, first, next });
             }
             told => {
@@ -152,6 +157,12 @@ async fn round(inner: Arc<Inner>, id: AgentId, mut tried: Tried) -> (AgentId, Tr
         }
     }
     (id, tried, has_told)
+}
+
+/// How long to wait after so many attempts, the first of which was made this long ago.
+fn interval(task: TaskId, count: u32, tried_for: Duration) -> Duration {
+    let backoff = attempts::backoff(task, count);
+    if tried_for < EARLY { backoff.min(EARLY_INTERVAL) } else { backoff }
 }
 
 async fn tell_one(inner: &Arc<Inner>, owed: &OwedCancel) -> Result<(), String> {
@@ -251,5 +262,26 @@ fn known_state(read: store::Result<Kept>) -> store::Result<Option<Bytes>> {
     match read {
         Err(store::Error::Pruned | store::Error::NotFound | store::Error::Damaged(_)) => Ok(None),
         read => Ok(read?.state),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancel_is_tried_often_while_its_message_may_still_arrive() {
+        let task = TaskId::mint();
+        let (mut at, mut count, mut longest) = (Duration::ZERO, 0, Duration::ZERO);
+        while at < Duration::from_secs(600) {
+            count += 1;
+            let interval = interval(task, count, at);
+            if at < Duration::from_secs(120) {
+                assert!(interval <= Duration::from_secs(5), "attempt {count} after {at:?}: {interval:?}");
+            }
+            longest = longest.max(interval);
+            at += interval;
+        }
+        assert!(longest >= Duration::from_secs(30), "later on it is tried less often: {longest:?}");
     }
 }
