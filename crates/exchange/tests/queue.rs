@@ -278,6 +278,37 @@ async fn leases_that_a_step_of_the_clock_ended_stay_with_their_workers() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_frozen_takes_nothing_from_its_workers() {
+    let shop = Shop::new(vec![]).await;
+    // Leases that have run out are looked for.
+    tokio::time::sleep(quick().poll * 4).await;
+    let entry = shop.publish("far", "go").await;
+    let lease = |millis| Consume { lease: Some(Duration::from_millis(millis)), ..Consume::default() };
+    let consume = async |lease| {
+        shop.rig.exchange.consume(&shop.worker, "far", lease, &Luggage::default()).await.unwrap().remove(0)
+    };
+    let held = consume(lease(500)).await;
+    // The runtime has one thread: nothing of the server runs meanwhile.
+    std::thread::sleep(Duration::from_millis(1700));
+    // The worker comes back a little later than the server.
+    tokio::time::sleep(quick().poll * 6).await;
+    let entry = shop.entry(&entry).await;
+    assert_eq!((entry.state, entry.errors.len()), (TaskState::Working, 0), "{:?}", entry.errors);
+    assert_eq!(shop.ack(&held, Ack::default()).await.unwrap(), TaskState::Completed);
+
+    // Leases that run out after the pause are seen as before.
+    let next = shop.publish("far", "next").await;
+    consume(lease(30)).await;
+    for _ in 0..200 {
+        if shop.entry(&next).await.state == TaskState::Submitted {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(shop.entry(&next).await.state, TaskState::Submitted);
+}
+
+#[tokio::test]
 async fn an_agents_policy_holds_for_leases_that_ran_out() {
     let fails = queue_agent("fails", |entry| entry.profile.on_crash = OnCrash::Fail);
     let asks = queue_agent("asks", |entry| entry.profile.on_crash = OnCrash::Ask);

@@ -21,6 +21,9 @@ use crate::Inner;
 /// After a look that found nothing the next one is so far away at least.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// A time without a look that is so much longer than the pause between two is one in which this instance did not run.
+const AWAY: Duration = Duration::from_secs(1);
+
 /// How long workers have to come back after an outage before leases that ran out in it count.
 const COME_BACK: Duration = Duration::from_secs(6);
 
@@ -39,6 +42,8 @@ struct Inside {
     served: HashMap<AgentId, TenantId>,
     /// From when on leases are seen to run out, and how long those that did before are left alone; nothing is known before the first look.
     calm: Option<(LeaseTime, Instant)>,
+    /// When leases that ran out were looked for last.
+    looked: Option<Instant>,
     /// How the store's clock runs beside a steady one.
     steps: Steps,
     /// Who wants to hear that a task is canceled.
@@ -122,6 +127,17 @@ impl Desk {
     /// The store has been away, or this instance: whoever held something may still be there.
     pub(super) fn set_calm(&self, calm: Option<LeaseTime>) {
         self.lock().calm = calm.map(|since| (since, Instant::now() + COME_BACK));
+    }
+
+    /// Notes a look for leases that ran out. When the one before is so long ago that this instance did not run in between, as when it was
+    /// stopped or its machine was paused, its workers could not renew theirs: that is the same as if the store had been away.
+    pub(super) fn note_look(&self, poll: Duration) {
+        let now = Instant::now();
+        let mut inside = self.lock();
+        let before = inside.looked.replace(now);
+        if before.is_some_and(|before| now.duration_since(before) > poll + AWAY) {
+            inside.calm = None;
+        }
     }
 
     /// How far the store's clock has stepped forward, if it has.

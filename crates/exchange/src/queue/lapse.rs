@@ -46,9 +46,15 @@ pub(super) fn tell(lease: &Lease, trouble: Option<Trouble>, state: TaskState, ca
 
 /// Ends the attempts of those who have let their leases run out. Says how many.
 pub(super) async fn requeue_lapsed(inner: &Inner, agent: Option<AgentId>) -> store::Result<usize> {
+    inner.desk.note_look(inner.options.poll);
     let Some(since) = inner.desk.lapses_since() else { return Ok(0) };
     let asked = Instant::now();
     let (now, lapsed) = inner.store.lapsed(agent, since, LAPSED).await?;
+    // The pause may have come while the store was asked.
+    inner.desk.note_look(inner.options.poll);
+    if inner.desk.lapses_since().is_none() {
+        return Ok(0);
+    }
     if let Some(step) = inner.desk.clock_step(now, asked) {
         // Workers hold these leases and do not know that they have run out: no renewal of theirs was late.
         let prolonged = inner.store.prolong_lapsed(step).await?;
